@@ -1,32 +1,30 @@
-"""Tables of comparisons: a pair of records, the noise floor, machine code, regressions."""
-
-from __future__ import annotations
+"""Tables of comparisons and of what is stored: a pair of records, noise, machine code, runs, series, regressions."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.db.values import Verdict
+from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.report.comment import summary_line
+from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
+from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.ci.verdicts import Reason
+from roofwatch.collector.record.metrics import format_ns, is_metric
+from roofwatch.db.auth.values import Triage
+from roofwatch.db.queries.results import RunSummary
+from roofwatch.db.values import Regression, Series, Verdict
+from roofwatch.measurement.submissions import Result
 from roofwatch.tables import joined, verdict
-from roofwatch.terminal import make_table
+from roofwatch.terminal import make_table, sparkline
 
-if TYPE_CHECKING:
-    from roofwatch.ci.ab.noise_floor import NoiseFloor
-    from roofwatch.ci.report.findings import Finding
-    from roofwatch.ci.report.pull_request import PullRequestJudgement
-    from roofwatch.ci.verdicts import Reason
-    from roofwatch.db.auth.values import Triage
-    from roofwatch.db.values import Regression
-    from roofwatch.measurement.submissions import Result
+_SPARKLINE_POINTS = 20
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     """Everything that changed or is undecided, and what it costs the steps of workloads."""
-    from roofwatch.ci.report.findings import accuracy_findings, list_findings
-
     steps = [
         (
             *(one.kernel, one.implementation, f"{one.kernel_change:+.1%}", one.workload_case_id, f"{one.share:.1%}"),
@@ -89,10 +87,55 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | No
     return make_table(columns, rows, title="regressions and improvements")
 
 
+def runs_table(found: Sequence[RunSummary]) -> Table:
+    """One row per run."""
+    rows = []
+    for run in found:
+        marks = {
+            " (dirty work tree)": run.is_dirty,
+            " (side of a pair)": run.is_pair_side,
+            " (commit no longer on its branch)": run.is_unreachable,
+        }
+        rows.append(
+            (
+                run.run_id,
+                f"{run.commit.short_sha} {run.commit.subject}" + "".join(mark for mark in marks if marks[mark]),
+                run.runner_class,
+                f"{run.started_at:%Y-%m-%d %H:%M}",
+                ", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items()),
+            )
+        )
+    return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
+
+
+def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
+    """One row per series of a metric: its newest values, and for times the noise and the detectable step."""
+    rows = []
+    runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
+    several = ["runner class"] if len(runner_classes) > 1 else []
+    for one, floor in found:
+        values = [(point.commit, point.value) for point in one.points if point.value is not None]
+        newest, commit = None, None
+        if values:
+            commit, value = values[-1]
+            # a newer server may have metrics that this version does not know
+            newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
+        rows.append(
+            (
+                *(one.key.label, *([one.key.runner_class] if several else [])),
+                *(len(one.points), len(one.points) - len(values) or None),
+                sparkline([point.value for point in one.points[-_SPARKLINE_POINTS:]]),
+                *(newest, commit and commit.short_sha),
+                *(floor and f"±{floor.deviation:.1%}", floor and f"{floor.minimum_detectable_change:.1%}"),
+            )
+        )
+    columns = ("series", *several, "points", "failed", "history", "newest", "at commit", "noise", "detectable")
+    title = f"{found[0][0].key.metric} on {', '.join(runner_classes)}" if runner_classes else found[0][0].key.metric
+    return make_table(columns, rows, title=title, left=1 + len(several))
+
+
 def verdict_line(judged: PullRequestJudgement) -> str:
     """The overall verdict with the numbers of the pull-request comment."""
-    from roofwatch.ci.report.comment import summary_line
-
     smallest = judged.detectable_change
     power = "" if smallest is None else f"; detects slowdowns ≥ {smallest:.1%} with 80% power"
     floor = "" if judged.noise_floor is None else f". {judged.noise_floor.remark}"

@@ -1,24 +1,13 @@
 """Commands for the files of other tools: import and export."""
 
-from __future__ import annotations
-
 import json
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from roofwatch.options import AsJson, Output
-from roofwatch.terminal import make_table, print_or_write, print_result
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from rich.table import Table
-
-    from roofwatch.collector.record.metrics import Better
-    from roofwatch.importers import ImportedRun
+from roofwatch.terminal import print_or_write, print_result
 
 app = typer.Typer()
 
@@ -43,14 +32,13 @@ def import_(
     Nothing is written if a file is damaged.
     """
     from roofwatch.cli.records import ingest
-    from roofwatch.importers.records import import_file, mapping, to_records, turned
+    from roofwatch.importers.records import import_file, known_files, mapping, mapping_table, to_records, turned
 
-    directions = _directions(direction or [])
-    found = [(file, *import_file(file, format_name)) for file in _files(files)]
-    runs = [(file, name, turned(run, directions) if directions else run) for file, name, run in found]
+    found = [(file, *import_file(file, format_name)) for file in known_files(files)]
+    runs = [(file, name, turned(run, direction) if direction else run) for file, name, run in found]
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
-        tables = [_mapping_table(file, name, run) for file, name, run in runs]
+        tables = [mapping_table(file, name, run) for file, name, run in runs]
         print_result(mapped[0] if len(mapped) == 1 else mapped, *tables, as_json=as_json)
         return
     written = []
@@ -77,48 +65,3 @@ def export(
 
     entries = to_pytorch(record for _, record in read_record_files(files))
     print_or_write(json.dumps(entries, indent=2) + "\n", output)
-
-
-def _files(paths: Sequence[Path]) -> Iterator[Path]:
-    """The files, and those of each folder that an importer knows."""
-    from roofwatch.importers import FileImportError
-    from roofwatch.importers.records import is_known
-
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        inside = [file for file in sorted(path.rglob("*")) if file.is_file() and is_known(file)]
-        if not inside:
-            raise FileImportError(f"{path}: contains no file of a known format")
-        yield from inside
-
-
-def _directions(given: Sequence[str]) -> dict[str, Better]:
-    from roofwatch.collector.record.metrics import Better
-    from roofwatch.importers import FileImportError
-
-    found = {}
-    for one in given:
-        name, _, better = one.rpartition("=")
-        if not name or better not in ("lower", "higher"):
-            raise FileImportError(f"--direction {one}: write metric=lower or metric=higher")
-        found[name] = Better(better)
-    return found
-
-
-def _mapping_table(file: Path, format_name: str, run: ImportedRun) -> Table:
-    """One row per number; samples of one kind share a row."""
-    rows = []
-    for _, group in groupby(
-        run.rows, lambda row: (row.case, dict(row.parameters), row.metric, row.unit, row.statistic)
-    ):
-        first, *others = own = list(group)
-        listed = " ".join(f"{key}={value}" for key, value in first.parameters.items())
-        shown = f"{len(own)} values" if others else "" if first.value is None else f"{first.value:g}"
-        outcomes = " ".join(dict.fromkeys(str(row.outcome) for row in own))
-        rows.append((first.case, listed, first.metric, first.statistic, shown, first.unit, str(first.better), outcomes))
-    commit = f"commit {run.commit.sha or 'not named'}{', dirty' if run.commit.is_dirty else ''}"
-    title = f"{file}: {format_name} ({run.tool} {run.tool_version or 'of unknown version'}), {commit}"
-    columns = ("case", "parameters", "metric", "statistic", "value", "unit", "better", "outcome")
-    return make_table(columns, rows, title=title)

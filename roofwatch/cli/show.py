@@ -1,24 +1,12 @@
 """Commands that show what is stored, from the database or through a server."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from roofwatch.options import AsJson, ShownProject, StoreUrl
-from roofwatch.terminal import make_table, print_result, sparkline
+from roofwatch.terminal import print_result
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.table import Table
-
-    from roofwatch.ci.changepoint.detect import NoiseFloor
-    from roofwatch.db.queries.results import RunSummary
-    from roofwatch.db.values import Series
-
-_SPARKLINE_POINTS = 20
 app = typer.Typer()
 show_app = typer.Typer(
     help="Show stored projects, runs, series and regressions, from the database or through a server.",
@@ -47,6 +35,7 @@ def runs(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a project, newest first."""
+    from roofwatch.comparison_tables import runs_table
     from roofwatch.store.reading import choose_project, open_source
 
     with open_source(url) as source:
@@ -75,6 +64,7 @@ def series(
     """
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS, is_metric
+    from roofwatch.comparison_tables import series_table
     from roofwatch.db.errors import StoreError
     from roofwatch.store.reading import choose_project, open_source
 
@@ -118,56 +108,6 @@ def regressions(
         found = source.list_regressions(
             project, None if state is None else RegressionState(state), None if triage is None else TriageState(triage)
         )
-    shown: Table | str = f"project {project} has no such regressions"
-    if found:
-        shown = regressions_table([one.regression for one in found], [one.triage for one in found])
+    table = regressions_table([one.regression for one in found], [one.triage for one in found])
+    shown = table if found else f"project {project} has no such regressions"
     print_result({"regressions": found}, shown, as_json=as_json)
-
-
-def runs_table(found: Sequence[RunSummary]) -> Table:
-    """One row per run."""
-    rows = []
-    for run in found:
-        marks = {
-            " (dirty work tree)": run.is_dirty,
-            " (side of a pair)": run.is_pair_side,
-            " (commit no longer on its branch)": run.is_unreachable,
-        }
-        rows.append(
-            (
-                run.run_id,
-                f"{run.commit.short_sha} {run.commit.subject}" + "".join(mark for mark in marks if marks[mark]),
-                run.runner_class,
-                f"{run.started_at:%Y-%m-%d %H:%M}",
-                ", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items()),
-            )
-        )
-    return make_table(("run", "commit", "runner class", "started", "outcomes"), rows)
-
-
-def series_table(found: Sequence[tuple[Series, NoiseFloor | None]]) -> Table:
-    """One row per series of a metric: its newest values, and for times the noise and the detectable step."""
-    from roofwatch.collector.record.metrics import is_metric
-
-    rows = []
-    runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
-    several = ["runner class"] if len(runner_classes) > 1 else []
-    for one, floor in found:
-        values = [(point.commit, point.value) for point in one.points if point.value is not None]
-        newest, commit = None, None
-        if values:
-            commit, value = values[-1]
-            # a newer server may have metrics that this version does not know
-            newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
-        rows.append(
-            (
-                *(one.key.label, *([one.key.runner_class] if several else [])),
-                *(len(one.points), len(one.points) - len(values) or None),
-                sparkline([point.value for point in one.points[-_SPARKLINE_POINTS:]]),
-                *(newest, commit and commit.short_sha),
-                *(floor and f"±{floor.deviation:.1%}", floor and f"{floor.minimum_detectable_change:.1%}"),
-            )
-        )
-    columns = ("series", *several, "points", "failed", "history", "newest", "at commit", "noise", "detectable")
-    title = f"{found[0][0].key.metric} on {', '.join(runner_classes)}" if runner_classes else found[0][0].key.metric
-    return make_table(columns, rows, title=title, left=1 + len(several))

@@ -8,9 +8,8 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from sqlalchemy import Engine
@@ -18,26 +17,19 @@ from sqlalchemy import Engine
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan
-from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.suite import suite_at_revision
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
-from roofwatch.db.values import ChangePoint, Regression
-from roofwatch.demo.scenario import (
-    BENCHMARK_FILE,
-    CommitOutcome,
-    MadeCommit,
-    make_repository,
-    outcomes,
-    outcomes_table,
-)
+from roofwatch.db.values import Regression
+from roofwatch.demo.scenario import BENCHMARK_FILE, CommitOutcome, make_repository, outcomes, outcomes_table
 from roofwatch.terminal import print_note, print_table, progress, write_text
 
 PROJECT = "demo"
@@ -146,71 +138,42 @@ def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
     with progress("demo") as show, ForkServer(environment) as fork_server:
         show(Progress(0, count + 2, "loading torch and Triton"))
         fork_server.load("triton")
-        measuring = Measuring(root, engine, fork_server)
+
+        def record(
+            name: str, plan: RunPlan, *shas: str, only: frozenset[Subject] | None = None
+        ) -> tuple[RunRecord, ...]:
+            """Measure one commit, or two as a pair; write and store the records."""
+            with contextlib.ExitStack() as stack:
+                benchmark = root / "repository" / BENCHMARK_FILE
+                suites = [stack.enter_context(suite_at_revision(benchmark, sha, project=PROJECT)) for sha in shas]
+                records = measure(suites, plan, fork_server=fork_server, only=only)
+            for one in records:
+                one.write(root / "records" / f"{name}-{one.commit.sha[:12]}.json")
+                ingest_record(engine, one)
+            return records
+
         for number, commit in enumerate(commits, start=1):
             show(Progress(number - 1, count + 2, f"commit {number} of {count}: {commit.step.subject}"))
-            measuring.measure_commit(commit, f"{number:02}-{commit.sha[:12]}")
+            record(f"{number:02}", _SINGLE, commit.sha)
         show(Progress(count, count + 2, "analysing the history, confirming suspected changes"))
-        regressions = measuring.confirm_suspicions()
+        regressions = _confirm(engine, record)
         show(Progress(count + 1, count + 2, "comparing the last commit with its base, for the pull-request comment"))
-        judgement = measuring.judge_pull_request(commits[-2], commits[-1])
+        judgement = judge_pull_request(*record("pull-request", _PULL_REQUEST, commits[-2].sha, commits[-1].sha))
         write_text(root / _COMMENT, to_markdown(judgement))
     return outcomes(commits, regressions)
 
 
-@dataclass(frozen=True)
-class Measuring:
-    """Measures the demo's commits, and confirms suspected changes with pairs."""
-
-    root: Path
-    engine: Engine
-    fork_server: ForkServer
-
-    def measure_commit(self, commit: MadeCommit, name: str) -> None:
-        """Measure one commit, write its record and store it."""
-        with self._suite_at(commit.sha) as suite:
-            (record,) = measure([suite], _SINGLE, fork_server=self.fork_server)
-        self._store(record, name)
-
-    def confirm_suspicions(self) -> list[Regression]:
-        """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
-        deadline = time.monotonic() + _CONFIRM_BUDGET_S
-        for number in range(1, _CONFIRM_ROUNDS + 1):
-            steps = unconfirmed(analyse_project(self.engine, PROJECT))
-            for (base_sha, head_sha), subjects in _by_commits(steps).items():
-                if time.monotonic() > deadline:
-                    break
-                kernels = tuple(sorted({subject.case_id.split("/")[0] for subject in subjects}))
-                plan = replace(_CONFIRM, kernels=kernels)
-                for record in self._measure_pair(base_sha, head_sha, plan, frozenset(subjects)):
-                    self._store(record, f"confirm-{number}-{head_sha[:12]}-{record.commit.sha[:12]}")
-        return analyse_project(self.engine, PROJECT)
-
-    def judge_pull_request(self, base: MadeCommit, head: MadeCommit) -> PullRequestJudgement:
-        """Compare two commits as a pull-request job does, from record files alone."""
-        old, new = self._measure_pair(base.sha, head.sha, _PULL_REQUEST, None)
-        for record in (old, new):
-            self._store(record, f"pull-request-{record.commit.sha[:12]}")
-        return judge_pull_request(old, new)
-
-    def _measure_pair(
-        self, base_sha: str, head_sha: str, plan: RunPlan, only: frozenset[Subject] | None
-    ) -> tuple[RunRecord, ...]:
-        with self._suite_at(base_sha) as base, self._suite_at(head_sha) as head:
-            return measure([base, head], plan, fork_server=self.fork_server, only=only)
-
-    def _suite_at(self, sha: str) -> AbstractContextManager[SuiteAt]:
-        benchmark = self.root / "repository" / BENCHMARK_FILE
-        return suite_at_revision(benchmark, sha, project=PROJECT)
-
-    def _store(self, record: RunRecord, name: str) -> None:
-        record.write(self.root / "records" / f"{name}.json")
-        ingest_record(self.engine, record)
-
-
-def _by_commits(steps: Sequence[ChangePoint]) -> dict[tuple[str, str], list[Subject]]:
-    grouped: dict[tuple[str, str], list[Subject]] = defaultdict(list)
-    for step in steps:
-        subject = Subject(step.series.case_id, step.series.implementation)
-        grouped[step.previous_commit.sha, step.commit.sha].append(subject)
-    return grouped
+def _confirm(engine: Engine, record: Callable[..., object]) -> list[Regression]:
+    """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
+    deadline = time.monotonic() + _CONFIRM_BUDGET_S
+    for number in range(1, _CONFIRM_ROUNDS + 1):
+        suspected: dict[tuple[str, str], set[Subject]] = defaultdict(set)
+        for step in unconfirmed(analyse_project(engine, PROJECT)):
+            subject = Subject(step.series.case_id, step.series.implementation)
+            suspected[step.previous_commit.sha, step.commit.sha].add(subject)
+        for shas, subjects in suspected.items():
+            if time.monotonic() > deadline:
+                break
+            plan = replace(_CONFIRM, kernels=tuple(sorted({subject.case_id.split("/")[0] for subject in subjects})))
+            record(f"confirm-{number}-{shas[1][:12]}", plan, *shas, only=frozenset(subjects))
+    return analyse_project(engine, PROJECT)

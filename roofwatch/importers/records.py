@@ -8,9 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import entry_points
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
+
+from rich.table import Table
 
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import find_repository, project_of, read_commit
@@ -24,6 +27,7 @@ from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
 from roofwatch.importers.programs import PROGRAMS
 from roofwatch.importers.serving import SERVING
+from roofwatch.terminal import make_table
 
 MAX_VALUES = 2_000_000
 _HEAD_BYTES = 2**16
@@ -59,7 +63,19 @@ def import_file(path: Path, format_name: str | None = None) -> tuple[str, Import
     return name, run
 
 
-def is_known(path: Path) -> bool:
+def known_files(paths: Sequence[Path]) -> Iterator[Path]:
+    """The files, and those of each folder that an importer knows."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        inside = [file for file in sorted(path.rglob("*")) if file.is_file() and _is_known(file)]
+        if not inside:
+            raise FileImportError(f"{path}: contains no file of a known format")
+        yield from inside
+
+
+def _is_known(path: Path) -> bool:
     """Whether an importer recognises a file and it holds results."""
     return not path.name.endswith("benchmarks.json") and _recognised(path, importers()) is not None
 
@@ -76,12 +92,18 @@ _MAX_TEXT = 100
 _MAX_NAME = 300
 
 
-def turned(run: ImportedRun, directions: Mapping[str, Better]) -> ImportedRun:
-    """Set the directions that a person gives, by metric.
+def turned(run: ImportedRun, given: Iterable[str]) -> ImportedRun:
+    """Set the directions that a person gives, as `metric=lower` or `metric=higher`.
 
     Raises:
-        FileImportError: the file has no such metric.
+        FileImportError: one has another form, or the file has no such metric.
     """
+    directions = {}
+    for one in given:
+        name, _, better = one.rpartition("=")
+        if not name or better not in ("lower", "higher"):
+            raise FileImportError(f"--direction {one}: write metric=lower or metric=higher")
+        directions[name] = Better(better)
     unknown = directions.keys() - {row.metric for row in run.rows}
     if unknown:
         known = ", ".join(sorted({row.metric for row in run.rows})[:50])
@@ -111,6 +133,23 @@ def mapping(format_name: str, run: ImportedRun) -> dict[str, Any]:
             for row in run.rows
         ],
     }
+
+
+def mapping_table(file: Path, format_name: str, run: ImportedRun) -> Table:
+    """One row per number; samples of one kind share a row."""
+    rows = []
+    for _, group in groupby(
+        run.rows, lambda row: (row.case, dict(row.parameters), row.metric, row.unit, row.statistic)
+    ):
+        first, *others = own = list(group)
+        listed = " ".join(f"{key}={value}" for key, value in first.parameters.items())
+        shown = f"{len(own)} values" if others else "" if first.value is None else f"{first.value:g}"
+        outcomes = " ".join(dict.fromkeys(str(row.outcome) for row in own))
+        rows.append((first.case, listed, first.metric, first.statistic, shown, first.unit, str(first.better), outcomes))
+    commit = f"commit {run.commit.sha or 'not named'}{', dirty' if run.commit.is_dirty else ''}"
+    title = f"{file}: {format_name} ({run.tool} {run.tool_version or 'of unknown version'}), {commit}"
+    columns = ("case", "parameters", "metric", "statistic", "value", "unit", "better", "outcome")
+    return make_table(columns, rows, title=title)
 
 
 def _parameters(row: ImportedRow) -> dict[str, Any]:

@@ -15,10 +15,10 @@ import pytest
 from rich.table import Table
 
 from roofwatch.ci.changepoint.detect import NoiseFloor
-from roofwatch.cli.show import runs_table, series_table
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.collector.run_plan import Progress
+from roofwatch.comparison_tables import runs_table, series_table
 from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.tables import launches, measurements, memory_use, profiles

@@ -84,7 +84,7 @@ def test_a_damaged_file_stops_the_import_before_anything_is_written(tmp_path: Pa
 def judged(store: Engine, *paths: Path, **directions: Better) -> list[Regression]:
     """Import files into a store, and judge their history."""
     for path in paths:
-        run = turned(import_file(path)[1], directions)
+        run = turned(import_file(path)[1], [f"{name}={better}" for name, better in directions.items()])
         ingest_all(store, *to_records(run, path, project="p", revision=None, folder=path.parent))
     return analyse_project(store, "p")
 
