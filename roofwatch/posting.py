@@ -23,7 +23,6 @@ from roofwatch.ci.github.comment import (
     Forge,
     accepted_by,
     compose,
-    is_name,
     post_comment,
     report_marker,
     with_acceptance,
@@ -82,12 +81,6 @@ class Posted:
     """Its conclusion, or `in_progress`."""
     accepted_by: str | None = None
     """Login of who accepted the regressions."""
-
-
-def check_name(name: str) -> None:
-    """Raise `ForgeError` unless a text can be the name of a report."""
-    if not is_name(name):
-        raise ForgeError(f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -")
 
 
 def event_of(variables: Mapping[str, str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from roofwatch.ci.ab.comparable import refuse_runner
 from roofwatch.ci.ab.prediction import shares_of
+from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
@@ -107,7 +108,7 @@ def _degraded_blocks(states: Sequence[DeviceState]) -> Iterator[str]:
     if degraded:
         reasons = Counter(reason for state in degraded for reason in state.degraded_by)
         listed = ", ".join(f"{reason} in {count}" for reason, count in reasons.most_common())
-        yield f"device: {len(degraded)} of {_blocks(len(states))} are not reliable: {listed}"
+        yield f"device: {len(degraded)} of {count_of(len(states), 'block')} are not reliable: {listed}"
 
 
 def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[str]:
@@ -126,7 +127,7 @@ def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[s
         parts.append(f"up to {max(temperatures):.0f} °C")
     capped_count = sum(SW_POWER_CAP in state.clock_event_reasons for state in states)
     if capped_count:
-        parts.append(f"at the power limit in {capped_count} of {_blocks(len(states))}")
+        parts.append(f"at the power limit in {capped_count} of {count_of(len(states), 'block')}")
     yield f"device: {', '.join(parts)}"
     if telemetry.message:
         yield f"device: {telemetry.message}"
@@ -135,10 +136,6 @@ def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[s
 def _range(values: Sequence[float]) -> str:
     low, high = f"{min(values):.0f}", f"{max(values):.0f}"
     return low if low == high else f"{low} to {high}"
-
-
-def _blocks(count: int) -> str:
-    return f"{count} block{'' if count == 1 else 's'}"
 
 
 def read_step_shares(file: Path | None, default: Path, head: RunRecord) -> list[StepShare]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
+from roofwatch.ci.report.markdown import listed
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
@@ -33,7 +34,6 @@ from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"
-_MAX_GONE = 10
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,10 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
     if answer.base is not None:
         counts = Counter(item.word for item in answer.applied.judged)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
-        listed = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
-        yield f"compared with {answer.base.sha[:12]}: {listed or 'nothing to compare'}"
+        counted = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
+        yield f"compared with {answer.base.sha[:12]}: {counted or 'nothing to compare'}"
     if gone := answer.compared.gone:
-        listed = ", ".join(f"{case_id} {implementation}" for case_id, implementation in gone[:_MAX_GONE])
-        yield f"only in the base: {listed}{' and more' if len(gone) > _MAX_GONE else ''}"
+        yield f"only in the base: {listed(map(' '.join, gone))}"
     for line in answer.written:
         yield f"{line} ({answer.baseline_file})"
     yield from map(str, answer.applied.notes)

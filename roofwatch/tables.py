@@ -1,14 +1,12 @@
 """Kernels and results of a run as tables. Everything in them is in the JSON output too."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
 
+from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
@@ -16,13 +14,9 @@ from roofwatch.collector.record.measurement import Measurement, measured_values
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
+from roofwatch.collector.workers.protocol import KernelInfo
 from roofwatch.terminal import make_table, printable
 
-if TYPE_CHECKING:
-    from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
-    from roofwatch.collector.workers.protocol import KernelInfo
-
-_EXECUTORS = {"device": "native", "interpreter": "interpreter"}
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
 _VERDICT_STYLE = {"regressed": "bold red", "improved": "green", "inconclusive": "yellow"}
@@ -182,7 +176,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
             layouts.setdefault((report.case_id, report.implementation), []).append(report)
     rows = [
         (
-            *(report.case_id, report.implementation, _EXECUTORS[report.executor], _outcome(report.outcome)),
+            *(report.case_id, report.implementation, report.executor, _outcome(report.outcome)),
             *_worst(report.tensors),
             _layout_counts(layouts.get((report.case_id, report.implementation), [])),
         )

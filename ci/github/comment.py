@@ -54,9 +54,10 @@ class CommentAction(StrEnum):
     LEFT = "left as it is"
 
 
-def is_name(text: str) -> bool:
-    """Return whether a text can be the name of a report: it is part of a marker and of a check-run's name."""
-    return _NAME.fullmatch(text) is not None and "--" not in text
+def check_name(name: str) -> None:
+    """Raise `ForgeError` unless it can be the name of a report: it is part of a marker and of a check-run's name."""
+    if not _NAME.fullmatch(name) or "--" in name:
+        raise ForgeError(f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -")
 
 
 def report_marker(name: str) -> str:

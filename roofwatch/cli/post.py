@@ -40,11 +40,12 @@ def post(
 
     from roofwatch import posting
     from roofwatch.ci.github.check_run import BEGUN
+    from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
     from roofwatch.measurement.pair import read_noise_floor
     from roofwatch.settings import load_settings
 
-    posting.check_name(name)
+    check_name(name)
     if begin == bool(records):
         raise ForgeError("give the records, or --begin without any")
     place = forge or ("gitlab" if os.environ.get("GITLAB_CI") else "github")
@@ -93,11 +94,12 @@ def command(
 
     from roofwatch import posting
     from roofwatch.ci.github.commands import carry_out
+    from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.github.event import REQUEST_VARIABLE, command_request, job_of, requested_measurement
     from roofwatch.ci.messages import ForgeError
     from roofwatch.github_action import report_result
 
-    posting.check_name(name)
+    check_name(name)
     event = posting.event_of(os.environ)
     if result is not None:
         asked = requested_measurement(os.environ)

@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from roofwatch.arguments import repository_of, suite_at
+from roofwatch.ci.report.markdown import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.collector.git import merge_base, read_commit, run_git
@@ -171,8 +172,7 @@ class Affected:
     @property
     def summary(self) -> str:
         if self.shared_files:
-            more = f" and {len(self.shared_files) - 3} more" if len(self.shared_files) > 3 else ""
-            return f"every kernel is affected: {', '.join(self.shared_files[:3])}{more} changed"
+            return f"every kernel is affected: {listed(self.shared_files)} changed"
         return f"skipped, source unchanged: {', '.join(self.skipped)}" if self.skipped else "every kernel is affected"
 
 

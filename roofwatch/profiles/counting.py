@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.table import Table
 
 from roofwatch.ci.messages import short_name
+from roofwatch.ci.report.markdown import listed
 from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, finding_rank, stalls_of
@@ -22,7 +23,6 @@ from roofwatch.profiles.report import percent
 from roofwatch.store.transfer import name_artefacts
 from roofwatch.terminal import make_table
 
-_MAX_NAMES = 5
 _MAX_KERNELS = 8
 _MAX_STALLS = 6
 _BAR_WIDTH = 30
@@ -65,9 +65,8 @@ def select_calls(
         example = every[0][1].case_id
         raise SuiteError(f"no case matches {case_pattern}; a case ID is for example {example} (see roofwatch list)")
     if len(found) > 1:
-        more = f" and {len(found) - _MAX_NAMES} more" if len(found) > _MAX_NAMES else ""
-        names = ", ".join(case.case_id for _, case in found[:_MAX_NAMES])
-        raise SuiteError(f"{case_pattern} matches {len(found)} cases; name one: {names}{more}")
+        names = listed(case.case_id for _, case in found)
+        raise SuiteError(f"{case_pattern} matches {len(found)} cases; name one: {names}")
     kernel, case = found[0]
     if kernel.rank_count(case) > 1:
         raise SuiteError(

@@ -7,13 +7,13 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects_of
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.ci.report.markdown import listed
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan, matches
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
-_MAX_NAMES = 5
 _MIN_SPEEDUP = 1.05
 """Smaller speedups are not printed."""
 
@@ -44,11 +44,9 @@ def diagnose_record(
         if not implementations or matches(implementation, implementations)
     ]
     if not selected:
-        known = list(dict.fromkeys(case_id for case_id, _ in every))
-        more = f" and {len(known) - _MAX_NAMES} more" if len(known) > _MAX_NAMES else ""
+        known = listed(dict.fromkeys(case_id for case_id, _ in every))
         wanted = f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
-        available = f"; it has {', '.join(known[:_MAX_NAMES])}{more}" if known else ""
-        raise RecordError(f"{name}: has no results of {wanted}{available}")
+        raise RecordError(f"{name}: has no results of {wanted}{f'; it has {known}' if known else ''}")
     return [(each, diagnose(each)) for each in collect_evidence(record, selected)]
 
 
