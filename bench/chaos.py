@@ -118,13 +118,7 @@ class Shipment:
 
 
 class Chaos:
-    """Runs the rounds.
-
-    Args:
-        service: The running server.
-        real: Record of a real run; each sent record is a copy as another run.
-        draw: Source of all randomness.
-    """
+    """Runs the rounds with a running server; every record that it sends is a copy of a real one as another run."""
 
     def __init__(self, service: Service, real: RunRecord, draw: random.Random) -> None:
         self.tally = Tally()

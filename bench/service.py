@@ -45,11 +45,7 @@ def copy_of(record: RunRecord, draw: random.Random, *, project: str, commit: int
 
 
 class Service:
-    """Embedded Postgres and `roofwatch api`, at a constant address.
-
-    Args:
-        folder: An empty one, for the database and the logs.
-    """
+    """Embedded Postgres and `roofwatch api` at a constant address, in an empty folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -115,14 +111,7 @@ class Service:
     def client(
         self, *arguments: str | Path, folder: Path, output: Path, max_file_bytes: int | None = None
     ) -> subprocess.Popen[bytes]:
-        """Run `roofwatch` as a runner does.
-
-        Args:
-            arguments: Of the command line.
-            folder: Working directory.
-            output: File for its output.
-            max_file_bytes: Maximum length of a file, to simulate a full disk.
-        """
+        """Run `roofwatch` in a folder as a runner does; a maximum length of a file simulates a full disk."""
         limit = [] if max_file_bytes is None else ["prlimit", f"--fsize={max_file_bytes}"]
         with output.open("wb") as words:
             return subprocess.Popen(

@@ -85,14 +85,7 @@ class Change:
 def find_secondary_changes(
     base: RunRecord, head: RunRecord, works: Sequence[Key], *, is_paired: bool
 ) -> tuple[Change, ...]:
-    """Find changes of a launch's memory and host time, worst first.
-
-    Args:
-        base: What to compare against.
-        head: What is new.
-        works: Cases and implementations with right results on both sides.
-        is_paired: The records are of one job, with blocks interleaved.
-    """
+    """Find changes of a launch's memory and host time where results are right on both sides, worst first."""
     if base.environment.runner_class != head.environment.runner_class:
         return ()
     before, after = SideResults(base).measurements, SideResults(head).measurements

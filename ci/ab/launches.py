@@ -81,12 +81,7 @@ def find_launch_moves(base: Iterable[CaseProfile], head: Iterable[CaseProfile]) 
 
 
 def may_explain(moves: Iterable[LaunchMove], log_change: float) -> bool:
-    """Whether the launches that differ take enough of the slower call to explain its change of time.
-
-    Args:
-        moves: Of one case and implementation.
-        log_change: ln(head / base) of the time.
-    """
+    """Whether launches that differ take enough of the slower call to explain its change ln(head / base) of the time."""
     share = sum(move.head_share if log_change > 0 else move.base_share for move in moves)
     return share > 0 and share >= _ENOUGH * -math.expm1(-abs(log_change))
 

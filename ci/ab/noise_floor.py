@@ -182,13 +182,7 @@ class FloorUsed:
 def noise_floor_of(
     head: RunRecord, comparisons: Mapping[tuple[str, str], Comparison], preset: str | None
 ) -> NoiseFloor:
-    """Build the noise floor from a commit's comparison with itself.
-
-    Args:
-        head: The record of one side.
-        comparisons: Of its cases and implementations; those with too few blocks are left out.
-        preset: How they were sampled.
-    """
+    """Build the noise floor from a commit's comparisons with itself; those with too few blocks are left out."""
     noises = []
     for one in head.measurements:
         key, timing = (one.case_id, one.implementation), timing_of(one.timer, one.cache)

@@ -93,12 +93,7 @@ BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")
 
 
 def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
-    """Write the check-run of a judgement.
-
-    Args:
-        judgement: The result.
-        summary: Its report as Markdown; GitHub's limit is 65,535 characters.
-    """
+    """Write the check-run of a judgement, with its report as Markdown; GitHub's limit is 65,535 characters."""
     title = plain(summary_line(judgement), limit=_MAX_TITLE)
     return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
 

@@ -180,13 +180,6 @@ class GitHubRepository:
         """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
 
         A run that is older than one with a conclusion changes nothing, unless its own check-run is in progress.
-
-        Args:
-            head_sha: The commit.
-            name: Of the check-run.
-            order: The run that measured.
-            check: The contents.
-            url: Page of the run that measured.
         """
         check_runs = self.check_runs(head_sha, name)
         found = _newest(check_runs, order)

@@ -63,13 +63,7 @@ class Links:
 
 
 def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, links: Links = Links()) -> str:
-    """Write the comment; one line if nothing changed.
-
-    Args:
-        judgement: The result.
-        max_bytes: Size limit; what does not fit is cut from the end and counted.
-        links: Pages to link to.
-    """
+    """Write the comment; one line if nothing changed. What does not fit the size is cut from the end and counted."""
     found = changes(judgement, links.source)
     title = f"{_MARKS[judgement.verdict]} {_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
     if judgement.verdict is Verdict.UNCHANGED and not found:

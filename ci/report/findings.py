@@ -191,10 +191,6 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
     """Write SARIF 2.1.0 for code scanning, with a result for each regression.
 
     Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
-
-    Args:
-        judgement: The results.
-        version: Of roofwatch.
     """
     regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
     rules = sorted({finding.reason for finding in regressed})

@@ -50,12 +50,7 @@ _ENVIRONMENT = {
 
 
 def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> list[Section]:
-    """Write what to look at, the most severe first; nothing if nothing changed.
-
-    Args:
-        judgement: The result.
-        source_url: Folder of the head's files, for links to lines.
-    """
+    """Write what to look at, the most severe first, with links to lines below a URL; nothing if nothing changed."""
     rows = _Rows(judgement, source_url)
     launches = "memory and host time of a launch"
     text_on_code = "Compiler output only, not timed."

@@ -145,12 +145,7 @@ def measured_in_records(folders: Sequence[Path], project: str, runner_class: str
 
 
 def why_skipped(commits: CommitRange, inputs: Sequence[BuildInputs]) -> dict[str, str]:
-    """Return the commits that need no measurement, with the reason.
-
-    Args:
-        commits: The range.
-        inputs: What the good end and each commit are built from.
-    """
+    """Return the commits that need no measurement, with the reason, by what the good end and each are built from."""
     skipped: dict[str, str] = {}
     last, *others = inputs
     for sha, one in zip(commits.shas, others, strict=True):

@@ -136,10 +136,7 @@ _MAX_NAMED = 10
 
 
 def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
-    """Return the suite and the patterns of kernels for the argument of the command.
-
-    Args:
-        text: An existing path, or a pattern of names of bundled kernels.
+    """Return the suite and the patterns of kernels for a path, or for a pattern of names of bundled kernels.
 
     Raises:
         SuiteError: there is no such file or folder.

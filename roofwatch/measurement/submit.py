@@ -53,10 +53,6 @@ _CHECK_UNTIL, _SCREEN_UNTIL, _CONFIRM_UNTIL = 0.55, 0.7, 0.85
 def submit(request: Request, on_status: Callable[[str], None] = lambda _text: None) -> Result:
     """Judge a candidate and add the verdict to the ledger.
 
-    Args:
-        request: What is submitted.
-        on_status: Called with what is being done.
-
     Raises:
         CollectorError: the spec or the candidate cannot be read, or the machine cannot isolate it.
     """
