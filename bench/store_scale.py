@@ -218,8 +218,7 @@ def _timed(rng: np.random.Generator, case_id: str, implementation: str) -> Measu
     times = np.round(rng.normal(312_500, 400, size=(5, 20))) * 32  # multiples of 32 ns, the clock's resolution
     state = DeviceState(reading_count=3, sm_clock_mhz=1_980.0, power_w=412.5, temperature_c=61.0)
     blocks = tuple(
-        Block(started_at=NOON, samples_ns=tuple(row), kernel_count=1, stopped_by="samples", device_state=state)
-        for row in times.tolist()
+        Block(started_at=NOON, samples_ns=tuple(row), kernel_count=1, device_state=state) for row in times.tolist()
     )
     return make_measurement(case_id, implementation=implementation, blocks=blocks)
 

@@ -71,9 +71,7 @@ class Redaction:
     def of_this_machine(cls, *, kept: Iterable[Kind] | None = None, project: Path | None = None) -> "Redaction":
         """A redaction that knows the names of this machine and account, and the secrets in the environment.
 
-        Args:
-            kept: Kinds to keep; default those in `ROOFWATCH_KEEP`.
-            project: Folder of the project; default the current folder.
+        The kinds to keep are by default those in `ROOFWATCH_KEEP`, the project is the current folder.
         """
         if kept is None:
             kept = parse_kept(name for name in os.environ.get(KEEP_VARIABLE, "").split(",") if name)

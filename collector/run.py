@@ -42,17 +42,11 @@ def measure(
     Nothing else runs while a kernel is timed. Block after block is taken over all subjects, so that a disturbance
     affects all of them. Of a pair, every block comes from a fresh process, and the two sides of a block run directly
     after each other in random order. Each side has its own compiler and autotuning cache, empty at the start. A subject
-    of only one side is measured there.
+    of only one side is measured there. After the plan's blocks, and after each interim analysis, `more` returns what
+    else to measure.
 
-    Args:
-        suites: The suite to measure; or base and head.
-        plan: What to measure, and for how long; of a pair `block_count` blocks before the first analysis.
-        on_progress: Called after every step.
-        fork_server: Forks the workers.
-        only: Time only these subjects; default all that can run.
-        more: Called after each interim analysis of a pair, returns what else to measure.
-        journal: Stores each result as it arrives. Results of an interrupted run are read from it, not measured again;
-            except a block without its other side.
+    The journal stores each result as it arrives. Results of an interrupted run are read from it, not measured again;
+    except a block without its other side.
 
     Returns:
         A record of each suite; block i of the base ran next to block i of the head.

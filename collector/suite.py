@@ -226,11 +226,8 @@ def suite_at_revision(
 ) -> Iterator[SuiteAt]:
     """Check out a revision in a temporary folder, and return the same suite in it. A captured file stays as it is now.
 
-    Args:
-        path: Suite in the user's work tree; None for the bundled kernels of roofwatch, measured by this version.
-        revision: Any git revision.
-        project: Project name; default the repository's folder.
-        benchmarks: The suite at the head, whose benchmark files are used as far as `replace_benchmarks` allows.
+    Without a path it is the bundled suite, measured by this version. `benchmarks` is the suite at the head, whose files
+    are used as far as `replace_benchmarks` allows.
 
     Raises:
         GitError: the path is not in a repository, or the revision is unknown.

@@ -78,13 +78,7 @@ def serve(
     """Serve requests in the order of their arrival with continuous batching.
 
     A waiting request joins before the next step if there is room; its prompt runs alone and gives its first token. Then
-    a step gives one token to every running sequence.
-
-    Args:
-        requests: In the order of their arrival.
-        prefill_ns_per_token: Measured time of a prompt per token.
-        step_ns: Measured time of a step with a number of sequences.
-        most_sequences: Sequences that run at the same time.
+    a step gives one token to every running sequence. `step_ns` is the time of a step by the number of sequences.
     """
     waiting, running, served = deque(requests), list[tuple[Request, list[float]]](), list[Served]()
     now_ns = 0.0

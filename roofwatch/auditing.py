@@ -2,7 +2,6 @@
 
 import dataclasses
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -119,7 +118,7 @@ def _build(name: str, folder: Path, arguments: Sequence[str]) -> Build:
         ) from None
     if imported := {fact.toolchain["triton"] for fact in facts if "triton" in fact.toolchain} - {name}:
         raise ToolchainError(f"triton {name}: triton {imported.pop()} comes first on the import path")
-    return Build(name, {"python": platform.python_version(), "torch": version("torch")}, facts)
+    return Build(name, facts)
 
 
 def exit_status(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> int:
@@ -134,10 +133,7 @@ def exit_status(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> int:
 
 def to_json(builds: Sequence[Build], upgrades: Sequence[Upgrade], status: int) -> dict[str, object]:
     return {
-        "builds": [
-            {"triton": build.triton, "versions": build.versions | build.compilers, "static_facts": build.facts}
-            for build in builds
-        ],
+        "builds": [{"triton": build.triton, "static_facts": build.facts} for build in builds],
         "upgrades": [
             {
                 "from": upgrade.base.triton,

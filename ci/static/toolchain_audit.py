@@ -20,18 +20,7 @@ class Build:
     """A suite compiled under one version of Triton."""
 
     triton: str
-    versions: dict[str, str]
-    """Other versions by name."""
     facts: tuple[StaticFacts, ...]
-
-    @property
-    def compilers(self) -> dict[str, str]:
-        """Versions of the compilers by name; several if they differ by target."""
-        found = defaultdict(set)
-        for facts in self.facts:
-            for name, version in facts.toolchain.items():
-                found[name].add(version)
-        return {name: ", ".join(sorted(versions)) for name, versions in sorted(found.items())}
 
     @property
     def failed(self) -> tuple[StaticFacts, ...]:
@@ -108,7 +97,7 @@ class AuditTable:
 
 
 def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[AuditTable]:
-    """Return versions, changes of each upgrade, failures, and the number of changed functions."""
+    """Return changes of each upgrade, failures, and the number of changed functions."""
     targets = list(dict.fromkeys(facts.target for build in builds for facts in build.facts))
     counts = [
         (upgrade.title, *(" / ".join(map(str, upgrade.counts(target).values())) for target in targets))
@@ -120,7 +109,6 @@ def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[A
             key = (facts.function, facts.case_id, f"{facts.outcome}: {facts.message}", build.triton)
             failures[key].append(facts.target)
     return [
-        _versions(builds),
         *map(_changes, upgrades),
         AuditTable(
             "Functions that did not compile",
@@ -129,16 +117,6 @@ def audit_tables(builds: Sequence[Build], upgrades: Sequence[Upgrade]) -> list[A
         ),
         AuditTable("Functions: worse / better / other code / same code", ("upgrade", *targets), counts),
     ]
-
-
-def _versions(builds: Sequence[Build]) -> AuditTable:
-    known = [{"triton": build.triton, **build.versions, **build.compilers} for build in builds]
-    names = list(dict.fromkeys(name for versions in known for name in versions))
-    rows = []
-    for build, versions in zip(builds, known, strict=True):
-        compiled = sum(facts.outcome is Outcome.OK for facts in build.facts)
-        rows.append((*(versions.get(name, "") for name in names), str(compiled), str(len(build.failed))))
-    return AuditTable("Versions", (*names, "functions compiled", "failed"), rows)
 
 
 def _changes(upgrade: Upgrade) -> AuditTable:

@@ -60,11 +60,7 @@ class CheckCache:
         self._baselines: dict[tuple[str, str], Baseline] = {}
 
     def prepare(self, spec: KernelSpec, case: Case, device: str) -> PreparedCase:
-        """Make the inputs and evaluate the reference, unless the last case was the same.
-
-        Raises:
-            Exception: whatever the input maker or the reference raises.
-        """
+        """Make the inputs and evaluate the reference, unless the last case was the same."""
         last = self._last
         if last is None or last.spec is not spec or (last.case, last.device) != (case, device):
             self._last = None  # the device may not have memory for two cases
@@ -97,7 +93,6 @@ def run_once(
 
     Raises:
         IncorrectResultError: an input was changed, or the result cannot be compared.
-        Exception: whatever the implementation raises.
     """
     with nullcontext() if implementation.language is Language.TORCH else poisoned_buffers():
         actual = evaluate(
@@ -137,7 +132,7 @@ def compare_with_reference(
         _require_form(name, expected, actual[name], baseline.dtypes.get(name))
     results = []
     for name, expected in prepared.expected.items():
-        tolerance = prepared.spec.tolerance(prepared.case, _dtype_name(actual[name]))
+        tolerance = prepared.spec.tolerance(prepared.case, dtype_name(actual[name]))
         results.append(_compare(name, expected, actual[name], tolerance, baseline))
     return tuple(results)
 
@@ -163,7 +158,7 @@ def require_same_bits(first: Mapping[str, torch.Tensor], second: Mapping[str, to
             )
 
 
-def _dtype_name(tensor: torch.Tensor) -> str:
+def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
@@ -219,7 +214,7 @@ def _compare(
             message += f"; only the caps apply because {baseline.missing}"
     return TensorReport(
         tensor=name,
-        dtype=_dtype_name(actual),
+        dtype=dtype_name(actual),
         shape=tuple(actual.shape),
         passed=message is None,
         errors=found.errors,

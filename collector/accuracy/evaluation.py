@@ -34,20 +34,12 @@ class PreparedCase:
 
 
 def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = None) -> PreparedCase:
-    """Make a case's inputs, and evaluate the reference in float64 on the same numbers.
-
-    Raises:
-        Exception: whatever the input maker or the reference raises.
-    """
+    """Make a case's inputs, and evaluate the reference in float64 on the same numbers."""
     return prepare_inputs(spec, case, device, make_inputs(spec, case, device, draws=draws))
 
 
 def prepare_inputs(spec: KernelSpec, case: Case, device: str, inputs: Mapping[str, Any]) -> PreparedCase:
-    """Evaluate the reference in float64 on given inputs.
-
-    Raises:
-        Exception: whatever the reference raises.
-    """
+    """Evaluate the reference in float64 on given inputs."""
     originals = {name: value.detach().clone() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     wide = {name: _widen(value) for name, value in inputs.items()}
     expected = evaluate(spec.reference, spec, case, wide, who="the reference")
@@ -107,7 +99,6 @@ def evaluate(
 
     Raises:
         IncorrectResultError: the result is not made of tensors, or cannot be differentiated.
-        Exception: whatever the call raises.
     """
     with nullcontext() if case.is_backward else torch.no_grad():
         outputs = outputs_by_name(launch(**inputs))

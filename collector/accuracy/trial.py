@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from roofwatch.collector.accuracy.accuracy import CheckCache, compare_with_reference, worst_message
+from roofwatch.collector.accuracy.accuracy import CheckCache, compare_with_reference, dtype_name, worst_message
 from roofwatch.collector.accuracy.check_report import TensorReport
 from roofwatch.collector.accuracy.deviation import deviation
 from roofwatch.collector.accuracy.evaluation import (
@@ -168,7 +168,7 @@ class Bench:
 
     def _why_unfair(self, case: Case, arguments: Arguments, base: Returned) -> str | None:
         """Why a right kernel may fail at values that the spec does not draw."""
-        if self.trial.test is Test.TIES and not EXACT_DTYPES.isdisjoint(map(_dtype_name, base.outputs.values())):
+        if self.trial.test is Test.TIES and not EXACT_DTYPES.isdisjoint(map(dtype_name, base.outputs.values())):
             return "equal values may be chosen in any order"
         prepared = self._prepare(case, arguments)
         single = {
@@ -200,7 +200,7 @@ class Bench:
             return True
         for name, expected in pair.base.outputs.items():
             actual = pair.candidate.outputs[name]
-            limit = self.spec.tolerance(pair.case, _dtype_name(expected))
+            limit = self.spec.tolerance(pair.case, dtype_name(expected))
             found = deviation(expected, actual)
             is_beyond = any(getattr(found.errors, each) > _FAR * getattr(limit, each) for each in _ERRORS)
             if found.nonfinite_count or is_beyond:
@@ -242,14 +242,10 @@ def _is_low_precision(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize < 4
 
 
-def _dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _other_form(pair: Pair) -> str | None:
     """How the form of the candidate's results differs from that of the implementation's."""
     forms = [
-        {name: f"{_dtype_name(each)} {list(each.shape)}" for name, each in side.outputs.items()}
+        {name: f"{dtype_name(each)} {list(each.shape)}" for name, each in side.outputs.items()}
         for side in (pair.base, pair.candidate)
     ]
     texts = [", ".join(f"{name} {form}" for name, form in each.items()) for each in forms]

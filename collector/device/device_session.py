@@ -27,14 +27,8 @@ _COOLING_PERIOD_S = 1.0
 class DeviceSession:
     """Samples one device; use it as a context manager. Base and head of a comparison share one.
 
-    A device that cannot be sampled is measured without telemetry, which says why.
-
-    Args:
-        lock_mhz: SM clock to lock; None leaves it free.
-        earlier: Telemetry of earlier processes of the same run.
-        nvml: Replaces the `pynvml` module.
-        unfit: What to do if the device is not fit for measuring: refuse or warn; None ignores it.
-        wait: Waits the given number of seconds.
+    A device that cannot be sampled is measured without telemetry, which says why. `earlier` is the telemetry of earlier
+    processes of the same run.
     """
 
     def __init__(

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+
 from roofwatch.collector.device.nvml import FAULTS, THERMAL
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
 from roofwatch.collector.record.machine import DeviceState, Environment
@@ -86,7 +88,9 @@ def energy_between(readings: Sequence[Reading], window: Window) -> float | None:
     steps = [later[1] - earlier[1] for earlier, later in itertools.pairwise(around)]
     if any(step < 0 for step in steps) or sum(step > 0 for step in steps) < _MIN_ENERGY_STEPS:
         return None
-    return _interpolated(around, window.ended_ns) - _interpolated(around, window.began_ns)
+    times_ns, energies_j = zip(*around, strict=True)
+    began_j, ended_j = np.interp((window.began_ns, window.ended_ns), times_ns, energies_j)
+    return float(ended_j - began_j)
 
 
 def is_held(sm_clock_mhz: float, locked_sm_clock_mhz: float) -> bool:
@@ -121,13 +125,6 @@ def _is_unsteady(clocks_mhz: Iterable[float | None]) -> bool:
         return False
     deciles = statistics.quantiles(known, n=10, method="inclusive")
     return deciles[-1] - deciles[0] > _MAX_CLOCK_RANGE * statistics.median(known)
-
-
-def _interpolated(points: Sequence[tuple[int, float]], at_ns: int) -> float:
-    for (left_ns, left), (right_ns, right) in itertools.pairwise(points):
-        if left_ns <= at_ns <= right_ns:
-            return left + (right - left) * (at_ns - left_ns) / max(1, right_ns - left_ns)
-    return points[-1][1]
 
 
 def _summary(summarise: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:

@@ -169,10 +169,8 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
     """Join the telemetry of a run that several processes measured one after the other.
 
     An empty reading separates two processes. Their distance follows from their starting times. `energy_j` continues
-    without the energy spent in between. Very long runs are thinned out.
-
-    Args:
-        parts: In order, at least one; parts with equal `started_at` come from one process.
+    without the energy spent in between. Very long runs are thinned out. Parts, at least one, are in order; those with
+    equal `started_at` come from one process.
     """
     messages = "; ".join(dict.fromkeys(part.message for part in parts if part.message)) or None
     known = [part for part in parts if part.offset_ms]

@@ -94,8 +94,6 @@ class Block(Part):
     """Not all launches ran the same kernels."""
     has_host_gaps: bool = False
     """Launches could not be queued ahead, so times include host time between kernels."""
-    stopped_by: Literal["precision", "budget", "samples"] | None = None
-    """Why sampling ended: precise median, time spent, or maximum number of samples."""
     device_state: DeviceState | None = None
 
     @property
@@ -230,23 +228,21 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
     median_ns = measurement.median_ns
     if median_ns is None:
         return {}
+    memory = measurement.memory
+    work = {
+        "flop_per_s": case.flop_count,
+        "memory_bytes_per_s": case.memory_bytes,
+        "bus_bytes_per_s": case.bus_bytes,
+        "tokens_per_s": case.token_count,
+    }
+    others = {
+        "utilisation": measurement.utilisation,
+        "joules_per_launch": measurement.joules_per_launch,
+        "host_ns": measurement.host_ns,
+        "peak_allocated_bytes": None if memory is None else float(memory.peak_allocated_bytes),
+    }
     values = {"median_ns": median_ns}
-    if case.flop_count:
-        values["flop_per_s"] = case.flop_count / median_ns * 1e9
-    if case.memory_bytes:
-        values["memory_bytes_per_s"] = case.memory_bytes / median_ns * 1e9
-    if case.bus_bytes:
-        values["bus_bytes_per_s"] = case.bus_bytes / median_ns * 1e9
-    if case.token_count:
-        values["tokens_per_s"] = case.token_count / median_ns * 1e9
-    if measurement.utilisation is not None:
-        values["utilisation"] = measurement.utilisation
-    joules = measurement.joules_per_launch
-    if joules is not None:
-        values["joules_per_launch"] = joules
-    if measurement.host_ns is not None:
-        values["host_ns"] = measurement.host_ns
-    if measurement.memory is not None:
-        values["peak_allocated_bytes"] = float(measurement.memory.peak_allocated_bytes)
+    values |= {name: amount / median_ns * 1e9 for name, amount in work.items() if amount}
+    values |= {name: value for name, value in others.items() if value is not None}
     assert values.keys() <= METRICS.keys()
     return values

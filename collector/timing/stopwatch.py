@@ -108,14 +108,7 @@ class Rank(Ranks):
 
 @dataclass
 class Stopwatch(ABC):
-    """Times one prepared launch; one subclass per timer.
-
-    Args:
-        launch: The launch to time.
-        cache: Cache state before each launch; with a cold cache each launch is its own sample.
-        prepare_cache: Establishes the cache state, outside the timed section.
-        ranks: Processes that launch together.
-    """
+    """Times one prepared launch; one subclass per timer. With a cold cache each launch is its own sample."""
 
     launch: Launch
     cache: CacheState
@@ -143,7 +136,6 @@ class Stopwatch(ABC):
 
         Raises:
             UnsupportedError: this timer cannot time this launch.
-            Exception: whatever the launch raises.
         """
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from time import monotonic_ns, perf_counter_ns
-from typing import Literal
 
 import torch
 
@@ -43,8 +42,6 @@ _STOPWATCHES: dict[Timer, type[Stopwatch]] = {
     Timer.CUDA_EVENT: EventStopwatch,
 }
 
-StoppedBy = Literal["precision", "budget", "samples"]
-
 
 def sample_launches(
     launch: Launch,
@@ -56,21 +53,14 @@ def sample_launches(
     ranks: Ranks = ALONE,
     copies: Copies | None = None,
 ) -> TimedBlock:
-    """Time a call repeatedly.
+    """Time a call repeatedly. Ranks stop at the same sample.
 
-    Args:
-        launch: Does the work; on a GPU, enqueues it on the current stream and returns.
-        plan: When to stop.
-        device: `cpu` or `cuda`.
-        method: Timer and cache state; default what every such device offers.
-        launches_per_sample: Of an earlier block of the same measurement; chosen here if None.
-        ranks: Processes that launch together; they stop at the same sample.
-        copies: Makes launches on separate memory, for a rotated cache.
+    The method is by default what every such device offers. Launches per sample are those of an earlier block of the
+    same measurement, or chosen here. Copies are needed for a rotated cache.
 
     Raises:
         TimerError: timer or cache state is not available.
         UnsupportedError: the timer cannot time this launch.
-        Exception: whatever the launch raises.
     """
     chosen = method or default_method(device)
     stopwatch = make_stopwatch(launch, chosen, device=device, ranks=ranks, copies=copies)
@@ -79,7 +69,7 @@ def sample_launches(
         launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, ranks)
         launches = launches_per_sample or stopwatch.launches_for(launch_ns)
         started_at, began_ns = utc_now(), monotonic_ns()
-        samples, stopped_by = _sample_until_precise(stopwatch, launches, plan, ranks)
+        samples = _sample_until_precise(stopwatch, launches, plan, ranks)
         ended_ns = monotonic_ns()
     kernels = [sample.kernels for sample in samples if sample.kernels is not None]
     spans = tuple(sample.span_ns for sample in samples if sample.span_ns is not None)
@@ -93,7 +83,6 @@ def sample_launches(
             kernel_count=max(map(len, kernels), default=None),
             is_kernel_set_varying=len(set(kernels)) > 1,
             has_host_gaps=stopwatch.has_host_gaps,
-            stopped_by=stopped_by,
         ),
         launches_per_sample=launches,
         method=chosen,
@@ -174,9 +163,7 @@ def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
     return fastest_ns
 
 
-def _sample_until_precise(
-    stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks
-) -> tuple[list[Sample], StoppedBy]:
+def _sample_until_precise(stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks) -> list[Sample]:
     samples: list[Sample] = []
     times_ns: list[float] = []
     spent_ns = 0.0
@@ -186,15 +173,12 @@ def _sample_until_precise(
         spent_ns += ranks.slowest_ns(float(perf_counter_ns() - began_at))
         samples += batch
         times_ns += [sample.busy_ns for sample in batch]
-        if len(samples) >= plan.max_samples:
-            return samples, "samples"
         if len(samples) < _min_samples(plan):
             continue
         is_early = len(samples) < plan.min_samples or spent_ns < plan.patience_ms * 1e6
-        if not is_early and relative_width_of_median(times_ns) <= plan.relative_width:
-            return samples, "precision"
-        if spent_ns >= plan.budget_ms * 1e6:
-            return samples, "budget"
+        is_precise = not is_early and relative_width_of_median(times_ns) <= plan.relative_width
+        if is_precise or len(samples) >= plan.max_samples or spent_ns >= plan.budget_ms * 1e6:
+            return samples
 
 
 def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:

@@ -107,14 +107,14 @@ def test_few_samples_have_no_interval() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "reason"),
-    [({"relative_width": 0.6}, "precision"), ({"budget_ms": 20}, "budget"), ({"max_samples": 40}, "samples")],
+    ("plan", "least", "most"),
+    [({"relative_width": 0.6}, 10, 10), ({"budget_ms": 20}, 80, 90), ({"max_samples": 40}, 40, 40)],
 )
-def test_a_block_says_why_sampling_ended(clock: Clock, plan: dict[str, float], reason: str) -> None:
+def test_precision_the_budget_and_the_number_of_samples_end_a_block(
+    clock: Clock, plan: dict[str, float], least: int, most: int
+) -> None:
     sampling = SamplingPlan(warmup_ms=0, **plan)  # type: ignore[arg-type]
-    block = sample_launches(clock.launch(200_000, 300_000), sampling).block
-    assert block.stopped_by == reason
-    assert len(block.samples_ns) <= plan.get("max_samples", math.inf)
+    assert least <= len(sample_launches(clock.launch(200_000, 300_000), sampling).block.samples_ns) <= most
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,6 @@ def test_the_budget_includes_the_work_between_launches(clock: Clock, monkeypatch
     block = sample_launches(clock.launch(1_000_000), plan, method=method).block
 
     assert list(block.samples_ns) == [1_000_000.0] * 30
-    assert block.stopped_by == "budget"
 
 
 @pytest.mark.parametrize("preset", Preset)
@@ -153,7 +152,6 @@ def test_a_slow_kernel_gets_enough_samples_for_an_interval(clock: Clock, preset:
 
     assert len(block.samples_ns) == 6
     assert 0 < relative_width_of_median(block.samples_ns) < 1
-    assert block.stopped_by == "budget"
     assert clock.now_ns / 1e9 < RunPlan(sampling=sampling).block_timeout_s
 
 

@@ -9,7 +9,7 @@ from tests.builders import make_static_facts
 
 
 def make_build(triton: str, *facts: StaticFacts) -> Build:
-    return Build(triton, {"torch": "2.13.0"}, facts)
+    return Build(triton, facts)
 
 
 def compiled_by(triton: str, **fields: object) -> StaticFacts:
@@ -55,7 +55,7 @@ def test_targets_with_the_same_change_share_a_row() -> None:
     before = tuple(make_static_facts(target=target) for target in ("sm_80", "sm_90"))
     after = tuple(make_static_facts(target=target, local_bytes=64, code="spills") for target in ("sm_80", "sm_90"))
 
-    _, changes, failures, counts = tables_of(before, after)
+    changes, failures, counts = tables_of(before, after)
 
     ((verdict, function, _, change, targets),) = changes.rows
     assert (verdict, function, targets) == ("regressed", "_rms_norm_kernel", "sm_80, sm_90")
@@ -67,6 +67,6 @@ def test_targets_with_the_same_change_share_a_row() -> None:
 def test_a_compiler_message_is_shown() -> None:
     failed = make_static_facts(outcome=Outcome.COMPILE_ERROR, message="error: x")
 
-    _, _, failures, _ = tables_of((make_static_facts(),), (failed,))
+    _, failures, _ = tables_of((make_static_facts(),), (failed,))
 
     assert [row[2:] for row in failures.rows] == [("compile_error: error: x", "3.7.0", "sm_90")]

@@ -65,7 +65,6 @@ def full_record(**fields: Any) -> RunRecord:
             launch_delay_ns=0.0,
             kernel_count=2,
             is_kernel_set_varying=True,
-            stopped_by="budget",
             device_state=DeviceState(reading_count=3, power_w=0.1, clock_event_reasons=("sw_power_cap",)),
         ),
         Block(started_at=datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC), samples_ns=(1 / 3,)),
