@@ -2,21 +2,19 @@
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
-from uuid import UUID
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from sqlalchemy.orm import Session
 
 from roofwatch.api.auth import Reader
 from roofwatch.api.models import ComparedRuns, Comparison, Project, Word, as_json
-from roofwatch.api.problems import PROBLEMS, ProblemError
+from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import stored_floor
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import exit_code
-from roofwatch.db.queries.comparing import REVISION_PATTERN, UnknownRevisionError, resolve_revisions
+from roofwatch.db.queries.comparing import REVISION_PATTERN, resolve_revisions
 from roofwatch.db.queries.evidence import list_step_shares
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
@@ -28,19 +26,12 @@ Side = Annotated[str, Query(pattern=REVISION_PATTERN, description="SHA of a comm
 
 @dataclass(frozen=True)
 class TwoSides:
-    """Parameters of both routes."""
+    """Parameters of both routes and of `resolve_revisions`."""
 
     project: Project
     base: Side
     head: Side
     runner_class: Annotated[Word | None, Query(description="Only runs on this runner class.")] = None
-
-    def find(self, session: Session) -> tuple[UUID, UUID]:
-        """Find the two runs, or raise ProblemError (404)."""
-        try:
-            return resolve_revisions(session, self.project, self.base, self.head, runner_class=self.runner_class)
-        except UnknownRevisionError as error:
-            raise ProblemError(404, "not-found", f"{error}; see GET /v1/runs") from None
 
 
 @router.get(
@@ -62,7 +53,7 @@ def get_comparison(
     """Judge head against base: by their newest pair, else by one run of each."""
     reader.check_project(sides.project)
     with state_of(request).reading() as session:
-        base_id, head_id = sides.find(session)
+        base_id, head_id = resolve_revisions(session, **vars(sides))
         base, head = load_record(session, base_id), load_record(session, head_id)
         judgement = judge_pull_request(
             base,
@@ -89,7 +80,7 @@ def get_compared_runs(
     """The runs that `/v1/comparison` would judge, for clients that judge by themselves."""
     reader.check_project(sides.project)
     with state_of(request).reading() as session:
-        base_id, head_id = sides.find(session)
+        base_id, head_id = resolve_revisions(session, **vars(sides))
         calibrations = list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
     floor = stored_floor(calibrations)
     return as_json(ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=floor))

@@ -1,16 +1,14 @@
 """Series: one metric of one case and implementation over the commits of a project."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 from datetime import timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric, StateSetMetricFamily
+from prometheus_client import CollectorRegistry, Enum, Gauge
 from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.registry import Collector
 from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
@@ -119,9 +117,7 @@ def get_series_metrics(
             raise ProblemError(422, "too-large", "too many series: name a kernel, or fewer days")
         found = read_series(session, project, keys, since=since, **chosen.included)
         changed = _changes(session, project)
-    registry = CollectorRegistry()
-    registry.register(_Exported(found, changed))
-    text = generate_latest(registry)  # type: ignore[no-untyped-call]  # the library has no types here
+    text = generate_latest(_export(found, changed))  # type: ignore[no-untyped-call]  # the library has no types here
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
@@ -136,30 +132,21 @@ def _changes(session: Session, project: str) -> dict[SeriesKey, Verdict]:
     return changes
 
 
-class _Exported(Collector):
-    """Series as families of OpenMetrics."""
-
-    def __init__(self, series: Sequence[Series], changes: dict[SeriesKey, Verdict]) -> None:
-        self._series, self._changes = series, changes
-
-    def collect(self) -> Iterator[Metric]:
-        value = GaugeMetricFamily("roofwatch_series_value", "Newest value, in the metric's unit.", labels=_LABELS)
-        low = GaugeMetricFamily("roofwatch_series_low", "First quartile of its samples.", labels=_LABELS)
-        high = GaugeMetricFamily("roofwatch_series_high", "Third quartile of its samples.", labels=_LABELS)
-        verdict = StateSetMetricFamily("roofwatch_series_verdict", "Newest change of the series.", labels=_LABELS)
-        for one in self._series:
-            key = one.key
-            labels = (
-                *(key.project, key.case_id, key.implementation, key.metric),
-                *(key.runner_class, key.function, key.target, key.tensor),
-            )
-            newest = next((point for point in reversed(one.points) if point.value is not None), None)
-            if newest is None:
-                continue
-            for family, number in ((value, newest.value), (low, newest.low), (high, newest.high)):
-                if number is not None:
-                    family.add_metric(labels, number)
-            state = self._changes.get(key, Verdict.UNCHANGED)
-            shown = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)
-            verdict.add_metric(labels, {str(each): each is state for each in shown})
-        yield from (value, low, high, verdict)
+def _export(series: Sequence[Series], changes: Mapping[SeriesKey, Verdict]) -> CollectorRegistry:
+    """Return the newest value, quartiles and verdict of series as families of OpenMetrics."""
+    registry = CollectorRegistry()
+    value = Gauge("roofwatch_series_value", "Newest value, in the metric's unit.", _LABELS, registry=registry)
+    low = Gauge("roofwatch_series_low", "First quartile of its samples.", _LABELS, registry=registry)
+    high = Gauge("roofwatch_series_high", "Third quartile of its samples.", _LABELS, registry=registry)
+    states = [str(one) for one in (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)]
+    verdict = Enum("roofwatch_series_verdict", "Newest change.", _LABELS, states=states, registry=registry)
+    for one in series:
+        newest = next((point for point in reversed(one.points) if point.value is not None), None)
+        if newest is None:
+            continue
+        labels = astuple(one.key)
+        for gauge, number in ((value, newest.value), (low, newest.low), (high, newest.high)):
+            if number is not None:
+                gauge.labels(*labels).set(number)
+        verdict.labels(*labels).state(str(changes.get(one.key, Verdict.UNCHANGED)))
+    return registry

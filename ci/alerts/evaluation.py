@@ -92,7 +92,7 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
         runs=runs,
         results=cache(partial(list_cases_of_run, session)),
         imported=cache(partial(list_imported_values, session)),
-        cases={one.case_id: one for one in options.cases if one.costs},
+        cases={one.case_id: one for one in options.cases if one.family},
         commits={name: find_commit(session, project, name) for name in names},
         ownership=Ownership(setup.rules.owners, setup.codeowners, options.source_files),
         dashboard_url=setup.dashboard_url,

@@ -17,9 +17,9 @@ from roofwatch.db.auth.access import add_entry
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
+from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.regressions.triage import decide
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
-from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
 
 CLAIMED_FOR = timedelta(minutes=20)
@@ -33,7 +33,7 @@ def list_alerts(
     """Alerts, the last fired first; only of one project or some states if given."""
     query = select(AlertRow.document)
     if project is not None:
-        query = query.join(ProjectRow, ProjectRow.id == AlertRow.project_id).where(ProjectRow.name == project)
+        query = query.where(AlertRow.project_id == project_id(project))
     if states is not None:
         query = query.where(AlertRow.state.in_(states))
     alerts = map(_DOCUMENT.validate_python, session.scalars(query))
@@ -46,10 +46,10 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> N
     Raises:
         StoreError: the project is not there.
     """
-    project_id = lock_project(session, project)
+    own_id = lock_project(session, project)
     for step in steps:
         alert, document = step.alert, _DOCUMENT.dump_python(step.alert, mode="json")
-        session.merge(AlertRow(id=alert.alert_id, project_id=project_id, state=alert.state, document=document))
+        session.merge(AlertRow(id=alert.alert_id, project_id=own_id, state=alert.state, document=document))
         session.flush()
         for delivery in step.deliveries:
             session.add(DeliveryRow(**vars(delivery) | {"alert_id": alert.alert_id, "alert": document}))
@@ -133,8 +133,7 @@ def list_deliveries(
     """The newest hundred deliveries, the newest first; only of one project or some states if given."""
     query = select(DeliveryRow).order_by(DeliveryRow.id.desc()).limit(100)
     if project is not None:
-        query = query.join(AlertRow, AlertRow.id == DeliveryRow.alert_id)
-        query = query.join(ProjectRow, ProjectRow.id == AlertRow.project_id).where(ProjectRow.name == project)
+        query = query.join(AlertRow).where(AlertRow.project_id == project_id(project))
     if states is not None:
         query = query.where(DeliveryRow.state.in_(states))
     return list(map(_to_delivery, session.scalars(query)))

@@ -10,8 +10,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, delete, insert, or_, select, update
-from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy import Engine, insert, or_, select, update
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.values import AuditEntry, NewToken, Scope, Token, TrustedRepository
@@ -113,15 +112,8 @@ def revoke_token(engine: Engine, token_id: str, *, now: datetime, actor: str) ->
 
 def trust_repository(engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str) -> None:
     """Let a repository's workflows send records of a project. Records of other refs are quarantined."""
-    row = {"repository": repository, "project": project, "refs": list(refs)}
     with Session(engine) as session, session.begin():
-        new = upsert(TrustedRepositoryRow).values(row)
-        session.execute(
-            new.on_conflict_do_update(
-                index_elements=[TrustedRepositoryRow.repository, TrustedRepositoryRow.project],
-                set_={"refs": new.excluded.refs},
-            )
-        )
+        session.merge(TrustedRepositoryRow(repository=repository, project=project, refs=list(refs)))
         refs_text = " ".join(refs)
         add_entry(session, actor=actor, action="repository.trust", project=project, subject=repository, after=refs_text)
 
@@ -133,13 +125,10 @@ def distrust_repository(engine: Engine, repository: str, project: str, *, actor:
         StoreError: it was not trusted.
     """
     with Session(engine) as session, session.begin():
-        gone = session.execute(
-            delete(TrustedRepositoryRow)
-            .where(TrustedRepositoryRow.repository == repository, TrustedRepositoryRow.project == project)
-            .returning(TrustedRepositoryRow.repository)
-        ).all()
-        if not gone:
+        row = session.get(TrustedRepositoryRow, (repository, project))
+        if row is None:
             raise StoreError(f"repository {repository}: not trusted for {project}")
+        session.delete(row)
         add_entry(session, actor=actor, action="repository.distrust", project=project, subject=repository)
 
 

@@ -36,10 +36,9 @@ _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
     },
 )
 _ANY_NEW_FLAG = " OR ".join(f"(NOT {flag} AND id = ANY(CAST(:{flag} AS int[])))" for flag in _FLAGS)
-_LOCK_SERIES = text(f"SELECT id FROM series WHERE {_ANY_NEW_FLAG} ORDER BY id FOR NO KEY UPDATE")
 _SET_FLAGS = text(
     f"UPDATE series SET {', '.join(f'{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))' for flag in _FLAGS)} "
-    "WHERE id = ANY(CAST(:ids AS int[]))"
+    f"WHERE id IN (SELECT id FROM series WHERE {_ANY_NEW_FLAG} ORDER BY id FOR NO KEY UPDATE)"
 )
 
 
@@ -121,9 +120,7 @@ def note_values(connection: Connection, record: RunRecord, series_ids: Sequence[
     """
     flags = [_flags(one) for one in record.measurements]
     new = {name: [one for one, has in zip(series_ids, flags, strict=True) if has[name]] for name in _FLAGS}
-    ids = connection.scalars(_LOCK_SERIES, new).all()
-    if ids:
-        connection.execute(_SET_FLAGS, {"ids": ids, **new})
+    connection.execute(_SET_FLAGS, new)
 
 
 def as_json(value: object) -> str:

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Select, and_, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import RunRecord, Side
-from roofwatch.db.errors import NotStoredError, StoreError
+from roofwatch.db.errors import NotStoredError
 from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.results import RunDetail
@@ -30,10 +30,6 @@ _SHA_LENGTHS = (40, 64)
 _Result = TypeVar("_Result", RunDetail, RunRecord)
 
 
-class UnknownRevisionError(StoreError):
-    """A revision names no run of the project, or several commits."""
-
-
 def resolve_revisions(
     session: Session, project: str, base: str, head: str, *, runner_class: str | None = None
 ) -> tuple[UUID, UUID]:
@@ -42,7 +38,7 @@ def resolve_revisions(
     A runner class only narrows the runs of commits.
 
     Raises:
-        UnknownRevisionError: a revision has no run, or is ambiguous.
+        NotStoredError: a revision names no run of the project, or several commits.
     """
     shas = [side if _is_run_id(side) else _resolve_sha(session, project, side) for side in (base, head)]
     of_commits = find_runs_to_compare(session, project, *shas, runner_class=runner_class)
@@ -53,7 +49,7 @@ def resolve_revisions(
             run_id = UUID(side) if state is not None and state.project == project else None
         if run_id is None:
             where = "" if runner_class is None or _is_run_id(side) else f" on {runner_class}"
-            raise UnknownRevisionError(f"{side}: project {project} has no run of it{where}")
+            raise NotStoredError(f"{side}: project {project} has no run of it{where}")
         found.append(run_id)
     return found[0], found[1]
 
@@ -174,7 +170,7 @@ def _is_run_id(revision: str) -> bool:
 def _resolve_sha(session: Session, project: str, prefix: str) -> str:
     """Return the only sha with a prefix; the prefix itself if it is a whole sha or matches none."""
     if not re.fullmatch(REVISION_PATTERN, prefix):
-        raise UnknownRevisionError(f"{prefix[:80]!r}: expected a commit's sha, at least four digits of it, or a run id")
+        raise NotStoredError(f"{prefix[:80]!r}: expected a commit's sha, at least four digits of it, or a run id")
     if len(prefix) in _SHA_LENGTHS:
         return prefix
     # a range uses the index; "g" sorts after every hexadecimal digit
@@ -188,5 +184,5 @@ def _resolve_sha(session: Session, project: str, prefix: str) -> str:
     shas: Collection[str] = session.scalars(query).all()
     if len(shas) > 1:
         named = ", ".join(sha[:16] for sha in shas)
-        raise UnknownRevisionError(f"{prefix}: ambiguous in project {project} ({named}); give more digits")
+        raise NotStoredError(f"{prefix}: ambiguous in project {project} ({named}); give more digits")
     return next(iter(shas), prefix)

@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.machine import Ceiling, Environment
+from roofwatch.collector.record.machine import Ceiling
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries.question import CaseIds, Limit, RunIds, Word, Words
 from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
@@ -64,9 +64,7 @@ def list_fleet_runs(
     return [
         FleetRun(
             **vars(summarise(*row)),
-            environment=Environment.model_validate(
-                {name: getattr(environment, name) for name in Environment.model_fields}
-            ),
+            environment=environment.to_environment(),
             spent_ns=spent_ns or {},
             ceilings=tuple(map(Ceiling.model_validate, ceilings or ())),
         )

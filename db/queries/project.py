@@ -3,7 +3,7 @@
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import ColumnElement, Text, and_, cast, func, or_, select
@@ -110,8 +110,8 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     commit_count = select(func.count()).select_from(CommitRow).where(CommitRow.project_id == wanted)
     return FilterOptions(
         cases=tuple(
-            CaseOption(case_id, kernel, dtype, family or "", tuple(tags or ()), _costs(recent_id, costs))
-            for case_id, kernel, dtype, recent_id, family, tags, *costs in session.execute(cases)
+            CaseOption(case_id, kernel, dtype, family or "", tuple(tags or ()), dict(zip(COSTS, costs, strict=True)))
+            for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases)
         ),
         commits_by_branch={branch: frozenset(shas) for branch, shas in commits_by_branch.items()},
         runner_classes=tuple(sorted(kinds)),
@@ -119,10 +119,6 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
         commit_count=session.scalar(commit_count) or 0,
         source_files=source_files,
     )
-
-
-def _costs(recent_id: int | None, costs: Sequence[float | None]) -> dict[str, float | None]:
-    return {} if recent_id is None else dict(zip(COSTS, costs, strict=True))
 
 
 def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:

@@ -88,7 +88,6 @@ class Question(Generic[P, A]):
         return get_type_hints(self.ask, include_extras=True)
 
     def to_json(self, *args: P.args, **kwargs: P.kwargs) -> bytes:
-        """Write the parameters as JSON."""
         _, *arguments = inspect.signature(self.ask).bind(None, *args, **kwargs).arguments.items()
         return to_json(dict(arguments))
 

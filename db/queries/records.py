@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
-from roofwatch.collector.record.machine import Environment, Outcome
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.record.results import Accuracy, ImportedValue, StaticFacts, TensorError
@@ -146,7 +146,7 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
         "finished_at": run.finished_at,
         "harness_version": run.harness_version,
         "preset": run.preset,
-        "environment": {name: getattr(of.environment, name) for name in Environment.model_fields},
+        "environment": of.environment.to_environment(),
         "pairing": None if run.pair_id is None else {"pair_id": run.pair_id, "side": run.pair_side},
         "cases": _in_order(versions, rows["cases"]),
         "measurements": measurements,

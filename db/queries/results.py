@@ -107,7 +107,7 @@ class CaseOption:
     tags: tuple[str, ...]
     """`smoke`, `full` and others; empty if no recent run has the case."""
     costs: Mapping[str, float | None] = field(default_factory=dict)
-    """Work of one launch by the metric of its rate, such as `flop_per_s`; empty if no recent run has the case."""
+    """Work of one launch by the metric of its rate, such as `flop_per_s`; None if no recent run has the case."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,6 @@ class FilterOptions:
     """Measured commits (sha) by branch."""
     runner_classes: tuple[str, ...]
     commit_count: int = 0
-    """Measured commits."""
     source_files: Mapping[str, str] = field(default_factory=dict)
     """Path from the repository root by kernel, from the newest run."""
     cpu_classes: frozenset[str] = frozenset()
@@ -199,8 +198,6 @@ class RecentSeries:
 
 @dataclass(frozen=True)
 class RecentRuns:
-    """The newest runs of a runner class."""
-
     runner_class: str
     commits: tuple[CommitRef, ...]
     """One per run, oldest first."""

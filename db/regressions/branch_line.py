@@ -14,8 +14,6 @@ from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 @dataclass(frozen=True)
 class BranchCommit:
-    """A commit that was measured on a branch."""
-
     sha: str
     committed_at: datetime
     first_run_at: datetime

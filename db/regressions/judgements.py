@@ -103,7 +103,6 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
                 "sha": regression.commit.sha,
                 "kernel": regression.kernel,
                 "verdict": regression.verdict,
-                "first_parent_count": regression.commit.first_parent_count,
                 "regression_id": own_id,
                 "state": regression.state,
                 # retention may remove the runs of what is no longer found

@@ -24,7 +24,6 @@ class RegressionRow(Base):
     sha: Mapped[str] = mapped_column(primary_key=True)
     kernel: Mapped[str] = mapped_column(primary_key=True)
     verdict: Mapped[Verdict] = mapped_column(primary_key=True)
-    first_parent_count: Mapped[int]
     regression_id: Mapped[UUID] = mapped_column(ForeignKey("triage.regression_id", ondelete="CASCADE"))
     state: Mapped[RegressionState]
     # commits whose runs retention keeps

@@ -18,6 +18,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
+from roofwatch.collector.record.machine import Environment
 from roofwatch.collector.record.record import Side
 from roofwatch.db.schema.table import Base, RowId, not_negative, one_of, to_value
 from roofwatch.db.values import CommitRef
@@ -71,6 +72,9 @@ class EnvironmentRow(Base):
     is_ecc_on: Mapped[bool | None]
     is_mig_on: Mapped[bool | None]
     imported_from: Mapped[str | None]
+
+    def to_environment(self) -> Environment:
+        return Environment.model_validate({name: getattr(self, name) for name in Environment.model_fields})
 
 
 class CommitRow(Base):

@@ -35,15 +35,15 @@ WHERE NOT run.is_dirty AND run.pair_id IS NULL AND NOT run.is_unreachable
 REGRESSION_POINT = """
 CREATE VIEW regression_point AS
 SELECT
-    project.name AS project, regression.kernel, regression.sha, regression.first_parent_count,
+    project.name AS project, regression.kernel, regression.sha,
+    (regression.document #>> '{commit,first_parent_count}')::bigint AS first_parent_count,
     (regression.document #>> '{commit,committed_at}')::timestamptz AS committed_at, regression.verdict::text,
-    regression.state::text, coalesce(triage.state::text, 'new') AS triage,
+    regression.state::text, triage.state::text AS triage,
     (regression.document ->> 'typical_change')::double precision AS typical_change,
     regression.document ->> 'cause' AS cause, regression.document ->> 'summary' AS summary
 FROM regression
 JOIN project ON project.id = regression.project_id
-LEFT JOIN triage ON triage.project_id = regression.project_id AND triage.sha = regression.sha
-    AND triage.kernel = regression.kernel AND triage.verdict = regression.verdict AND triage.is_found
+JOIN triage ON triage.regression_id = regression.regression_id
 """
 """Regressions and improvements of the last analysis, with their triage."""
 
