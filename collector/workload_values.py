@@ -26,9 +26,7 @@ _MOST_TTFT_MS, _MOST_TPOT_MS = 200, 50
 _PERCENTILES = (50, 90, 99)
 _LEAST_SHARE = 0.01
 _MOST_LABEL = 200
-_OPERATOR = re.compile(r"\w+::\w+")
-"""Torch's own operators. Regions and graphs of torch.compile are numbered, and differ in every run."""
-_FUNCTION = re.compile(r"[\w:$]+(?=[<(]|$)")
+_FUNCTION = re.compile(r"[\w:$]+(?=[<(#]|$)")
 _NOT_A_LABEL = re.compile(r"[<>\x00-\x1f]")
 
 
@@ -155,27 +153,27 @@ def _of_step(
 
 
 def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
-    """Share of each function with 1 % or more in all profiled calls, and the quartiles of the calls."""
+    """Share of each function with 1 % or more of the profiled calls: median and quartiles over the calls."""
     value = _values_of(profile, better=Better.LOWER, unit="share", sample_count=profile.call_count)
     functions: defaultdict[str, list[ProfiledActivity]] = defaultdict(list)
     for row in profile.rows:
-        if row.kind != "operator" or _OPERATOR.fullmatch(row.name):
+        if row.has_lasting_name:
             functions[function_name(row.name)].append(row)
     calls_ns = np.sum([row.call_ns for row in profile.rows], axis=0)
     for name, rows in functions.items():
-        total_ns, low, high = sum(row.total_ns for row in rows), None, None
+        total_ns = sum(row.total_ns for row in rows)
         if total_ns < _LEAST_SHARE * profile.span_ns:
             continue
+        low, share, high = None, total_ns / profile.span_ns, None
         if calls_ns.size and calls_ns.all():  # a call that took longer as a whole has the same shares
             shares = np.sum([row.call_ns for row in rows], axis=0) / calls_ns
-            low, high = np.quantile(shares, (0.25, 0.75)) * calls_ns.sum() / profile.span_ns
-        formula = f"{total_ns} ns / {profile.span_ns} ns of {profile.call_count} profiled calls"
-        share = total_ns / profile.span_ns
+            low, share, high = np.quantile(shares, (0.25, 0.5, 0.75)) * calls_ns.sum() / profile.span_ns
+        formula = f"median of {profile.call_count} profiled calls, in all {total_ns} ns / {profile.span_ns} ns"
         yield value(metric=SHARE_OF_STEP + name, value=share, low=low, high=high, message=formula)
 
 
 def function_name(name: str) -> str:
-    """A function of a profile without its result, template arguments and parameters."""
+    """A function without its result, template arguments, parameters and number."""
     found = _FUNCTION.search(name)
     return _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL] if found is None else found[0].lstrip(":")[:_MOST_LABEL]
 

@@ -6,12 +6,14 @@ Commits are numbered: `make_commit(3)` is always the same, the child of `make_co
 from __future__ import annotations
 
 import hashlib
+import json
 import uuid
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
+from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.collector.record.metrics import Better
@@ -248,6 +250,13 @@ def make_profile(case_id: str = CASE_ID, *rows: ProfiledActivity, **fields: Any)
     busy_ns = sum(row.total_ns for row in shown)
     defaults: dict[str, Any] = {"implementation": "triton", "call_count": 3, "span_ns": busy_ns, "busy_ns": busy_ns}
     return CaseProfile(case_id=case_id, rows=shown, **defaults | fields)
+
+
+def make_trace(events: Sequence[dict[str, Any]]) -> Trace:
+    """A trace of torch.profiler with these events; decimal numbers may be text."""
+    trace = Trace.read(json.dumps({"traceEvents": events}, default=str).encode(), "trace.json")
+    assert trace is not None
+    return trace
 
 
 def make_record(

@@ -5,7 +5,6 @@ call.
 """
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from roofwatch.collector.record.measurement import Autotuning, Measurement
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.results import CaseProfile
 
-_OPERATOR = re.compile(r"\w+::\w+")
-"""Torch's own operators. Regions and graphs of torch.compile are numbered, and differ in every run."""
 _ENOUGH = 1 / 2
 """Share of a change of time that launches must account for. Profiles have a hot cache, and times often a cold one."""
 
@@ -119,7 +116,7 @@ def _launched(profile: CaseProfile) -> dict[str, _Launched]:
     """Launches by name, the longest first."""
     found: dict[str, _Launched] = {}
     for row in profile.rows:
-        if row.kind != "operator" or _OPERATOR.fullmatch(row.name):
+        if row.has_lasting_name:
             count, share = found.get(row.name, (0.0, 0.0))
             own_share = row.total_ns / profile.busy_ns if profile.busy_ns else 0.0
             found[row.name] = count + row.count / profile.call_count, share + own_share

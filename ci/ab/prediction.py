@@ -73,7 +73,7 @@ def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[Subject,
     """Names of the compiled functions of each case and implementation, as in a profile."""
     found: dict[Subject, set[str]] = defaultdict(set)
     for one in facts:
-        found[one.case_id, one.implementation].add(function_name(one.function.partition("#")[0]))
+        found[one.case_id, one.implementation].add(function_name(one.function))
     return found
 
 

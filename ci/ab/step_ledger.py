@@ -4,16 +4,20 @@
 
 Between two traces the sum is exact. Launches are matched in their order by place in the model and name
 (longest common subsequence), step by step if both sides have as many steps, else in the mean step. What is left between
-two matches at one place is one change, such as a fusion.
+two matches at one place is one change, such as a fusion. Records have no order: their kernels are matched by name, then
+by machine code.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from roofwatch.ci.static.comparison import machine_code
 from roofwatch.collector.profiling.steps import Slot, StepTimes, fold, steps_of_profile
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.results import CaseProfile
+from roofwatch.collector.workload_values import function_name
 
 NOT_EXPLAINED = 0.05
 """Residual above which a difference is not explained, as a share of it."""
@@ -25,6 +29,9 @@ _MOST_AT_ONCE = 16_000
 
 class Change(StrEnum):
     MATCHED = "matched"
+    CODE_CHANGED = "code changed"
+    """The same kernel with other machine code."""
+    SAME_CODE = "renamed, same code"
     RENAMED = "renamed"
     """One kernel in the place of another."""
     FUSED = "fused"
@@ -107,7 +114,8 @@ def find_ledger(
         steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
     else:
         steps = [(fold(base.slots), fold(head.slots))]
-    groups = (group for before, after in steps for group in _match(before, after))
+    match = _match if base.has_order else _changes
+    groups = (group for before, after in steps for group in match(before, after))
     rows = _rows(groups, base.step_count, head.step_count)
     by_change = {change: [row for row in rows if row.change is change] for change in Change}
     added, removed = by_change.pop(Change.ADDED), by_change.pop(Change.REMOVED)
@@ -142,9 +150,17 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
         if key in before:
             base_ns, head_ns = (medians.get(key) for medians in medians_ns)
             measured_ns = None if base_ns is None or head_ns is None else (base_ns, head_ns)
-            steps = steps_of_profile(before[key]), steps_of_profile(profile)
+            steps = _steps_of(base, before[key]), _steps_of(head, profile)
             ledgers.append(find_ledger(*steps, title=" ".join(key), measured_ns=measured_ns))
     return ledgers
+
+
+def _steps_of(record: RunRecord, profile: CaseProfile) -> StepTimes:
+    codes: defaultdict[str, str] = defaultdict(str)
+    for (_, function), code in sorted(machine_code(record, profile.case_id, profile.implementation).items()):
+        codes[function_name(function)] += code or ""
+    times = steps_of_profile(profile)
+    return replace(times, slots=tuple(replace(slot, code=codes[function_name(slot.name)]) for slot in times.slots))
 
 
 _Sides = tuple[Sequence[Slot], Sequence[Slot]]
@@ -170,7 +186,7 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
             yield [base[at]], [head[other_at]]
     # the order of streams and threads may differ between the sides
     unmatched = [slot for before, _ in blocks for slot in before], [slot for _, after in blocks for slot in after]
-    moved = list(_pairs(*unmatched))
+    moved = list(_pairs(*unmatched, _key))
     yield from (([one], [other]) for one, other in moved)
     for before, after in blocks:
         yield from _changes(*_without(moved, before, after))
@@ -217,13 +233,13 @@ def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[
     return found[::-1]
 
 
-def _pairs(base: Iterable[Slot], head: Iterable[Slot], *, by_place: bool = True) -> Iterator[tuple[Slot, Slot]]:
-    """Pair slots of the same name, and the same place if asked, in their order."""
+def _pairs(base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], Hashable]) -> Iterator[tuple[Slot, Slot]]:
+    """Pair slots with an equal key, unless it is empty, in their order."""
     waiting: defaultdict[object, list[Slot]] = defaultdict(list)
     for slot in reversed(list(base)):
-        waiting[slot.position if by_place else (), slot.name].append(slot)
+        waiting[key(slot)].append(slot)
     for slot in head:
-        if same := waiting[slot.position if by_place else (), slot.name]:
+        if key(slot) and (same := waiting[key(slot)]):
             yield same.pop(), slot
 
 
@@ -236,10 +252,11 @@ def _without(
 
 
 def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
-    """Group what lies between two matches: by name, then by the innermost places that both sides have."""
-    same_name = list(_pairs(base, head, by_place=False))
-    yield from (([one], [other]) for one, other in same_name)
-    left, right = _without(same_name, base, head)
+    """Group what lies between two matches: by name, code, then by the innermost places that both sides have."""
+    pairs = list(_pairs(base, head, lambda slot: slot.name))
+    pairs += _pairs(*_without(pairs, base, head), lambda slot: slot.code)
+    yield from (([one], [other]) for one, other in pairs)
+    left, right = _without(pairs, base, head)
     deepest = max((len(slot.position) for slot in (*left, *right)), default=0)
 
     def groups_at(depth: int) -> list[_Sides]:
@@ -292,6 +309,9 @@ def _change(before: Sequence[Slot], after: Sequence[Slot]) -> Change:
         return Change.ADDED if after else Change.REMOVED
     if len(before) != len(after):
         return Change.FUSED if len(after) < len(before) else Change.SPLIT
-    if [slot.name for slot in before] == [slot.name for slot in after]:
-        return Change.MATCHED
-    return Change.RENAMED if len(before) == 1 else Change.REPLACED
+    if len(before) > 1:
+        return Change.REPLACED
+    (old,), (new,) = before, after
+    if old.name == new.name:
+        return Change.CODE_CHANGED if old.code and new.code and old.code != new.code else Change.MATCHED
+    return Change.SAME_CODE if old.code and old.code == new.code else Change.RENAMED

@@ -13,11 +13,11 @@ def what_a_step_is(ledger: StepLedger) -> str:
     """Say what the times are means of."""
     base, head = ledger.base, ledger.head
     counts = f"{base.step_count} of the base, {head.step_count} of the head"
-    if base.stream_busy_ns or head.stream_busy_ns or not base.slots:
-        if not base.has_markers:
-            return "the whole trace is one step, because not both traces have ProfilerStep markers"
-        return f"mean of the steps between ProfilerStep markers, {counts}"
-    return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
+    if not base.has_order:
+        return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
+    if not base.has_markers:
+        return "the whole trace is one step, because not both traces have ProfilerStep markers"
+    return f"mean of the steps between ProfilerStep markers, {counts}"
 
 
 class Term(NamedTuple):
@@ -57,24 +57,20 @@ def kernels_text(row: LedgerRow) -> str:
     before, after = (", ".join(dict.fromkeys(map(short_name, names))) for names in (row.base_names, row.head_names))
     if row.change is Change.MATCHED:
         return before
-    if row.change in {Change.ADDED, Change.REMOVED}:
+    if row.change in {Change.ADDED, Change.REMOVED, Change.CODE_CHANGED}:
         return f"{row.change}: {before or after}"
-    if row.change is Change.RENAMED:
-        return f"renamed: {before} -> {after}"
+    if row.change in {Change.RENAMED, Change.SAME_CODE}:
+        return f"{row.change}: {before} -> {after}"
     return f"{count_of(len(row.base_names), 'kernel')} -> {len(row.head_names)}: {before} -> {after}"
 
 
 def sentences(ledger: StepLedger) -> Iterator[str]:
     """Say whether the sum explains the difference, and what is known of each side."""
-    base, head = ledger.base, ledger.head
     if not ledger.is_explained:
         share = abs(ledger.residual_ns / ledger.step_change_ns) if ledger.step_change_ns else None
         of_change = "" if share is None else f", {share:.1%} of the change"
         yield f"Not explained: the residual is {signed_ns(ledger.residual_ns)}{of_change} (limit {NOT_EXPLAINED:.0%})."
-    if base.step_count > 1 or head.step_count > 1:
-        medians = f"{format_ns(base.median_step_ns)} -> {format_ns(head.median_step_ns)}"
-        yield f"Median step: {medians}. The terms are means, because only means add up."
-    for name, times in (("base", base), ("head", head)):
+    for name, times in (("base", ledger.base), ("head", ledger.head)):
         yield from (f"{name}: {note}." for note in times.notes)
 
 

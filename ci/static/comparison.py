@@ -147,25 +147,26 @@ def toolchain_of(environment: Environment) -> dict[str, str]:
 
 
 def is_same_machine_code(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> bool:
-    """Return whether the same machine code of an implementation ran on a GPU on both sides.
-
-    If the device's target was compiled, only its code counts; otherwise that of all targets.
-    """
+    """Return whether the same machine code of an implementation ran on a GPU on both sides."""
     environment = head.environment
     if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
         return False
-    old, new = (
-        {
-            (one.target, one.function): one.code_hash
-            for one in record.static_facts
-            if (one.case_id, one.implementation) == (case_id, implementation)
-        }
-        for record in (base, head)
-    )
-    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
-    if any(target == device_target for target, _ in new):
-        old, new = ({key: code for key, code in side.items() if key[0] == device_target} for side in (old, new))
+    old, new = (machine_code(record, case_id, implementation) for record in (base, head))
     return bool(new) and old == new and None not in new.values()
+
+
+def machine_code(record: RunRecord, case_id: str, implementation: str) -> dict[tuple[str, str], str | None]:
+    """Code hash of each compiled function by target and name, None if it failed.
+
+    If the device's target was compiled, only its code counts; otherwise that of all targets.
+    """
+    found = {
+        (one.target, one.function): one.code_hash
+        for one in record.static_facts
+        if (one.case_id, one.implementation) == (case_id, implementation)
+    }
+    device_target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
+    return {key: code for key, code in found.items() if key[0] == device_target} or found
 
 
 # --- matching functions

@@ -38,7 +38,8 @@ def profile_calls(
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silence messages at start and stop
     is_on_gpu = device != "cpu"
     for _ in range(_WARM_UP_CALLS):
-        call()
+        with record_function("warm-up"):  # loads what marks a call
+            call()
     if is_on_gpu:
         torch.cuda.synchronize()
     # torch.profiler.profile imports all of inductor first

@@ -5,7 +5,6 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from roofwatch.collector.profiling.activities import LAUNCH, HostEvent, HostKind, Interval, group_by, length_ns, union
@@ -36,6 +35,8 @@ class Slot:
     """Time before the launch in which nothing ran."""
     step: int = 0
     """Number of the step that launched it, from 0; launches before the first step belong to it."""
+    code: str = ""
+    """Hashes of its machine code, if a record has them."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,16 @@ class StepTimes:
     """Steps are those of the profiler's schedule; otherwise the whole trace is one step."""
     step_count: int
     step_ns: int
-    median_step_ns: float
-    """From the first launch of a step to that of the next: a device lags behind the host."""
     slots: tuple[Slot, ...]
-    """One for each launch, in the order in which the host issued them."""
+    """One for each launch."""
     busy_ns: int
     """Time in which at least one stream was busy."""
     stream_busy_ns: Mapping[str, int]
-    gap_before_first_ns: int = 0
-    """Part of the gaps before the first launch."""
     gap_after_last_ns: int = 0
-    """Part of the gaps after the last."""
+    """Part of the gaps after the last launch."""
     notes: tuple[str, ...] = ()
+    has_order: bool = True
+    """Slots are in the order in which the host issued them; those of a record are not."""
 
     @property
     def gap_ns(self) -> int:
@@ -160,20 +159,14 @@ def _step_times(
     issued = sorted(
         zip(inside, gap_ns, strict=True), key=lambda each: (each[0].issued_ns, streams_in_order.index(each[0].stream))
     )
-    slots = tuple(_slots(issued, bounds))
-    first_ns = {0: start_ns}
-    for (launch, _), slot in zip(issued, slots, strict=True):
-        first_ns[slot.step] = min(first_ns.get(slot.step, end_ns), launch.start_ns)
     return StepTimes(
         device=device,
         has_markers=has_markers,
         step_count=len(bounds) - 1,
         step_ns=end_ns - start_ns,
-        median_step_ns=statistics.median(after - before for before, after in pairwise([*first_ns.values(), end_ns])),
-        slots=slots,
+        slots=tuple(_slots(issued, bounds)),
         busy_ns=length_ns(union((launch.start_ns, launch.end_ns) for launch in inside)),
         stream_busy_ns={stream: length_ns(union(intervals)) for stream, intervals in sorted(streams.items())},
-        gap_before_first_ns=gap_ns[0] if gap_ns else end_ns - start_ns,
         gap_after_last_ns=end_ns - busy_until_ns if gap_ns else 0,
         notes=notes,
     )
@@ -265,13 +258,13 @@ def steps_of_profile(profile: CaseProfile) -> StepTimes:
     """Steps of a profile in a record: each profiled call is one. Its launches have no place, and are added by name."""
     rows = [(row.name, row.count, row.total_ns) for row in profile.rows]
     if profile.left_out_count:
-        rows.append((f"({profile.left_out_count} more names)", profile.left_out_count, profile.left_out_ns))
+        rows.append(("(more names)", profile.left_out_count, profile.left_out_ns))
     return StepTimes(
         device=profile.rows[0].device if profile.rows else HOST,
         has_markers=True,
+        has_order=False,
         step_count=profile.call_count,
         step_ns=profile.span_ns,
-        median_step_ns=profile.span_ns / profile.call_count,
         slots=tuple(Slot((), "", name, count, total_ns) for name, count, total_ns in rows),
         busy_ns=profile.busy_ns,
         stream_busy_ns={},

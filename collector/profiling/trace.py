@@ -6,7 +6,7 @@ case. Traces of AMD GPUs describe a launch at its call (RoctracerActivity_inl.h)
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
@@ -64,14 +64,6 @@ class Trace:
     end_ns: int | None = None
     _described_by_call: dict[Any, tuple[dict[str, Any], int]] = field(default_factory=dict)
     """Launch configuration and bytes by correlation ID, for AMD GPUs."""
-
-    @classmethod
-    def of_events(cls, events: Iterable[dict[str, Any]]) -> "Trace":
-        trace = cls()
-        for event in events:
-            trace._add(event)
-        trace._complete_activities()
-        return trace
 
     @classmethod
     def read(cls, content: bytes, name: str) -> "Trace | None":

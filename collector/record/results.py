@@ -1,5 +1,6 @@
 """Results other than times: accuracy, facts about machine code, hardware counters, profiles, imported values."""
 
+import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -150,6 +151,11 @@ class ProfiledActivity(Part):
     @property
     def mean_ns(self) -> float:
         return self.total_ns / self.count
+
+    @property
+    def has_lasting_name(self) -> bool:
+        """False for regions and graphs of torch.compile, which are numbered, and differ in every run."""
+        return self.kind != "operator" or re.fullmatch(r"\w+::\w+", self.name) is not None
 
 
 class CaseProfile(CaseResult):

@@ -118,8 +118,8 @@ def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
 
 
 def _side(times: StepTimes) -> dict[str, Any]:
-    names = ("device", "has_markers", "step_count", "step_ns", "median_step_ns", "launch_count", "busy_ns")
-    more = ("stream_busy_ns", "overlap_ns", "gap_ns", "gap_before_first_ns", "gap_after_last_ns", "notes")
+    names = ("device", "has_markers", "step_count", "step_ns", "launch_count", "busy_ns")
+    more = ("stream_busy_ns", "overlap_ns", "gap_ns", "gap_after_last_ns", "notes")
     return _values(times, *names, *more)
 
 

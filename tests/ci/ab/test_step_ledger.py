@@ -13,8 +13,7 @@ import pytest
 
 from roofwatch.ci.ab.step_ledger import Change, LedgerRow, StepLedger, find_ledger
 from roofwatch.collector.profiling.steps import HOST, StepTimes, fold, has_markers, read_steps, steps_of_profile
-from roofwatch.collector.profiling.trace import Trace
-from tests.builders import make_activity, make_profile
+from tests.builders import make_activity, make_profile, make_trace
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 TRACES = sorted(path.name for path in DATA.glob("*_[avh]100*.json*"))
@@ -35,7 +34,7 @@ def is_gpu(event: Event) -> bool:
 
 
 def steps_of(events: list[Event]) -> StepTimes:
-    (times,) = read_steps(Trace.of_events(events), by_marker=False)
+    (times,) = read_steps(make_trace(events), by_marker=False)
     return times
 
 
@@ -89,7 +88,7 @@ def test_the_terms_add_up_between_any_two_traces(base: str, head: str) -> None:
 
 
 def test_steps_are_those_of_the_schedule_and_the_last_lasts_until_its_work_is_done() -> None:
-    trace = Trace.of_events(events_of("nccl_ddp_a100.json.gz"))
+    trace = make_trace(events_of("nccl_ddp_a100.json.gz"))
     (times,) = read_steps(trace, by_marker=has_markers(trace))
 
     markers = [event for event in trace.host_events if event.name.startswith("ProfilerStep#")]
@@ -102,8 +101,8 @@ def test_steps_are_those_of_the_schedule_and_the_last_lasts_until_its_work_is_do
 def test_a_slower_step_is_compared_with_a_mean_step_of_another_number() -> None:
     events = events_of("nccl_ddp_a100.json.gz")
     third = next(event for event in events if event["name"] == "ProfilerStep#6")
-    (base,) = read_steps(Trace.of_events(events), by_marker=True)
-    (head,) = read_steps(Trace.of_events([event for event in events if event is not third]), by_marker=True)
+    (base,) = read_steps(make_trace(events), by_marker=True)
+    (head,) = read_steps(make_trace([event for event in events if event is not third]), by_marker=True)
 
     ledger = find_ledger(base, head, title="GPU 0")
     assert (base.step_count, head.step_count) == (3, 2)

@@ -13,7 +13,7 @@ from roofwatch.collector.profiling.time_spent import (
     operator_rows,
     time_spent,
 )
-from roofwatch.collector.profiling.trace import Trace
+from tests.builders import make_trace
 
 
 def event(category: str, name: str, start_us: int, length_us: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
@@ -30,11 +30,11 @@ def event(category: str, name: str, start_us: int, length_us: int, thread: int =
 
 
 def spent(*events: dict[str, Any]) -> TimeSpent:
-    return time_spent(Trace.of_events(events))
+    return time_spent(make_trace(events))
 
 
 def host_of(*events: dict[str, Any]) -> list[HostEvent]:
-    return Trace.of_events(events).host_events
+    return make_trace(events).host_events
 
 
 def totals(rows: list[TimeRow]) -> list[tuple[str, int, int]]:

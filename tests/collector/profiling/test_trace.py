@@ -14,6 +14,7 @@ from roofwatch.collector.profiling.chrome_trace import scan_trace
 from roofwatch.collector.profiling.summary import summarise_trace
 from roofwatch.collector.profiling.time_spent import time_spent
 from roofwatch.collector.profiling.trace import Trace
+from tests.builders import make_trace
 
 EVENTS: list[dict[str, Any]] = [
     {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},
@@ -28,7 +29,7 @@ def scanned(text: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
 
 
 def summary_of(*events: dict[str, Any]) -> dict[str, Any]:
-    return summarise_trace(Trace.of_events(events))
+    return summarise_trace(make_trace(events))
 
 
 @pytest.mark.parametrize(
@@ -119,7 +120,7 @@ def test_a_trace_of_amd_takes_launch_configurations_from_the_calls() -> None:
 )
 @pytest.mark.parametrize("category", ["kernel", "gpu_memcpy", "cuda_profiler_range"])
 def test_damaged_fields_of_an_event_are_left_out(damage: dict[str, Any], category: str) -> None:
-    trace = Trace.of_events([*EVENTS, amd_event("odd", 3, category=category, **damage)])
+    trace = make_trace([*EVENTS, amd_event("odd", 3, category=category, **damage)])
 
     found = json.loads(orjson.dumps(summarise_trace(trace)))
 

@@ -1,9 +1,10 @@
 """`roofwatch diff` as a user runs it."""
 
 import json
+from html import unescape
 from pathlib import Path
 
-from tests.builders import CASE_ID, make_activity, make_case, make_profile, make_record
+from tests.builders import CASE_ID, make_activity, make_profile, make_record, make_static_facts
 from tests.roofwatch.command import roofwatch
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -24,15 +25,24 @@ def test_two_traces_give_a_table_json_and_a_page(tmp_path: Path) -> None:
     assert "BertLMHeadModel" in page.read_text()
 
 
-def test_two_records_are_compared_case_by_case(tmp_path: Path) -> None:
+def test_two_records_are_compared_case_by_case_by_name_and_machine_code(tmp_path: Path) -> None:
     files = []
-    for total_ns in (3_000, 3_600):
-        profile = make_profile(CASE_ID, make_activity(count=3, total_ns=total_ns), span_ns=total_ns, busy_ns=total_ns)
+    for name, gate_code, total_ns in (("_norm_kernel", "before", 3_000), ("_rms_norm_kernel", "after", 3_600)):
+        rows = make_activity(name, total_ns=600), make_activity("_gate_kernel", total_ns=total_ns - 600)
+        facts = make_static_facts(function=name), make_static_facts(function="_gate_kernel", code=gate_code)
         files.append(tmp_path / f"{total_ns}.json")
-        make_record(cases=(make_case(),), measurements=(), accuracies=(), profiles=(profile,)).write(files[-1])
+        make_record(static_facts=facts, profiles=(make_profile(CASE_ID, *rows),)).write(files[-1])
+    page = tmp_path / "diff.html"
 
-    (ledger,) = roofwatch("diff", *files, "--json").parsed
+    (ledger,) = roofwatch("diff", *files, "--json", "--html", page).parsed
     assert (ledger["title"], ledger["step_change_ns"], ledger["is_explained"]) == (f"{CASE_ID} triton", 200, True)
+    assert [(row["change"], row["change_ns"]) for row in ledger["rows"]] == [
+        ("code changed", 200),
+        ("renamed, same code", 0),
+    ]
+    for text in (roofwatch("diff", *files).output, unescape(page.read_text())):
+        assert "code changed: _gate_kernel" in text
+        assert "renamed, same code: _norm_kernel -> _rms_norm_kernel" in text
 
 
 def test_files_that_cannot_be_compared_are_refused_with_the_way_out(tmp_path: Path) -> None:

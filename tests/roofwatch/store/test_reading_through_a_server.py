@@ -46,6 +46,7 @@ from tests.ci.values import make_noisy_calibration
 from tests.databases import ingest_all, set_triage
 
 OTHER = "other/project"
+STEP = "transformer_training/B=1,T=128/float32/fwd"
 
 
 @dataclass(frozen=True)
@@ -60,8 +61,13 @@ class Filled:
 
 @pytest.fixture
 def filled(store: Engine) -> Filled:
-    pair = make_pair_of_records(1, 2, head_median_ns=12_000.0, block_count=5)
-    share = make_imported(metric=f"{SHARE_OF_STEP}_rms_norm_kernel", statistic="value", unit="share", low=1.0, high=2.0)
+    facts = [make_static_facts(implementation="torch")]
+    pair, slower = (
+        make_pair_of_records(base, base + 1, head_median_ns=head_ns, block_count=5, static_facts=facts)
+        for base, head_ns in ((1, 12_000.0), (5, 30_000.0))
+    )
+    metric = f"{SHARE_OF_STEP}_rms_norm_kernel"
+    share = make_imported(STEP, metric=metric, statistic="value", unit="share", value=0.1, low=0.09, high=0.11)
     for number in range(4):
         outcome = Outcome.CRASHED if number == 1 else Outcome.OK
         record = make_record(
@@ -73,7 +79,7 @@ def filled(store: Engine) -> Filled:
         )
         ingest_record(store, record)
     aside = make_record(3)
-    ingest_all(store, *pair, *make_noisy_calibration(), make_record(0, project=OTHER))
+    ingest_all(store, *pair, *slower, *make_noisy_calibration(), make_record(0, project=OTHER))
     ingest_record(store, aside, is_quarantined=True)
     replace_regressions(store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)])
     decided = regression_id(make_regression(2))
@@ -157,6 +163,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
 ) -> None:
     filled.pair[1].write(tmp_path / "head.json")
     commits = ("compare", sha_of(1), sha_of(2)[:7], "--project", PROJECT, "--json")
+    slower = ("compare", sha_of(5), sha_of(6), "--project", PROJECT, "--json")
     decided = ("show", "regressions", "--project", PROJECT)
     nothing = ("show", "series", "--project", PROJECT, "--kernel", "nobody_s", "--pairs")
     commands = {
@@ -164,6 +171,8 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
         commits: 0,
         ("compare", sha_of(3), "head.json", "--project", PROJECT): 2,
         ("report", *commits[1:-1]): 0,
+        slower: 1,
+        ("report", *slower[1:-1]): 1,
         ("show", "runs", "--project", PROJECT): 0,
         ("show", "series", "--project", PROJECT): 0,
         nothing: 0,
@@ -187,6 +196,9 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert again == from_database[commits]
     assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
     assert json.loads(again.output)["judgement"]["noise_floor"]["case_count"] == 1
+    (predicted,) = json.loads(from_database[slower].output)["judgement"]["step_predictions"]
+    assert (predicted["workload_case_id"], predicted["step_change"]) == (STEP, pytest.approx(2.0 * 0.1))
+    assert "| +20% (" in from_database["report", *slower[1:-1]].output
     assert from_database[nothing].output.endswith("has no such series; excluded: dirty work trees (--dirty)\n")
     assert "expected by Example Engineer" in from_database[decided].output
     assert json.loads(projects.output) == {"projects": [PROJECT]}
