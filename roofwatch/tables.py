@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
@@ -15,6 +16,7 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.workers.protocol import KernelInfo
+from roofwatch.records import device_summary, time_spent
 from roofwatch.terminal import make_table, printable
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
@@ -50,14 +52,20 @@ def compiled_targets(kernel: KernelInfo) -> list[str]:
     return [target for target in DEFAULT_TARGETS if any(target not in each.unsupported_targets for each in compiled)]
 
 
-def run_tables(record: RunRecord) -> Iterator[Table]:
-    """All tables of a run: measurements, and launches, memory, profiles and compiled code if it has any."""
+def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
+    """All tables of a run and what to know of it: measurements, launches, memory, profiles and compiled code."""
     yield measurements(record)
     yield from filter(None, (launches(record), memory_use(record)))
     if record.profiles:
         yield profiles(record)
     if record.static_facts:
         yield static_facts(record.static_facts)
+    yield from device_summary(record)
+    yield time_spent(record)
+    yield f"record: {path}   next: roofwatch ingest {path}"
+    if record.commit.is_dirty:
+        reason = "the work tree is dirty" if record.commit.first_parent_count > 0 else "there is no commit here"
+        yield f"{reason}: this run is stored and shown, but is not part of the history"
 
 
 def measurements(record: RunRecord) -> Table:

@@ -48,6 +48,13 @@ class Token:
     """To the minute."""
     revoked_at: datetime | None
 
+    def state(self, now: datetime) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at <= now:
+            return "expired"
+        return "quarantine" if self.is_quarantined else "good"
+
 
 @dataclass(frozen=True)
 class NewToken:

@@ -50,6 +50,15 @@ class Verification:
     def is_whole(self) -> bool:
         return not self.problems
 
+    @property
+    def in_words(self) -> str:
+        line = f"{self.run_count} run(s), {self.proven_count} read back exactly as sent"
+        if self.aged_count:
+            line += f", {self.aged_count} without pruned parts"
+        if self.unproven_count:
+            line += f", {self.unproven_count} of another minor version of the record"
+        return f"{line}; {len(self.problems) or 'no'} problem(s)"
+
 
 def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> Verification:
     """Check every table and read every run, while ingest may go on; `on_progress` gets the runs done and all runs."""

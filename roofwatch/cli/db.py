@@ -1,17 +1,12 @@
 """Commands that operate the database."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result, progress
-
-if TYPE_CHECKING:
-    from roofwatch.db.maintenance.verify import Verification
 
 app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
@@ -140,7 +135,7 @@ def restore(
             print_error(problem)
         print_note("the database was not changed")
         raise typer.Exit(EXIT_WRONG)
-    print_note(f"restored: {_verified(verification)}")
+    print_note(f"restored: {verification.in_words}")
     print_note("grant read-only roles access again with: roofwatch db grant-reader")
 
 
@@ -159,7 +154,7 @@ def verify(*, as_json: AsJson = False) -> None:
     if not as_json:
         for problem in verification.problems:
             print_error(problem)
-    print_result(verification, _verified(verification), as_json=as_json)
+    print_result(verification, verification.in_words, as_json=as_json)
     if not verification.is_whole:
         raise typer.Exit(EXIT_WRONG)
 
@@ -185,12 +180,3 @@ def grant_reader(
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
     rights = "can read and triage" if decisions else "can read"
     print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")
-
-
-def _verified(verification: Verification) -> str:
-    line = f"{verification.run_count} run(s), {verification.proven_count} read back exactly as sent"
-    if verification.aged_count:
-        line += f", {verification.aged_count} without pruned parts"
-    if verification.unproven_count:
-        line += f", {verification.unproven_count} of another minor version of the record"
-    return f"{line}; {len(verification.problems) or 'no'} problem(s)"

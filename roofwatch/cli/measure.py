@@ -1,10 +1,8 @@
 """Commands that list, check and measure a suite."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -21,9 +19,6 @@ from roofwatch.options import (
     shared_options,
 )
 from roofwatch.terminal import print_error, print_result, progress, write_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 app = typer.Typer()
 
@@ -173,7 +168,7 @@ def run(
     from roofwatch.collector.errors import GitError
     from roofwatch.measurement.revisions import only_affected
     from roofwatch.measurement.run import measure_suite
-    from roofwatch.records import RECORD_SUFFIX, device_summary, failed_results, nothing_done, time_spent
+    from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
 
     plan = options.plan()
     if affected != (base is not None):
@@ -190,14 +185,7 @@ def run(
         suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume, is_discarded=discard
     )
     documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written if as_json]
-    shown: list[Table | str] = []
-    for place, record in written:
-        shown += [*tables.run_tables(record), *device_summary(record), time_spent(record)]
-        shown.append(f"record: {place}   next: roofwatch ingest {place}")
-        if record.commit.is_dirty:
-            has_commit = record.commit.first_parent_count > 0
-            reason = "the work tree is dirty" if has_commit else "there is no commit here"
-            shown.append(f"{reason}: this run is stored and shown, but is not part of the history")
+    shown = [one for each in written for one in tables.of_run(*each)]
     print_result({"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json)
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:

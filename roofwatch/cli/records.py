@@ -1,21 +1,15 @@
 """Commands for record files and the other files of a run: store, send, fetch and compare them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from roofwatch.options import AsJson, ComparedSide, CompareOptions, Keep, Output, ServerUrl, StoreUrl, shared_options
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
-
-if TYPE_CHECKING:
-    from roofwatch.collector.record.record import Artefact
-    from roofwatch.db.ingest.ingest import IngestResult
 
 app = typer.Typer()
 artefact_app = typer.Typer(
@@ -44,13 +38,17 @@ def ingest(
     from roofwatch.store.transfer import store_artefacts
 
     found = read_record_files(files)  # an unreadable file stops the command before anything is stored
-    results: list[IngestResult] = []
-    named: list[tuple[UUID, tuple[Artefact, ...], Path]] = []
     with open_configured_store() as engine:
-        for file, record in found:
-            results.append(ingest_record(engine, record, replaces=replace))
-            named.append((record.run_id, record.artefacts, file))
-        lacking = [reason for each in named for reason in store_artefacts(engine, *each)]
+        stored = [
+            (ingest_record(engine, record, replaces=replace), record.run_id, record.artefacts, file)
+            for file, record in found
+        ]
+        results = [result for result, *_ in stored]
+        lacking = [
+            reason
+            for _, run_id, artefacts, file in stored
+            for reason in store_artefacts(engine, run_id, artefacts, file)
+        ]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in analyse_project(engine, project)]
     new, replaced = sum(result.was_new for result in results), sum(result.was_replaced for result in results)

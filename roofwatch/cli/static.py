@@ -1,19 +1,14 @@
 """`roofwatch static`: commands that compile a suite without running it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from roofwatch.options import AsJson, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import make_table, print_result, progress
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 
 class DefaultCommandGroup(TyperGroup):
@@ -68,11 +63,9 @@ def static(
             tighten=tighten,
             use_cache=cache,
         )
-    shown: list[Table | str] = []
-    if not answered.facts:
-        shown.append("nothing to compile: the suite has no Triton or CUDA C++ kernels")
-    elif base is None:
-        shown.append(tables.static_facts(answered.facts))
+    nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
+    facts = tables.static_facts(answered.facts) if answered.facts else nothing
+    shown = [facts] if base is None or not answered.facts else []
     if any(item.is_listed for item in answered.applied.judged):
         shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)

@@ -1,18 +1,13 @@
 """Commands that control access to the HTTP API."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from roofwatch.options import ACTOR, AsJson, StoredProject
 from roofwatch.terminal import make_table, print_note, print_result
-
-if TYPE_CHECKING:
-    from roofwatch.db.auth.values import Token
 
 _PROJECT = re.compile(r"[\w.][\w./-]{0,199}")
 
@@ -87,7 +82,7 @@ def list_(
         (
             *(one.token_id, one.name, one.project or "all", " ".join(one.scopes), f"{one.expires_at:%Y-%m-%d}"),
             "never" if one.last_used_at is None else f"{one.last_used_at:%Y-%m-%d %H:%M}",
-            _state(one, now),
+            one.state(now),
         )
         for one in tokens
     ]
@@ -150,11 +145,3 @@ def _check_project_name(project: str) -> None:
 
     if not _PROJECT.fullmatch(project):
         raise StoreError(f"project {project!r}: a name has letters, digits, _ . / and -, 200 at most")
-
-
-def _state(token: Token, now: datetime) -> str:
-    if token.revoked_at is not None:
-        return "revoked"
-    if token.expires_at <= now:
-        return "expired"
-    return "quarantine" if token.is_quarantined else "good"
