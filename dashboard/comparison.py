@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from enum import StrEnum
 
-from roofwatch.ci.ab.comparable import refuse_harness, refuse_medians, refuse_runner
+from roofwatch.ci.ab.comparable import refuse_harness, refuse_runner, refuse_timing
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
 from roofwatch.ci.messages import Remark, on_one_line
 from roofwatch.dashboard.wording import natural_order, written
@@ -239,7 +239,7 @@ def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
 def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None) -> Remark | None:
     if base is None or head is None or base.median_ns is None or head.median_ns is None:
         return None
-    return whole or refuse_medians(base, head)
+    return whole or refuse_timing(base, head)
 
 
 _Hashes = dict[tuple[str, str], str | None]

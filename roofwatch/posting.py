@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
@@ -48,9 +48,6 @@ _SUMMARY_BYTES = 1_000_000
 """GitHub's limit is 1 MiB per step."""
 _PREFIXES = ("base-", "head-")
 _SUFFIXES = (".json", ".json.gz")
-
-
-ForgeName = Literal["github", "gitlab"]
 
 
 @dataclass(frozen=True)
@@ -97,26 +94,26 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def job_on(forge: ForgeName, variables: Mapping[str, str]) -> Job:
-    """Determine the run, commit and pull request of a job.
+def job_here(variables: Mapping[str, str]) -> Job:
+    """Determine the run, commit and pull request of a job of GitHub Actions or GitLab CI.
 
     Raises:
         ForgeError: the variables are not those of a job.
     """
-    if forge == "gitlab":
+    if variables.get("GITLAB_CI"):
         from roofwatch.ci import gitlab
 
         return gitlab.job_of(variables)
     return job_of(variables, event_of(variables))
 
 
-def open_forge(forge: ForgeName, job: Job, variables: Mapping[str, str]) -> Forge:
+def open_forge(job: Job, variables: Mapping[str, str]) -> Forge:
     """Open the repository of a job.
 
     Raises:
         ForgeError: there is no token.
     """
-    if forge == "gitlab":
+    if variables.get("GITLAB_CI"):
         from roofwatch.ci.gitlab import GitLabProject
 
         return GitLabProject(job, variables)

@@ -71,10 +71,14 @@ def refuse_runner(base: str, head: str) -> list[Remark]:
     return [Remark("the base ran on {}, the head on {}: their times are not comparable", (base, head))]
 
 
-def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
-    """Why the times of one case are not compared block by block; None if they may be."""
-    launches = ("launches per sample", base.launches_per_sample, head.launches_per_sample)
-    return _differing(*_timing(base, head), launches, ("blocks", len(base.blocks), len(head.blocks)))
+def refuse_timing(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> Remark | None:
+    """Why the blocks of one case, or its medians in two unpaired runs, are not compared; None if they may be."""
+    facts: list[tuple[str, object, object]] = [("timer", base.timer, head.timer), ("cache", base.cache, head.cache)]
+    if isinstance(base, Measurement) and isinstance(head, Measurement):
+        facts.append(("launches per sample", base.launches_per_sample, head.launches_per_sample))
+        facts.append(("blocks", len(base.blocks), len(head.blocks)))
+    differing = [f"{what} {one} and {other}" for what, one, other in facts if one != other]
+    return Remark("; ".join(differing)) if differing else None
 
 
 def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
@@ -82,23 +86,6 @@ def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
     if base.is_hidden_by_host or head.is_hidden_by_host:
         return Remark(f"{head.timer} times include waiting for the host: --timer cupti measures the device alone")
     return None
-
-
-def refuse_medians(base: MeasuredCase, head: MeasuredCase) -> Remark | None:
-    """Why the medians of one case in two unpaired runs are not compared; None if they may be."""
-    return _differing(*_timing(base, head))
-
-
-_Fact = tuple[str, object, object]
-
-
-def _timing(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> tuple[_Fact, _Fact]:
-    return ("timer", base.timer, head.timer), ("cache", base.cache, head.cache)
-
-
-def _differing(*facts: _Fact) -> Remark | None:
-    differing = [f"{what} {base} and {head}" for what, base, head in facts if base != head]
-    return Remark("; ".join(differing)) if differing else None
 
 
 def _is_same_pair(base: RunRecord, head: RunRecord) -> bool:

@@ -45,9 +45,6 @@ def bisect(
     next_one: Annotated[bool, typer.Option("--next", help="Take the oldest request for this kind of machine.")] = False,
     output: RecordFolder = Path("roofwatch-records/bisect"),
     options: RunOptions,
-    threshold: Annotated[
-        float, typer.Option(min=0.0001, max=1.0, help="Ends that differ by less than this fraction count as equal.")
-    ] = 0.01,
     error_rate: Annotated[
         float, typer.Option(min=0.0001, max=0.5, help="How often a wrong commit may be named.")
     ] = 0.02,
@@ -82,7 +79,7 @@ def bisect(
         commit_range=BisectionRange(name, case_id, implementation, good or "", bad or ""),
         run=replace(options, targets="").plan(),
         output=output,
-        search=SearchPlan(error_rate=error_rate, threshold=threshold),
+        search=SearchPlan(error_rate=error_rate),
         budget_s=None if max_minutes is None else 60 * max_minutes,
         is_resumed=resume or next_one,  # another process may have started a request
         is_discarded=discard,

@@ -25,9 +25,6 @@ def post(
     noise_floor: NoiseFloorFile = None,
     workloads: WorkloadsFile = None,
     output: Output = None,
-    forge: Annotated[
-        Literal["github", "gitlab"] | None, typer.Option(help="Where to post; default: where this job runs.")
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and send nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -48,8 +45,7 @@ def post(
     check_name(name)
     if begin == bool(records):
         raise ForgeError("give the records, or --begin without any")
-    place = forge or ("gitlab" if os.environ.get("GITLAB_CI") else "github")
-    job = None if dry_run else posting.job_on(place, os.environ)
+    job = None if dry_run else posting.job_here(os.environ)
     if begin:
         report = posting.Report(BEGUN)
     else:
@@ -69,7 +65,7 @@ def post(
         posting.append_summary(report, os.environ)
         posted = posting.Posted()
         if comment or check:
-            repository = posting.open_forge(place, job, os.environ)
+            repository = posting.open_forge(job, os.environ)
             posted = posting.post(repository, job, report, name, with_comment=comment, with_check=check)
         print_result(posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json)
     raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)
