@@ -43,8 +43,6 @@ _LOADED = 200
 
 @dataclass
 class Observed:
-    """What all threads saw."""
-
     read_count: int = 0
     errors: list[str] = field(default_factory=list)
     acknowledged: dict[uuid.UUID, str] = field(default_factory=dict)

@@ -69,7 +69,6 @@ class Service:
         self._server.close()
 
     def make_token(self, name: str) -> str:
-        """A token for reading and writing all projects."""
         return create_token(
             self.engine,
             name=name,

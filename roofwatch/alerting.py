@@ -64,7 +64,6 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 
 
 def trial_delivery(channel: str) -> Delivery:
-    """Make a test message."""
     now, message = datetime.now(UTC), Message(title=f"test of the channel {channel}: nothing is wrong")
     alert = Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now)
     return Delivery(alert, AlertEvent.FIRED, channel, now, now)
@@ -78,7 +77,6 @@ def _read_rules(path: Path) -> AlertRules:
 
 
 def _read_codeowners(rules: AlertRules, folder: Path) -> CodeOwners | None:
-    """Read CODEOWNERS from a file or a checkout."""
     if rules.codeowners is None:
         return None
     path = folder / rules.codeowners

@@ -143,7 +143,6 @@ class CudaKernel:
             _driver_call(driver.cuLaunchKernel, function, *dims, shared_bytes, stream, ctypes.addressof(pointers), 0)
 
     def _function(self, driver: Any, device_index: int, shared_bytes: int) -> Any:
-        """Load the kernel into the current context."""
         import torch
 
         if device_index not in self._functions:
@@ -238,7 +237,6 @@ def _bindings(module: str) -> Any:
 
 
 def _cuda_headers() -> Path | None:
-    """Return the folder of the CUDA headers that Triton ships."""
     found = importlib.util.find_spec("triton")
     if found is None or found.origin is None:
         return None

@@ -43,7 +43,6 @@ code {{ background: #f2f2f2; padding: 0 .2rem }}
 
 
 def report_page(judgement: PullRequestJudgement) -> str:
-    """Write the comment and the figure."""
     title = f"{judgement.project} {judgement.head.sha[:12]}"
     return page(title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _changes(judgement.cases))
 

@@ -90,7 +90,6 @@ def _is_on_gitlab(root: Path) -> bool:
 
 
 def propose_instructions(folder: Path) -> dict[Path, str]:
-    """Instructions for AI agents, at the root of the repository."""
     return {_root_of(folder) / "AGENTS.md": _template("AGENTS.md")}
 
 

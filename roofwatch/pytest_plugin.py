@@ -33,8 +33,6 @@ _IMPLEMENTATION = "function"
 
 @dataclass
 class _Session:
-    """State of one pytest session, or of one process of it."""
-
     parts: Path | None = None
     """Folder with the record of each measured test; None if nothing is measured."""
     is_capturing: bool = False

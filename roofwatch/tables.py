@@ -219,7 +219,6 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
 
 
 def verdict(word: str) -> Text:
-    """Colour a verdict."""
     return printable(word, style=_VERDICT_STYLE.get(word, ""))
 
 
@@ -233,7 +232,6 @@ def _shortened(message: str) -> str:
 
 
 def _set_caption(table: Table, messages: Sequence[str]) -> None:
-    """Show the start of each message below the table."""
     if messages:
         table.caption = Text("\n".join(map(_shortened, messages)))
         table.caption_justify = "left"

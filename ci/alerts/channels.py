@@ -171,7 +171,6 @@ def _marker(delivery: Delivery) -> str:
 
 
 def to_title(delivery: Delivery) -> str:
-    """Write one line of plain text."""
     project, title = _inert(delivery.alert.project, 80), _inert(delivery.alert.message.title, _MAX_TITLE)
     return f"[{project}] {delivery.alert.severity}: {_PREFIXES[delivery.event]}{title}"
 
@@ -199,7 +198,6 @@ def to_markdown(delivery: Delivery) -> str:
 
 
 def to_document(delivery: Delivery) -> dict[str, Any]:
-    """Write the JSON document of a webhook."""
     alert = delivery.alert
     return {
         "version": 1,

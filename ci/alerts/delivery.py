@@ -46,7 +46,6 @@ def deliver_waiting(engine: Engine, channels: Mapping[str, Send | str], now: Cal
 
 
 def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime]) -> Delivery:
-    """Try to send a message, and return it with the outcome."""
     try:
         _send(delivery, channel)
     except SendError as error:

@@ -191,7 +191,6 @@ def _new_episode(project: str, before: Alert | None, found: AlertCondition, now:
 
 
 def _notify(alert: Alert, found: Sequence[tuple[AlertCondition, Rule]], now: datetime, *, is_worse: bool) -> AlertStep:
-    """Add the messages that are due for a firing alert."""
     if alert.state is AlertState.FIRING and any(condition.is_acknowledged for condition, _ in found):
         alert = alert.acknowledged(now, "triage", "its regression is acknowledged")
     is_open, told_at, escalated_to = alert.state is AlertState.FIRING, dict(alert.told_at), set(alert.escalated_to)
@@ -219,7 +218,6 @@ def _step(alert: Alert, due: Mapping[str, AlertEvent], now: datetime) -> AlertSt
 
 
 def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
-    """Return why an alert ended."""
     if alert.cause in endings:
         return endings[alert.cause] or "no rule covers it any more"
     return "the newer results no longer show it" if alert.regression_id else "back within limits, or no rule covers it"

@@ -238,8 +238,6 @@ class KernelOwners(_Table):
 
 
 class AlertRules(_Table):
-    """The whole file."""
-
     channels: dict[Name, Channel] = Field(default_factory=dict)
     rules: tuple[Rule, ...] = ()
     owners: tuple[KernelOwners, ...] = ()
@@ -257,7 +255,6 @@ class AlertRules(_Table):
         return rules
 
     def of(self, project: str) -> list[Rule]:
-        """Return the rules that cover a project."""
         return [rule for rule in self.rules if matches(project, rule.projects)]
 
 
@@ -311,5 +308,4 @@ def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:
-    """Return whether a text matches one of the shell patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns)

@@ -187,7 +187,6 @@ def _autotune(context: ChangeContext) -> Odds | None:
 
 
 def _choices(runs: Sequence[SeriesPoint]) -> dict[tuple[str, str], set[str]]:
-    """Configurations by function and key."""
     found: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in runs:
         for choice in run.choices:

@@ -281,7 +281,6 @@ class GitHubRepository:
 
 
 def _newest(check_runs: Sequence[FoundCheckRun], order: RunOrder) -> FoundCheckRun | None:
-    """Return the newest check-run of a run."""
     ours = [one for one in check_runs if one.order == order]
     return max(ours, key=lambda one: one.check_run_id, default=None)
 
@@ -304,12 +303,10 @@ def _limit_wait_s(error: GitHubException) -> float | None:
 
 
 def _is_uncertain(error: GitHubException) -> bool:
-    """Return whether a failed request may have been carried out."""
     return not isinstance(error, RequestFailed) or error.response.status_code in {500, 502, 503, 504}
 
 
 def _is_repeatable(error: GitHubException) -> bool:
-    """Return whether the request can be repeated without harm."""
     request = error.exc.request if isinstance(error, RequestError) and isinstance(error.exc, httpx.HTTPError) else None
     return request is None or request.method != "POST" or request.url.path.endswith("/reactions")
 

@@ -147,6 +147,5 @@ def _with_marker(comments: Sequence[Comment], kind: tuple[str, bool]) -> list[Co
 
 
 def _kind(body: str) -> tuple[str, bool]:
-    """Return the marker of a comment, and whether it has a state."""
     first, second, *_ = [*body.splitlines()[:2], "", ""]
     return first.rstrip(), _STATE.fullmatch(second.rstrip()) is not None

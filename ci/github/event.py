@@ -35,8 +35,6 @@ class RunOrder:
 
 @dataclass(frozen=True)
 class ActionsRun:
-    """A run of GitHub Actions."""
-
     api_url: str
     repository: str
     """`owner/name`."""
@@ -47,8 +45,6 @@ class ActionsRun:
 
 @dataclass(frozen=True)
 class PullRequest:
-    """A pull request on GitHub."""
-
     number: int
     base_branch: str | None = None
 
@@ -199,7 +195,6 @@ def to_comment(found: Any, number: int) -> Comment:
 
 
 def to_pull_request(found: Any) -> PullRequest:
-    """Read a pull request of an event or of GitHub's REST API."""
     return PullRequest(int(found["number"]), (found.get("base") or {}).get("ref"))
 
 

@@ -151,7 +151,6 @@ def _decisive(judgement: PullRequestJudgement) -> Counter[str]:
 
 
 def _why_undecided(judgement: PullRequestJudgement) -> str:
-    """Return the most frequent reason."""
     if judgement.refusals:
         return "the records, or their times, are not comparable"
     items = _items(judgement)

@@ -97,7 +97,6 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
 
 
 def static_findings(static: Iterable[StaticJudgement], lines: Sequence[SourceLine] = ()) -> list[Finding]:
-    """List compiled functions that differ."""
     return [
         Finding(
             *("compiled", item.case_id, item.implementation, item.verdict, item.reason),

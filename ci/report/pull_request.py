@@ -229,7 +229,6 @@ def _detectable_change(compared: Sequence[Comparison]) -> float | None:
 
 
 def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
-    """Return the slower cases that are worth a diagnosis."""
     slower = [
         (-case.comparison.log_ratio, case.key)
         for case in cases
@@ -257,7 +256,6 @@ def _judge_cases(
     is_refused: bool,
     has_times: bool,
 ) -> list[CaseJudgement]:
-    """Judge each case by its outcomes, then by its times if they are comparable."""
     base_results, head_results = SideResults(base), SideResults(head)
     cases = []
     for key in sorted(base_results.keys | head_results.keys):

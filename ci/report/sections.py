@@ -71,8 +71,6 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of each table."""
-
     judgement: PullRequestJudgement
     source_url: str | None
 
@@ -282,7 +280,6 @@ def percent(change: float) -> str:
 
 
 def _both(name: str, base: float | None, head: float | None) -> str:
-    """Write a metric of both sides."""
     return " → ".join("–" if value is None else metric(name).format(value) for value in (base, head))
 
 

@@ -126,7 +126,6 @@ class _Bisection:
         )
 
     def _begin(self) -> BisectionProgress:
-        """Resume the bisection in the folder, or begin one."""
         if self.plan.is_discarded:
             shutil.rmtree(self.folder, ignore_errors=True)
         path = self.folder / _STATE_FILE

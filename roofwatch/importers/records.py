@@ -76,7 +76,6 @@ def known_files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 def _is_known(path: Path) -> bool:
-    """Whether an importer recognises a file and it holds results."""
     return not path.name.endswith("benchmarks.json") and _recognised(path, importers()) is not None
 
 

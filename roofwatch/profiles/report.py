@@ -56,7 +56,6 @@ def report_of(capture: Capture, folder: Path) -> ProfileReport:
 
 
 def percent(share: float | None) -> str:
-    """Write a share with one decimal."""
     return "" if share is None else f"{share:.1%}"
 
 
