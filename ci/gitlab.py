@@ -62,11 +62,7 @@ def job_of(variables: Mapping[str, str]) -> Job:
 
 
 class GitLabProject:
-    """One project on GitLab.com or an own server.
-
-    Args:
-        job: Of GitLab CI.
-        variables: The environment: `GITLAB_TOKEN`, `CI_COMMIT_SHA`, `CI_SERVER_TLS_CA_FILE`.
+    """One project on GitLab.com or an own server, with the token of a job's variables.
 
     Raises:
         ForgeError: there is no token, or it would be sent over plain http.

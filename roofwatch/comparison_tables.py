@@ -13,6 +13,7 @@ from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findin
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import format_ns, is_metric
+from roofwatch.db.alerts.values import Alert, Delivery
 from roofwatch.db.auth.values import Triage
 from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import Regression, Series, Verdict
@@ -132,6 +133,32 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     columns = ("series", *several, "points", "failed", "history", "newest", "at commit", "noise", "detectable")
     title = f"{found[0][0].key.metric} on {', '.join(runner_classes)}" if runner_classes else found[0][0].key.metric
     return make_table(columns, rows, title=title, left=1 + len(several))
+
+
+def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:
+    """One table each, if there are any."""
+    of_alerts = [
+        (
+            *(one.alert_id, one.project, ", ".join(one.rules), one.severity),
+            f"{one.state} by {one.acknowledged_by}" if one.state == "acknowledged" else one.state,
+            *(f"{one.fired_at:%Y-%m-%d %H:%M}", one.message.title),
+        )
+        for one in alerts
+    ]
+    of_deliveries = [
+        (
+            *(one.alert.project, one.alert.message.title, one.event, one.channel, one.state, one.attempt_count),
+            *(f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}", one.error),
+        )
+        for one in deliveries
+    ]
+    shown: list[Table | str] = []
+    if of_alerts:
+        shown.append(make_table(("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts))
+    if of_deliveries:
+        columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
+        shown.append(make_table(columns, of_deliveries))
+    return shown
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

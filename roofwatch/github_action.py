@@ -83,9 +83,6 @@ def report_result(
     """Report a requested run like any other, or read the result of a bisection, and reply with it.
 
     Returns the reply as Markdown. The files of the folder are untrusted.
-
-    Raises:
-        ForgeError: GitHub refuses.
     """
     repository = posting.open_repository(job.run, variables)
     if request.verb == "bisect":

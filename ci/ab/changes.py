@@ -150,14 +150,9 @@ def _compare_hosts(base: Measurement, head: Measurement, threshold: float) -> Co
 
 
 def find_accuracy_changes(base: RunRecord, head: RunRecord, *, relative_change: float) -> tuple[Change, ...]:
-    """Find tensors whose error changed within the tolerance, the largest growth first.
+    """Find tensors whose error grew or fell by a factor within the tolerance, the largest growth first.
 
     Only results that were right on both sides and checked on one runner class, or in Triton's interpreter, count.
-
-    Args:
-        base: What to compare against.
-        head: What is new.
-        relative_change: Smallest growth of an error to report, as a fraction; a fall by the same factor counts too.
     """
     known = {(one.case_id, one.implementation, one.executor): one for one in base.accuracies}
     is_one_device = base.environment.runner_class == head.environment.runner_class

@@ -157,13 +157,7 @@ class ClockStep:
 
 
 def clock_step(before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], log_change: float) -> ClockStep | None:
-    """Convert a step to clock cycles; None if too few runs of a level have a clock.
-
-    Args:
-        before: Timed runs of the old level.
-        after: Those of the new level.
-        log_change: ln(after / before) of the times.
-    """
+    """Convert a step, ln(after / before) of times, to clock cycles; None if too few runs of a level have a clock."""
     sides = []
     for runs in (before, after):
         clocks = [run.sm_clock_mhz for run in runs if run.value and run.sm_clock_mhz]

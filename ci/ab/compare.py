@@ -169,12 +169,9 @@ def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) ->
 
 
 def largest_discovery(p_values: Sequence[float], rate: float, test_count: int | None = None) -> float:
-    """Largest p-value that Benjamini and Hochberg's procedure rejects; -1 if none.
+    """Largest p-value that Benjamini and Hochberg's procedure rejects at a rate; -1 if none.
 
-    Args:
-        p_values: In any order.
-        rate: False discovery rate.
-        test_count: Number of tests, with those whose p-value is 1 and not listed; default: of p-values.
+    The number of tests includes those whose p-value is 1 and not listed; by default it is that of the p-values.
     """
     count = test_count or len(p_values)
     return max((p for rank, p in enumerate(sorted(p_values), start=1) if p <= rate * rank / count), default=-1.0)

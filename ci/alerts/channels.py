@@ -49,12 +49,7 @@ _PREFIXES = {
 
 
 def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
-    """Make a channel ready for use.
-
-    Args:
-        channel: The channel in the rules.
-        folder: Of the rules, for `url_file`.
-        api_url: Of GitHub's REST API.
+    """Make a channel ready for use; its `url_file` is relative to the folder of the rules.
 
     Raises:
         AlertError: a secret is missing or not valid; the message has its name, never its value.

@@ -196,11 +196,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
 
 
 def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) -> None:
-    """Leave one comment with that key on a pull request.
-
-    Raises:
-        ForgeError: GitHub refuses.
-    """
+    """Leave one comment with that key on a pull request."""
     post_comment(repository, number, compose(f"<!-- roofwatch:{key} -->", CommentState(order=run.order), text))
 
 

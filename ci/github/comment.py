@@ -98,11 +98,7 @@ def accepted_by(comment: Comment, reason: str) -> str:
 def post_comment(repository: Forge, number: int, body: str, *, is_silent: bool = False) -> CommentAction:
     """Leave one comment with a marker on a pull request or an issue, with the newest run's text.
 
-    Args:
-        repository: The repository.
-        number: Of the pull request or issue.
-        body: As `compose` writes it; without a state every run may replace it.
-        is_silent: Update an earlier comment, but post none.
+    Without a state every run may replace it. A silent one updates an earlier comment, but posts none.
 
     Raises:
         ForgeError: GitHub refuses.

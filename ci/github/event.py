@@ -121,11 +121,7 @@ class RequestedMeasurement(BaseModel):
 
 
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
-    """Determine the run, commit and pull request of a job.
-
-    Args:
-        variables: The environment: `GITHUB_API_URL`, `GITHUB_REPOSITORY`, `GITHUB_EVENT_NAME`, `GITHUB_SHA`, …
-        event: The document at `GITHUB_EVENT_PATH`.
+    """Determine the run, commit and pull request of a job by its variables and the document at `GITHUB_EVENT_PATH`.
 
     Raises:
         ForgeError: this is not a job of GitHub Actions, or the event is not valid.

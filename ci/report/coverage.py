@@ -36,8 +36,7 @@ class CoverageGap:
 def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[CoverageGap]:
     """List the gaps, failures first, then by the number of cases.
 
-    Args:
-        cases: By runner class, the outcomes of all implementations of each case of its newest run.
+    Cases have the outcomes of all implementations by runner class, of its newest run.
     """
     known = sorted({case_id for by_case in cases.values() for case_id in by_case})
     by_kernel = {kernel: tuple(found) for kernel, found in groupby(known, key=lambda case_id: case_id.split("/", 1)[0])}

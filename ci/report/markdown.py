@@ -79,12 +79,7 @@ def join_sections(
 ) -> str:
     """Write a document: open tables of at most ten rows, then what is folded, each table short enough for all to fit.
 
-    Args:
-        opening: Its first lines.
-        sections: The most relevant first.
-        closing: Lines between the open and the folded tables.
-        max_bytes: Size limit in UTF-8.
-        whole_url: Page with all rows, for a Markdown link.
+    The sections are the most relevant first. The closing lines stand between the open and the folded tables.
     """
     opened = [section for section in sections if not section.is_folded]
     shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]

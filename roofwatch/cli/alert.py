@@ -1,22 +1,14 @@
 """Commands of alerts: run, list, check, test and acknowledge."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 from uuid import UUID
 
 import typer
 
 from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from roofwatch.db.alerts.values import Alert, Delivery
 
 app = typer.Typer()
 alert_app = typer.Typer(help="Notify people of regressions, levels and silent runners.", no_args_is_help=True)
@@ -36,6 +28,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.delivery import deliver_waiting
     from roofwatch.ci.alerts.evaluation import raise_alerts
+    from roofwatch.comparison_tables import alert_tables
     from roofwatch.db.alerts.values import DeliveryState
     from roofwatch.settings import load_settings
 
@@ -46,7 +39,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
         steps = raise_alerts(engine, configured, datetime.now(UTC), None if project is None else [project])
         deliveries = deliver_waiting(engine, configured.channels, lambda: datetime.now(UTC))
     changed = [step.alert for step in steps]
-    shown = _tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
+    shown = alert_tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
     print_result({"changed": changed, "deliveries": deliveries}, *shown, as_json=as_json)
     if any(one.state is not DeliveryState.SENT for one in deliveries):
         raise typer.Exit(EXIT_WRONG)
@@ -63,6 +56,7 @@ def list_(
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
+    from roofwatch.comparison_tables import alert_tables
     from roofwatch.db.alerts.alerts import list_alerts, list_deliveries
     from roofwatch.db.alerts.values import AlertState, DeliveryState
 
@@ -72,7 +66,7 @@ def list_(
         alerts = list_alerts(session, project, states)
         deliveries = list_deliveries(session, project, states=unsent)
     listed = [{"alert_id": str(one.alert_id), "alert": one} for one in alerts]
-    shown = _tables(alerts, deliveries) or ["no alert is firing, and no message is waiting"]
+    shown = alert_tables(alerts, deliveries) or ["no alert is firing, and no message is waiting"]
     print_result({"alerts": listed, "deliveries": deliveries}, *shown, as_json=as_json)
 
 
@@ -154,29 +148,3 @@ def acknowledge_(
     with open_configured_store() as engine:
         alert = acknowledge(engine, alert_id, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))
     print_note(f"acknowledged: {alert.message.title}")
-
-
-def _tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:
-    """One table each, if there are any."""
-    of_alerts = [
-        (
-            *(one.alert_id, one.project, ", ".join(one.rules), one.severity),
-            f"{one.state} by {one.acknowledged_by}" if one.state == "acknowledged" else one.state,
-            *(f"{one.fired_at:%Y-%m-%d %H:%M}", one.message.title),
-        )
-        for one in alerts
-    ]
-    of_deliveries = [
-        (
-            *(one.alert.project, one.alert.message.title, one.event, one.channel, one.state, one.attempt_count),
-            *(f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}", one.error),
-        )
-        for one in deliveries
-    ]
-    shown: list[Table | str] = []
-    if of_alerts:
-        shown.append(make_table(("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts))
-    if of_deliveries:
-        columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
-        shown.append(make_table(columns, of_deliveries))
-    return shown

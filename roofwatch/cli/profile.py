@@ -1,17 +1,12 @@
 """Commands that profile programs and kernels, read and redact profiles, and name the limit of a kernel."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import console, print_error, print_json, print_result, progress, write_text
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 app = typer.Typer()
 
@@ -108,7 +103,7 @@ def ncu(
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
-    from roofwatch.profiles.counting import exit_status, name_report, select_calls, tables, with_counters
+    from roofwatch.profiles.counting import describe, exit_status, name_report, select_calls, with_counters
 
     executable, source = find_ncu(), suite_source(path)
     known = None if record is None else RunRecord.read(record)
@@ -136,13 +131,9 @@ def ncu(
     if record is not None and known is not None:
         counted = with_counters(known, suite_at(path, None).commit, calls, name=str(record))
         name_report(counted, record, output).write(record)
-    shown: list[Table | str] = []
-    for call in calls:
-        device = f" on {call.device_name}" if call.device_name else ""
-        shown += [f"{call.case_id} {call.implementation}{device}", *tables(call.counters)]
     written = [f"written: {kept}" for kept in (output, record) if kept is not None]
     document = {"exit_status": exit_status(calls), "record": record and str(record), "calls": calls}
-    print_result(document, *shown, *written, as_json=as_json)
+    print_result(document, *describe(calls), *written, as_json=as_json)
     for call in calls:
         if call.message is not None:
             print_error(f"{call.case_id} {call.implementation}: {call.outcome}: {call.message}")

@@ -84,12 +84,7 @@ class Submission:
         }
 
     def start(self, stack: ExitStack, folder: Path, cases: Sequence[Case]) -> tuple[CandidateProcess, CandidateProcess]:
-        """Start the implementation's process and the candidate's.
-
-        Args:
-            stack: Ends the processes.
-            folder: A temporary folder.
-            cases: All that will be called.
+        """Start the implementation's process and the candidate's, which the stack ends, for the cases to call.
 
         Raises:
             Rejected: the candidate cannot be loaded, or not be isolated as demanded.

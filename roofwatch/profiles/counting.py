@@ -1,6 +1,6 @@
 """Select what `roofwatch ncu` counts, add it to a record, and print it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -130,6 +130,12 @@ def exit_status(calls: Sequence[CountedCall]) -> int:
     if outcomes - {Outcome.UNSUPPORTED}:
         return EXIT_WRONG
     return EXIT_CANNOT if outcomes else 0
+
+
+def describe(calls: Iterable[CountedCall]) -> Iterator[Table | str]:
+    for call in calls:
+        yield f"{call.case_id} {call.implementation}" + (f" on {call.device_name}" if call.device_name else "")
+        yield from tables(call.counters)
 
 
 def tables(counters: Sequence[Counters]) -> Iterator[Table]:
