@@ -1,7 +1,6 @@
 """Triage: what people decide about regressions. A decision follows its regression through later analyses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from uuid import UUID, uuid5
 
 from sqlalchemy import func, select
@@ -30,19 +29,6 @@ REOPEN_AFTER_COMMITS = 3
 
 class StaleTriageError(StoreError):
     """The state changed since the person looked."""
-
-
-@dataclass(frozen=True)
-class FoundBefore:
-    """A regression of an earlier analysis, as last found."""
-
-    regression_id: UUID
-    sha: str
-    kernel: str
-    verdict: str
-    series: frozenset[str]
-    first_parent_count: int | None
-    """Position of its commit on the branch; None if the commit is gone."""
 
 
 def regression_id(regression: Regression) -> UUID:
@@ -92,25 +78,21 @@ def follow_regressions(session: Session, project_id: int, regressions: Sequence[
         # of two with the same key, the later in this order wins: the one that was found last
         .order_by(TriageRow.is_found, TriageRow.regression_id)
     )
-    known = session.execute(query).all()
+    known = [(row, count) for row, count in session.execute(query)]
     rows = {row.regression_id: row for row, _ in known}
-    found_before = [
-        FoundBefore(row.regression_id, row.sha, row.kernel, row.verdict, frozenset(row.series), count)
-        for row, count in known
-    ]
     was_found = {row.regression_id: row.is_found for row in rows.values()}
     for row in rows.values():
         row.is_found = False
     session.flush()
     measured = _measured_commits(session, regressions[0].project) if regressions else []
     ids = []
-    for regression, known_id in zip(regressions, match_regressions(found_before, regressions), strict=True):
+    for regression, known_id in zip(regressions, _match(known, regressions), strict=True):
         row = _add(session, project_id, regression, rows) if known_id is None else rows[known_id]
         ids.append(row.regression_id)
         row.sha, row.kernel, row.verdict = regression.commit.sha, regression.kernel, regression.verdict
-        row.series, row.is_found = sorted(series_names(regression)), True
+        row.series, row.is_found = sorted(_series_names(regression)), True
         later_count = sum(count > row.newest_first_parent_count for count in measured)
-        change = automatic_decision(
+        change = _automatic_decision(
             to_value(Triage, row),
             regression,
             was_found=known_id is None or was_found[known_id],
@@ -124,21 +106,22 @@ def follow_regressions(session: Session, project_id: int, regressions: Sequence[
     return ids
 
 
-def match_regressions(known: Sequence[FoundBefore], found: Sequence[Regression]) -> list[UUID | None]:
+def _match(known: Sequence[tuple[TriageRow, int | None]], found: Sequence[Regression]) -> list[UUID | None]:
     """The ID of each regression that was found before, or None. No ID is used twice.
 
+    What is known comes with the place of its commit on the branch, or None if the commit is gone.
     More data can move a regression by a commit or add a kernel. So they match by key, or else if the verdict is equal,
     the ranges of commits overlap, and they share half of the series of the smaller one.
     """
-    by_key = {(one.sha, one.kernel, one.verdict): one.regression_id for one in known}
+    by_key = {(row.sha, row.kernel, row.verdict): row.regression_id for row, _ in known}
     ids = [by_key.get((one.commit.sha, one.kernel, one.verdict)) for one in found]
     used = set(ids)
     shares = [
-        (share, position, one.regression_id)
+        (share, position, row.regression_id)
         for position, regression in enumerate(found)
         if ids[position] is None
-        for one in known
-        if one.regression_id not in used and (share := _common_series(one, regression)) >= _MIN_COMMON_SERIES
+        for row, place in known
+        if row.regression_id not in used and (share := _common_series(row, place, regression)) >= _MIN_COMMON_SERIES
     ]
     for _, position, known_id in sorted(shares, key=lambda each: (-each[0], each[1], str(each[2]))):
         if ids[position] is None and known_id not in used:
@@ -147,13 +130,13 @@ def match_regressions(known: Sequence[FoundBefore], found: Sequence[Regression])
     return ids
 
 
-def series_names(regression: Regression) -> frozenset[str]:
+def _series_names(regression: Regression) -> frozenset[str]:
     """Series of a regression, without tensor and function: a rewrite renames these."""
     keys = [point.series for point in regression.change_points]
     return frozenset(" · ".join((key.case_id, key.implementation, key.metric, key.runner_class)) for key in keys)
 
 
-def automatic_decision(
+def _automatic_decision(
     triage: Triage, regression: Regression, *, was_found: bool, later_count: int
 ) -> tuple[TriageState, str] | None:
     """The new state and the reason, if an analysis changes a decision.
@@ -175,17 +158,17 @@ def automatic_decision(
     return None
 
 
-def _common_series(known: FoundBefore, found: Regression) -> float:
+def _common_series(known: TriageRow, place: int | None, found: Regression) -> float:
     """Share of common series; 0 if the two cannot be the same regression."""
-    if known.verdict != found.verdict or known.first_parent_count is None or not found.change_points:
+    if known.verdict != found.verdict or place is None or not found.change_points:
         return 0.0
     first = min(point.previous_commit.first_parent_count for point in found.change_points)
     last = max(point.commit.first_parent_count for point in found.change_points)
-    if not first < known.first_parent_count <= last + (last - first):
+    if not first < place <= last + (last - first):
         return 0.0
-    series = series_names(found)
+    series = _series_names(found)
     smaller = min(len(series), len(known.series))
-    return len(series & known.series) / smaller if smaller else 0.0
+    return len(series.intersection(known.series)) / smaller if smaller else 0.0
 
 
 def _add(session: Session, project_id: int, regression: Regression, rows: dict[UUID, TriageRow]) -> TriageRow:
