@@ -130,7 +130,7 @@ class SuiteRun:
             measured = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings or ()
             self.ceilings = tuple(map(self._session.with_clock, measured))
             self._store(ceilings=self.ceilings)
-        for notice in (str(chosen) if chosen.was_a_choice else None, self._session.warning):
+        for notice in (None if self.is_on_cpu else str(chosen), self._session.warning):
             if notice is not None:
                 self._steps.note(notice)
 

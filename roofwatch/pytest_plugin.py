@@ -209,7 +209,7 @@ def _check(specs: list[KernelSpec], device: str) -> str | None:
     for spec in specs:
         for case in spec.cases:
             report = check_case(spec, case, spec.implementations[_IMPLEMENTATION], CheckCache(), device=device)
-            if report.has_failed:
+            if report.outcome.is_failure:
                 return f"{case.direction} of {spec.name}: {report.outcome}: {report.message}"
     return None
 

@@ -194,7 +194,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
     columns = ("case", "implementation", "executor", "outcome", "worst", "error", "limit", "torch", "layouts")
     table = make_table(columns, rows, left=5)
     unsupported = {report.message for report in reports if report.message and report.layout is None}
-    unsupported -= {report.message for report in reports if report.has_failed}
+    unsupported -= {report.message for report in reports if report.outcome.is_failure}
     _set_caption(table, sorted(message for message in unsupported if message))
     return table
 

@@ -78,8 +78,7 @@ class Evidence:
     """What a record holds about one case and implementation.
 
     Args:
-        ceilings: Ceilings measured in the same run, and those of the datasheet.
-        measurement: None if it was not part of the run.
+        ceilings: Of the same run, and of the datasheet.
         target: Compile target of the device; None on a CPU or if unknown.
         facts: Machine code for the target of the device, or else for all targets.
         counters: One entry per kernel of a call.

@@ -44,13 +44,9 @@ def function_key(facts: StaticFacts) -> FunctionKey:
 
 
 @dataclass(frozen=True)
-class StaticJudgement:
+class StaticJudgement(FunctionKey):
     """Verdict on one function for one target whose code or launch differs."""
 
-    case_id: str
-    implementation: str
-    function: str
-    target: str
     verdict: Verdict
     reason: Reason
     base: StaticFacts | None

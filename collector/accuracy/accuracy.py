@@ -140,7 +140,7 @@ def compare_with_reference(
 def worst_message(results: tuple[TensorReport, ...]) -> str | None:
     """Message about the worst failed tensor; None if all passed."""
     failed = [result for result in results if not result.passed]
-    worst = max(failed, key=lambda each: (each.nonfinite_count > 0, each.rmse_ratio), default=None)
+    worst = max(failed, key=lambda each: (each.nonfinite_count > 0, each.errors.rmse_ratio), default=None)
     return None if worst is None else worst.message
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -72,7 +72,6 @@ def check_case(
     *,
     launch: Callable[..., Any] | None = None,
     device: str = "cpu",
-    executor: Literal["device", "interpreter"] = "device",
     layout: Layout | None = None,
 ) -> CheckReport:
     """Compare the outputs and gradients of exactly this case, or of it in another layout, with the float64 reference.
@@ -105,7 +104,7 @@ def check_case(
     return CheckReport(
         case_id=case.id,
         implementation=implementation.name,
-        executor=executor,
+        executor="interpreter" if is_interpreted else "device",
         layout=layout,
         outcome=Outcome.INCORRECT if outcome is Outcome.OK and message is not None else outcome,
         message=message,

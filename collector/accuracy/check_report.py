@@ -77,10 +77,6 @@ class TensorReport(_Part):
     """What the wrong values have in common."""
     worst: tuple[WrongElement, ...] = ()
 
-    @property
-    def rmse_ratio(self) -> float:
-        return self.errors.rmse_ratio
-
 
 class CheckReport(_Part):
     """One case of one implementation, in one layout."""
@@ -110,7 +106,7 @@ class CheckReport(_Part):
                 TensorError(
                     tensor=each.tensor,
                     max_abs_error=each.max_abs_error,
-                    rmse_ratio=each.rmse_ratio,
+                    rmse_ratio=each.errors.rmse_ratio,
                     baseline_rmse_ratio=None if each.baseline is None else each.baseline.rmse_ratio,
                     passed=each.passed,
                 )
@@ -118,7 +114,3 @@ class CheckReport(_Part):
                 if each.nonfinite_count == 0
             ),
         )
-
-    @property
-    def has_failed(self) -> bool:
-        return self.outcome.is_failure

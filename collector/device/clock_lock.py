@@ -32,25 +32,21 @@ class ClockLock:
 
     def __init__(self, uuid: str, mhz: int) -> None:
         self._uuid = uuid
-        self._watchdog = subprocess.Popen(
+        self.watchdog = subprocess.Popen(
             python_command(__name__, uuid, str(mhz)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert self._watchdog.stdout is not None
-        line = self._watchdog.stdout.readline()
+        assert self.watchdog.stdout is not None
+        line = self.watchdog.stdout.readline()
         error = json.loads(line)["error"] if line else "the watchdog process ended"
         if error is not None:
             self._end_watchdog()
             raise CollectorError(
                 f"--lock-clocks: {error}; run as a user with permission (usually root), or leave --lock-clocks out"
             )
-
-    @property
-    def watchdog_pid(self) -> int:
-        return self._watchdog.pid
 
     def release(self) -> str | None:
         """Unlock the clock; may be called again.
@@ -68,12 +64,12 @@ class ClockLock:
         return None
 
     def _end_watchdog(self) -> int | None:
-        for stream in (self._watchdog.stdin, self._watchdog.stdout):
+        for stream in (self.watchdog.stdin, self.watchdog.stdout):
             if stream is not None:
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
         try:
-            return self._watchdog.wait(_STOP_TIMEOUT_S)
+            return self.watchdog.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             return None
 

@@ -156,8 +156,6 @@ def metric(key: str) -> Metric:
     title, unit, better = imported.groups()
 
     def write(value: float) -> str:
-        if unit == "share":
-            return _format_share(value)
         return f"{value:.4g} {unit}".rstrip()
 
     write_known = {"share": _format_share, "bytes": format_bytes}.get(unit, write)

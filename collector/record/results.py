@@ -177,10 +177,6 @@ class CaseProfile(CaseResult):
     left_out_ns: Count = 0
     """Total time of further rows."""
 
-    @property
-    def idle_ns(self) -> int:
-        return self.span_ns - self.busy_ns
-
     @model_validator(mode="after")
     def _busy_within_the_span(self) -> Self:
         if self.busy_ns > self.span_ns:

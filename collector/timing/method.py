@@ -40,11 +40,6 @@ class ChosenMethod:
     unavailable: tuple[str, ...] = ()
     """Better timers that are not available, with the reason."""
 
-    @property
-    def was_a_choice(self) -> bool:
-        """Whether there was an alternative; a CPU has only one timer."""
-        return self.method != default_method("cpu")
-
     def __str__(self) -> str:
         return "; ".join((f"timed by {self.method}", *self.unavailable))
 

@@ -234,7 +234,7 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
     def badness(rank: int) -> tuple[bool, float]:
         checked = replies[rank].checked
         tensors = () if checked is None else checked.report.tensors
-        return _outcome(replies[rank]) is not Outcome.OK, max((one.rmse_ratio for one in tensors), default=0.0)
+        return _outcome(replies[rank]) is not Outcome.OK, max((one.errors.rmse_ratio for one in tensors), default=0.0)
 
     rank = max(sorted(replies), key=badness)
     reply = replies[rank]

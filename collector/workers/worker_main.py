@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from pydantic import TypeAdapter
@@ -145,9 +145,7 @@ class _Suite:
         modules_before = frozenset(sys.modules)
         self._specs = load_suite(settings.source)
         self._modules = frozenset(sys.modules) - modules_before
-        is_interpreter = settings.mode is Mode.INTERPRETER
-        self._executor: Literal["device", "interpreter"] = "interpreter" if is_interpreter else "device"
-        self._launch_device = "cpu" if is_interpreter else self._device
+        self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
         self._rank = None if settings.rank is None else Rank(settings.rank, self._device)
         self._draws = Draws()
         self._checks = CheckCache(self._draws)
@@ -212,7 +210,6 @@ class _Suite:
                 self._checks,
                 launch=self._launcher(spec, implementation),
                 device=self._launch_device,
-                executor=self._executor,
                 layout=job.layout,
             )
         is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges

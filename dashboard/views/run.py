@@ -172,7 +172,7 @@ def _profile_text(profile: CaseProfile) -> str:
     calls = f"{profile.call_count} call{'' if profile.call_count == 1 else 's'}"
     text = f"{calls} in {format_ns(profile.span_ns)}"
     if profile.span_ns:
-        text += f", idle {profile.idle_ns / profile.span_ns:.1%} of it"
+        text += f", idle {1 - profile.busy_ns / profile.span_ns:.1%} of it"
     if profile.launch_delay_ns is not None:
         text += f"; from the launch call to the start of its kernel, {format_ns(profile.launch_delay_ns)}"
     return text

@@ -148,7 +148,7 @@ def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
 
 def exit_status(reports: Sequence[CheckReport]) -> int:
     """0 if every check passed, 1 if one failed, 2 if nothing could be checked."""
-    if any(report.has_failed for report in reports):
+    if any(report.outcome.is_failure for report in reports):
         return 1
     return 0 if any(report.outcome is Outcome.OK for report in reports) else 2
 
@@ -182,7 +182,7 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
         "reports": [
             {
                 **report.model_dump(mode="json"),
-                "failed": report.has_failed,
+                "failed": report.outcome.is_failure,
                 "repeat": repeat_command(target, report, device),
             }
             for report in reports
@@ -193,7 +193,7 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
 def explain_failures(target: str, reports: Sequence[CheckReport], device: str | None) -> Iterator[str]:
     """Describe the first failure of each kind of a kernel's implementation, and name the others."""
     kinds: dict[tuple[object, ...], list[CheckReport]] = {}
-    for report in filter(lambda report: report.has_failed, reports):
+    for report in filter(lambda report: report.outcome.is_failure, reports):
         message = None if report.tensors else report.message
         kind = (report.case_id.partition("/")[0], report.implementation, report.outcome, report.layout is None, message)
         kinds.setdefault(kind, []).append(report)

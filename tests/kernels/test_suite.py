@@ -93,7 +93,7 @@ def test_every_memory_layout_is_read_right_or_refused(spec: KernelSpec, device: 
     cache = CheckCache()
     for layout in layouts_of(cache.prepare(spec, case, device)):
         report = check_case(spec, case, implementation, cache, device=device, layout=layout)
-        assert not report.has_failed, f"{layout}: {report.message}"
+        assert not report.outcome.is_failure, f"{layout}: {report.message}"
 
 
 @pytest.mark.xdist_group("torch_compile")  # one worker: to load what traces takes as long as all of these tests

@@ -146,7 +146,7 @@ def off_by(share: float) -> Launch:
 def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str) -> None:
     tolerance = TOLERANCES[dtype]
     exact = lambda x: (x.double() ** 2).to(x.dtype)  # noqa: E731  an eager that is as good as its dtype allows
-    baseline = check_beside_eager(exact, exact, dtype=dtype).tensors[0].rmse_ratio
+    baseline = check_beside_eager(exact, exact, dtype=dtype).tensors[0].errors.rmse_ratio
     limit = min(BASELINE_FACTOR * baseline + tolerance.rmse_floor, tolerance.rmse_ratio)
     within, beyond = (check_beside_eager(off_by(share * limit), exact, dtype=dtype) for share in (0.7, 1.3))
     assert within.outcome is Outcome.OK, within.message

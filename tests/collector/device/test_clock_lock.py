@@ -23,7 +23,7 @@ COLLECTOR = f"""
 import os
 from roofwatch.collector.device.clock_lock import ClockLock
 lock = ClockLock({UUID!r}, 1500)
-os.write(1, b"%d\\n" % lock.watchdog_pid)
+os.write(1, b"%d\\n" % lock.watchdog.pid)
 input()
 """
 
@@ -67,7 +67,7 @@ def test_the_watchdog_ignores_signals_to_its_group(
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
 
-    os.kill(lock.watchdog_pid, how)
+    os.kill(lock.watchdog.pid, how)
 
     assert calls_in(calls) == [LOCKED]
     assert [lock.release(), lock.release()] == [None, None]
@@ -79,13 +79,13 @@ def test_the_collector_unlocks_the_clock_if_the_watchdog_is_killed(
 ) -> None:
     calls = replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
-    os.kill(lock.watchdog_pid, signal.SIGKILL)
+    os.kill(lock.watchdog.pid, signal.SIGKILL)
 
     assert lock.release() is None
     assert calls_in(calls) == [LOCKED, RESET]
 
     lock = ClockLock(UUID, 1500)
-    os.kill(lock.watchdog_pid, signal.SIGKILL)
+    os.kill(lock.watchdog.pid, signal.SIGKILL)
     replay_everywhere("no_driver", tmp_path, monkeypatch)
 
     for _ in range(2):
