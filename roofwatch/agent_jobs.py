@@ -41,7 +41,6 @@ class Job:
     _is_stopping: bool = False
 
     def run(self, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run the command to its end."""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "roofwatch", *self.command],
             cwd=folder,
@@ -143,7 +142,6 @@ class Jobs:
         return file.relative_to(self.root)
 
     def close(self) -> None:
-        """Stop every job."""
         for job in self.by_name.values():
             job.stop()
         for pool in (self._measuring, self._reading):

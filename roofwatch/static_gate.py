@@ -146,7 +146,6 @@ def baseline_file(path: Path | None) -> Path:
 
 
 def notes(answer: StaticAnswer) -> Iterator[str]:
-    """Yield the lines below the table."""
     if answer.base is not None:
         counts = Counter(item.word for item in answer.applied.judged)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
@@ -160,7 +159,6 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
 
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
-    """Return the document that `--json` prints."""
     applied = answer.applied
     entries = {"better": [entry for entry, _ in applied.better], "stale": applied.stale}
     listed = {

@@ -137,7 +137,6 @@ def print_note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print dataclasses and pydantic models as one JSON document."""
     sys.stdout.write(json_text(value))
 
 

@@ -88,8 +88,6 @@ class AddressedChannel(_Table):
 
 
 class IssueChannel(_Table):
-    """Issues of a repository on GitHub."""
-
     kind: Literal["github"]
     repository: Annotated[str, StringConstraints(pattern=r"^[\w-][\w.-]*/[\w.-]+$")]
     token_env: Variable = "GITHUB_TOKEN"  # noqa: S105  the name of a variable
@@ -174,7 +172,6 @@ class MetricRule(_KernelRule):
 
     @property
     def limit(self) -> float | None:
-        """The fixed limit, if there is one."""
         return self.at_least or self.at_most
 
     @property

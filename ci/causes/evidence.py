@@ -64,12 +64,9 @@ class SupportingEvidence:
         counted: Iterable[CountedRun] = (),
         profiled: Iterable[ProfiledRun] = (),
     ) -> None:
-        """Compare the pairs. Blocks of several pairs of the same commits add up.
+        """Compare the pairs, of two commits or of one with itself; blocks of several pairs of the same commits add up.
 
-        Args:
-            pairs: Of two commits, or of one commit with itself.
-            counted: Runs with counters, in the order of the branch.
-            profiled: Runs with profiles, in the order of the branch.
+        Runs with counters and with profiles are in the order of the branch.
         """
         self._counted = _grouped(counted, lambda one: (one.case_id, one.implementation, one.runner_class))
         self._profiled = _grouped(
@@ -125,10 +122,7 @@ class SupportingEvidence:
     def runner_noise(self, key: SeriesKey, began: datetime, ended: datetime | None) -> Evidence | None:
         """Compare the noise of one commit against itself before a level and during it; None unless that is clear.
 
-        Args:
-            key: Of the series.
-            began: When the new level was first measured.
-            ended: When the level after it was; None if there is none.
+        It began when the level was first measured, and ended when the level after it was.
         """
         ordered = sorted(self._calibrations.get(_subject(key), []), key=lambda pair: pair.measured_at)
         earlier = [pair for pair in ordered if pair.measured_at < began]

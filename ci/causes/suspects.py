@@ -22,7 +22,6 @@ class Odds:
     sentence: str
 
     def updated(self, sentence: str, *, factor: float = 1.0, at_least: float = 0.0) -> "Odds":
-        """Add evidence."""
         sentences = "; ".join(filter(None, (self.sentence, sentence)))
         return Odds(max(self.against_unknown * factor, at_least), sentences)
 
@@ -44,7 +43,6 @@ def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
 
 
 def cause_of(suspects: Sequence[Suspect]) -> Cause:
-    """The likeliest cause."""
     return ranked(suspects)[0].cause if suspects else Cause.UNKNOWN
 
 

@@ -65,8 +65,6 @@ class Issue:
 
 @dataclass(frozen=True)
 class FoundCheckRun:
-    """A check-run on GitHub."""
-
     check_run_id: int
     is_completed: bool
     order: RunOrder | None
@@ -209,7 +207,6 @@ class GitHubRepository:
         return found is not None and found.get("permission") in _WRITERS
 
     def run_again(self, run_id: int) -> None:
-        """Run all jobs of a workflow run again."""
         self._call(self._rest.actions.re_run_workflow, run_id)
 
     # --- requests

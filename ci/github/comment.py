@@ -47,8 +47,6 @@ class CommentState(BaseModel):
 
 
 class CommentAction(StrEnum):
-    """What happened to a comment."""
-
     POSTED = "posted"
     EDITED = "edited"
     LEFT = "left as it is"

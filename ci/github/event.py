@@ -74,8 +74,6 @@ class Job:
 
 @dataclass(frozen=True)
 class Comment:
-    """A comment on a pull request or an issue."""
-
     comment_id: int
     number: int
     """Number of the pull request or issue."""

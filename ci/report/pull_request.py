@@ -72,8 +72,6 @@ class CaseJudgement:
 
 @dataclass(frozen=True)
 class PullRequestJudgement:
-    """The results of one pull request."""
-
     project: str
     base: Commit
     head: Commit

@@ -173,7 +173,6 @@ def _by_kernel(items: Iterable[_Changed], kind: Callable[[_Changed], Hashable]) 
 
 
 def background(judgement: PullRequestJudgement) -> list[Section]:
-    """Write the folded tables."""
     sections = [
         _case_section(judgement),
         _machine_code_section(judgement),

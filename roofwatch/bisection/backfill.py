@@ -41,8 +41,6 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True)
 class Choice:
-    """A commit to measure."""
-
     commit: CommitRef
     aim: Aim
     reason: str

@@ -47,7 +47,6 @@ def result_of(found: BisectionProgress, end: Result, threshold: float) -> Bisect
 
 
 def commit_table(commits: Sequence[BisectionCommit]) -> Table:
-    """Show one row per commit, the oldest first."""
     rows = []
     for known in commits:
         cells = (
@@ -110,7 +109,6 @@ def exit_status(result: BisectionResult) -> int:
 
 
 def step_line(found: BisectionProgress) -> str:
-    """Write the last step in one line."""
     step, sha = found.steps[-1], found.steps[-1].sha[:8]
     if step.note:
         return f"{sha} skipped: {one_line(step.note)}"

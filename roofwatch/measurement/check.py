@@ -212,7 +212,6 @@ def _name(report: CheckReport) -> str:
 
 
 def explain_failure(report: CheckReport) -> Iterator[str]:
-    """Describe a failure, line by line."""
     yield f"{_name(report)}: {report.outcome}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
     if report.message and not wrong:

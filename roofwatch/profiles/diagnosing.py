@@ -60,7 +60,6 @@ def exit_status(diagnosed: Sequence[Diagnosed]) -> int:
 
 
 def to_lines(diagnosed: Diagnosed) -> Iterator[str]:
-    """Write a diagnosis line by line."""
     evidence, diagnosis = diagnosed
     yield f"{diagnosis.case_id} {diagnosis.implementation}"
     yield f"  {diagnosis.limit}: {diagnosis.headline}"
