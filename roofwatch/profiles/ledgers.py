@@ -10,15 +10,7 @@ from rich.table import Table
 from roofwatch.ci.ab.step_ledger import LedgerRow, StepLedger, find_ledger, ledgers_of_records
 from roofwatch.ci.messages import short_name
 from roofwatch.ci.report import markdown
-from roofwatch.ci.report.step import (
-    Term,
-    changed_rows,
-    kernels_text,
-    sentences,
-    signed_ns,
-    terms,
-    what_a_step_is,
-)
+from roofwatch.ci.report.step import Term, changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps
