@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from roofwatch.collector.autotune import merged
-from roofwatch.collector.device.roofline import INVALID_ABOVE, position
+from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.outbox.journal import TimedStep
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
@@ -86,17 +86,17 @@ def _under_the_roof(
     """Add the binding ceiling to a measurement; drop the samples if they are faster than the ceiling allows."""
     if measured.median_ns is None:
         return measured
-    place = position(case, measured.median_ns, ceilings, measured.cache)
-    if place is None:
+    roof = roof_of(case, ceilings, measured.cache)
+    if roof.ideal_ns is None:
         return measured
-    limit = INVALID_ABOVE[environment.device_kind]
-    if place.excess > limit:
+    excess, limit = roof.least_ns / measured.median_ns, INVALID_ABOVE[environment.device_kind]
+    if excess > limit:
         message = (
-            f"median {measured.median_ns:.0f} ns is {place.excess:.1f} times faster than the {place.bound} ceiling "
-            f"allows ({place.excess * measured.median_ns:.0f} ns; the limit is {limit:g} times): check flop_count, "
+            f"median {measured.median_ns:.0f} ns is {excess:.1f} times faster than the {roof.bound} ceiling "
+            f"allows ({roof.least_ns:.0f} ns; the limit is {limit:g} times): check flop_count, "
             "memory_bytes and the result"
         )
         return measured.model_copy(update={"outcome": Outcome.INVALID, "message": message, "blocks": ()})
     if case.bus_bytes is not None:
         return measured  # bound by links, whose ceiling is not measured
-    return measured.model_copy(update={"bound": place.bound, "utilisation": place.utilisation})
+    return measured.model_copy(update={"bound": roof.bound, "utilisation": roof.ideal_ns / measured.median_ns})

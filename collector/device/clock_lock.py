@@ -49,11 +49,7 @@ class ClockLock:
             )
 
     def release(self) -> str | None:
-        """Unlock the clock; may be called again.
-
-        Returns:
-            Why the clock is still locked, and what to do; None on success.
-        """
+        """Unlock the clock; may be called again. Return why it is still locked, and what to do; None on success."""
         if self._end_watchdog() == 0:
             return None
         try:  # the watchdog was killed or failed

@@ -31,18 +31,6 @@ accuracy from Tensor Cores (IJHPCA 36(4), 2022)."""
 
 
 @dataclass(frozen=True)
-class RooflinePosition:
-    bound: Literal["memory", "compute"]
-    ideal_ns: float
-    """Time at the binding ceiling."""
-    utilisation: float
-    """ideal_ns / median_ns."""
-    excess: float
-    """Time at the highest possible ceilings / median_ns, compared with `INVALID_ABOVE`. It assumes that data is cached
-    and that float32 operands are rounded to TF32."""
-
-
-@dataclass(frozen=True)
 class Roof:
     """The ceilings of a case and its time at each; None if there is no ceiling or no work."""
 
@@ -50,9 +38,13 @@ class Roof:
     memory_ns: float | None
     compute: Ceiling | None
     compute_ns: float | None
+    least_ns: float
+    """Time at the highest possible ceilings, which `INVALID_ABOVE` applies to. It assumes that data is cached and that
+    float32 operands are rounded to TF32."""
 
     @property
     def ideal_ns(self) -> float | None:
+        """Time at the binding ceiling."""
         return max((time for time in (self.memory_ns, self.compute_ns) if time is not None), default=None)
 
     @property
@@ -74,21 +66,11 @@ def roof_of(case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = C
     if cache is CacheState.HOT and _fits(case, memory.get("cache")):
         ceiling = memory["cache"]
     compute = _compute_ceiling(case.dtype, ceilings)
-    return Roof(ceiling, _ns(case.memory_bytes, ceiling), compute, _ns(case.flop_count, compute))
-
-
-def position(
-    case: CaseRecord, median_ns: float, ceilings: Sequence[Ceiling], cache: CacheState = CacheState.HOT
-) -> RooflinePosition | None:
-    """Position of a measured case under the roof; None if no ceiling applies."""
-    roof = roof_of(case, ceilings, cache)
-    if roof.ideal_ns is None or roof.bound is None:
-        return None
-    usable = [each for each in _memory_ceilings(ceilings).values() if each.level == "dram" or _fits(case, each)]
-    memory = max(usable, key=lambda ceiling: ceiling.per_s, default=None)
-    compute = _compute_ceiling(case.dtype, ceilings, 1 if case.dtype == "float32" else TF32_PRODUCTS)
-    optimistic_ns = max(_ns(case.memory_bytes, memory) or 0.0, _ns(case.flop_count, compute) or 0.0)
-    return RooflinePosition(roof.bound, roof.ideal_ns, roof.ideal_ns / median_ns, optimistic_ns / median_ns)
+    usable = [each for each in memory.values() if each.level == "dram" or _fits(case, each)]
+    fastest = max(usable, key=lambda ceiling: ceiling.per_s, default=None)
+    rounded = _compute_ceiling(case.dtype, ceilings, 1 if case.dtype == "float32" else TF32_PRODUCTS)
+    least_ns = max(_ns(case.memory_bytes, fastest) or 0.0, _ns(case.flop_count, rounded) or 0.0)
+    return Roof(ceiling, _ns(case.memory_bytes, ceiling), compute, _ns(case.flop_count, compute), least_ns)
 
 
 @dataclass(frozen=True)
@@ -108,10 +90,7 @@ def level_positions(
 ) -> tuple[LevelPosition, ...]:
     """Utilisation of each memory level, DRAM first.
 
-    Args:
-        counted: Bytes of one call over all its kernels: any of `dram_bytes`, `l2_bytes`, `l1_bytes`.
-        median_ns: Of one call, measured without counters.
-        ceilings: Of the same run as the time.
+    Counted are any of `dram_bytes`, `l2_bytes`, `l1_bytes` of one call; its time was measured without counters.
     """
     memory = _memory_ceilings(ceilings)
     found = []

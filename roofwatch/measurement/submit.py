@@ -26,7 +26,7 @@ from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.accuracy.trial import Bench, NotComparableError
 from roofwatch.collector.accuracy.variations import Test, Trial, other_layouts, other_values, unseen_shapes
 from roofwatch.collector.device.ceilings import measure_ceilings
-from roofwatch.collector.device.roofline import INVALID_ABOVE, position
+from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import load_suite, suite_at_revision
@@ -266,12 +266,14 @@ def _place_under_roof(own: Submission, case: Case, median_ns: float) -> None:
     """
     timer = default_method(own.device).timer
     ceilings = list(measure_ceilings(own.device, [case.dtype], timer))
-    found = position(case_record(own.spec, case), median_ns, ceilings)
-    if found is None:
+    roof = roof_of(case_record(own.spec, case), ceilings)
+    if roof.ideal_ns is None:
         return
-    own.result.roofline = {"case": case.id, "median_ns": median_ns, **asdict(found)}
-    if found.excess > INVALID_ABOVE["cpu" if own.device == "cpu" else "cuda"]:
-        reason = f"takes {median_ns / 1e3:.0f} us, {found.excess:.1f} times as fast as the hardware allows"
+    excess = roof.least_ns / median_ns
+    shares = {"bound": roof.bound, "ideal_ns": roof.ideal_ns, "utilisation": roof.ideal_ns / median_ns}
+    own.result.roofline = {"case": case.id, "median_ns": median_ns, **shares, "excess": excess}
+    if excess > INVALID_ABOVE["cpu" if own.device == "cpu" else "cuda"]:
+        reason = f"takes {median_ns / 1e3:.0f} us, {excess:.1f} times as fast as the hardware allows"
         raise Rejected(SubmissionVerdict.INVALID, reason, [own.evidence("roofline", case.id, reason)])
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from roofwatch.collector.device.roofline import binding_level, level_positions, position, roof_of
+from roofwatch.collector.device.roofline import binding_level, level_positions, roof_of
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CacheState
 from tests.builders import make_case, make_ceiling
@@ -22,8 +22,7 @@ LARGE = float(64 * 2**20)
 def ideal_ns(dtype: str, ceilings: list[Ceiling]) -> float | None:
     """Least time of a gigaflop with operands of a dtype."""
     case = make_case(f"matmul/M=8/{dtype}/fwd", flop_count=1e9, memory_bytes=0.0)
-    place = position(case, 1e9, ceilings)
-    return None if place is None else place.ideal_ns
+    return roof_of(case, ceilings).ideal_ns
 
 
 @pytest.mark.parametrize(
@@ -35,18 +34,14 @@ def ideal_ns(dtype: str, ceilings: list[Ceiling]) -> float | None:
     ],
 )
 def test_the_slower_ceiling_binds(flop_count: float, memory_bytes: float, bound: str, least_ns: float) -> None:
-    place = position(make_case(flop_count=flop_count, memory_bytes=memory_bytes), 2 * least_ns, ALL)
-    assert place is not None
-    assert place.bound == bound
-    assert [place.ideal_ns, place.utilisation] == pytest.approx([least_ns, 0.5])
+    roof = roof_of(make_case(flop_count=flop_count, memory_bytes=memory_bytes), ALL)
+    assert roof.bound == bound
+    assert roof.ideal_ns == pytest.approx(least_ns)
 
 
 def test_a_cold_cache_uses_the_memory_ceiling() -> None:
-    place = position(make_case(flop_count=0.0, memory_bytes=1e6), 50e3, ALL, CacheState.COLD)
-    assert place is not None
-    assert place.ideal_ns == pytest.approx(100e3)
-    assert place.utilisation == pytest.approx(2.0)
-    assert place.excess == pytest.approx(0.2)
+    roof = roof_of(make_case(flop_count=0.0, memory_bytes=1e6), ALL, CacheState.COLD)
+    assert [roof.ideal_ns, roof.least_ns] == pytest.approx([100e3, 10e3])
 
 
 @pytest.mark.parametrize(
@@ -66,19 +61,15 @@ def test_low_precision_uses_its_own_or_a_wider_roof(dtype: str, least: float) ->
 
 def test_float32_on_tensor_cores_takes_three_tf32_products() -> None:
     case = make_case("matmul/M=8/float32/fwd", flop_count=3e9, memory_bytes=0.0)
-    place = position(case, 1e6, [FLOAT32, compute("tf32", 3000)])
-    assert place is not None
-    assert place.ideal_ns == pytest.approx(3e6)
-    assert place.excess == pytest.approx(1.0)
+    roof = roof_of(case, [FLOAT32, compute("tf32", 3000)])
+    assert [roof.ideal_ns, roof.least_ns] == pytest.approx([3e6, 1e6])
 
 
 def test_datasheet_ceilings_are_not_used() -> None:
     case = make_case(flop_count=1e9, memory_bytes=LARGE)
     published = [ceiling.model_copy(update={"source": "datasheet", "per_s": 1e15}) for ceiling in ALL]
-    assert (
-        position(case, 1e6, [*published, *ALL]) == position(case, 1e6, [*ALL, *published]) == position(case, 1e6, ALL)
-    )
-    assert position(case, 1e6, published) is None
+    assert roof_of(case, [*published, *ALL]) == roof_of(case, [*ALL, *published]) == roof_of(case, ALL)
+    assert roof_of(case, published).ideal_ns is None
 
 
 def test_the_ridge_is_where_both_ceilings_take_as_long() -> None:
