@@ -183,6 +183,13 @@ class CompareOptions:
 
     noise_floor: NoiseFloorFile = None
     workloads: WorkloadsFile = None
+    stored_floor: Annotated[
+        bool,
+        typer.Option(
+            "--stored-floor/--no-stored-floor",
+            help="With --project, use the noise floor of the latest stored calibrations unless --noise-floor is given.",
+        ),
+    ] = True
     project: Annotated[
         str | None, typer.Option("--project", "-p", help="Look up sides that are not files in this stored project.")
     ] = None
@@ -214,7 +221,7 @@ class CompareOptions:
         return sides, judge_pull_request(
             *(sides.base, sides.head),
             baseline=read_baseline(Path(BASELINE_NAME)),
-            noise_floor=floor or sides.noise_floor,
+            noise_floor=floor or (sides.noise_floor if self.stored_floor else None),
             steps=steps,
         )
 

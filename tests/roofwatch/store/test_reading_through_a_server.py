@@ -163,14 +163,17 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
 ) -> None:
     filled.pair[1].write(tmp_path / "head.json")
     commits = ("compare", sha_of(1), sha_of(2)[:7], "--project", PROJECT, "--json")
+    anyway = (*commits, "--no-stored-floor")
     slower = ("compare", sha_of(5), sha_of(6), "--project", PROJECT, "--json")
     decided = ("show", "regressions", "--project", PROJECT)
     nothing = ("show", "series", "--project", PROJECT, "--kernel", "nobody_s", "--pairs")
     commands = {
         # 20 % is no more than this runner shows where nothing changed
         commits: 0,
+        anyway: 1,
         ("compare", sha_of(3), "head.json", "--project", PROJECT): 2,
         ("report", *commits[1:-1]): 0,
+        ("report", *anyway[1:-2], "--no-stored-floor"): 1,
         slower: 1,
         ("report", *slower[1:-1]): 1,
         ("show", "runs", "--project", PROJECT): 0,
@@ -196,6 +199,7 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert again == from_database[commits]
     assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
     assert json.loads(again.output)["judgement"]["noise_floor"]["case_count"] == 1
+    assert json.loads(from_database[anyway].output)["judgement"]["noise_floor"] is None
     (predicted,) = json.loads(from_database[slower].output)["judgement"]["step_predictions"]
     assert (predicted["workload_case_id"], predicted["step_change"]) == (STEP, pytest.approx(2.0 * 0.1))
     assert "| +20% (" in from_database["report", *slower[1:-1]].output
