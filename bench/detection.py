@@ -104,8 +104,6 @@ def _by_start(timings: Values, starts: Sequence[int]) -> list[Values]:
 _MIN_BEFORE, _BEFORE, _AFTER = 12, 24, 12
 """Perfherder's default windows, in values."""
 _MIN_T = 7.0
-_NEWEST = 10
-_MIN_CHANGE = 0.05
 
 
 def _ruptures(values: Values) -> list[int]:
@@ -166,15 +164,6 @@ def _t(before: Values, after: Values) -> float:
     return float(distance / np.sqrt(squared_error)) if squared_error else float("inf")
 
 
-def _fixed_change(values: Values) -> list[int]:
-    """Starts of stretches that are at least 5 % away from the mean of the ten values before."""
-    is_away = [False] * _NEWEST + [
-        abs(values[place] / values[place - _NEWEST : place].mean() - 1) >= _MIN_CHANGE
-        for place in range(_NEWEST, len(values))
-    ]
-    return [place for place in range(1, len(values)) if is_away[place] and not is_away[place - 1]]
-
-
 DETECTORS: dict[str, Callable[[Values], Sequence[Any]]] = {
     "roofwatch": detect_offline,
     "ruptures KernelCPD rbf, 2 log n": _ruptures,
@@ -182,7 +171,6 @@ DETECTORS: dict[str, Callable[[Values], Sequence[Any]]] = {
     "asv step_detect": _asv,
     "Apache Otava, p = 1e-5": _otava,
     "Perfherder's t-test": _perfherder,
-    "fixed 5 % against the last 10": _fixed_change,
 }
 
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from roofwatch.ci.changepoint.noise import LEVEL_FOR_SURE, OUTLIER, Flags, Values
+from roofwatch.ci.changepoint.noise import OUTLIER, Flags, Values
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT, Segmentation
 
 _ALPHA = 0.01
@@ -25,7 +25,9 @@ _PRIOR_VALUES = 200.0
 """The prior rate: half a burst in 200 values."""
 _SEPARATE = 5.0
 """Standard deviations between two levels from which on a value shows which of them it belongs to."""
-_LONG = 3 * LEVEL_FOR_SURE
+_LEVEL_FOR_SURE = 20
+"""A level of so many values is believed whatever the noise does. Without this limit, noise could hide any step."""
+_LONG = 3 * _LEVEL_FOR_SURE
 """A segment of more values is a level."""
 
 
@@ -92,14 +94,14 @@ def find_burst(values: Values, cut: Segmentation, deviation: float, masked: Flag
         for other in neighbours:
             if abs(other - levels[index]) > _SEPARATE * deviation:
                 length = min(length, _longest_away(own, other, deviation))
-        if length >= LEVEL_FOR_SURE:
+        if length >= _LEVEL_FOR_SURE:
             continue
         elsewhere = is_outlier.copy()
         elsewhere[start:end] = masked[start:end]
         bursts = Bursts.of(elsewhere)
         comes_and_goes = len(neighbours) == 2 and (levels[index] - neighbours[0]) * (levels[index] - neighbours[1]) > 0
         needed = bursts.longest_inside(count) if comes_and_goes else bursts.longest_at_edge(count)
-        if length < min(max(needed, MIN_SEGMENT), LEVEL_FOR_SURE):
+        if length < min(max(needed, MIN_SEGMENT), _LEVEL_FOR_SURE):
             return start, end
     return None
 

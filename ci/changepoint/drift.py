@@ -134,7 +134,7 @@ class _Ramp:
     def noise(self, floor: float) -> Noise:
         nothing = np.zeros(len(self.residuals), dtype=bool)
         is_sticky = stickiness_of_differences(self.residuals) > 0
-        return estimate_noise(self.residuals, [], nothing, is_sticky=is_sticky, floor=floor, tick=0.0)
+        return estimate_noise(self.residuals, [], nothing, is_sticky=is_sticky, floor=floor)
 
 
 def _ongoing(count: int) -> NDArray[np.intp]:

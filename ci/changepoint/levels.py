@@ -21,7 +21,6 @@ from roofwatch.ci.changepoint.noise import (
     estimate_noise,
     prior_noise,
     stickiness_of_differences,
-    tick_of,
 )
 from roofwatch.ci.changepoint.segmentation import Segmentation, Segmenter
 
@@ -100,7 +99,6 @@ class _Learner:
         self._floor = floor
         self._count = len(values)
         self._stickiness = stickiness_of_differences(level_values)
-        self._tick = 0.0 if slope else tick_of(level_values)
         self._segmenter = Segmenter(level_values, widths, max(deviation_of_differences(level_values), floor))
 
     def fit(self) -> Fit:
@@ -150,7 +148,7 @@ class _Learner:
         if self._segmenter.widths is not None:
             residuals = residuals / self._segmenter.widths
         is_sticky = self._stickiness > 0
-        return estimate_noise(residuals, cut.starts, masked, is_sticky=is_sticky, floor=self._floor, tick=self._tick)
+        return estimate_noise(residuals, cut.starts, masked, is_sticky=is_sticky, floor=self._floor)
 
 
 def _scale_cost(noise: Noise, masked: Flags) -> float:

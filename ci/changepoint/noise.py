@@ -17,8 +17,6 @@ OUTLIER = 3.0
 """Standard deviations from which on a value counts as an outlier of its level."""
 MAD_TO_DEVIATION = 1.4826
 """Standard deviation / median absolute deviation of a normal distribution."""
-LEVEL_FOR_SURE = 20
-"""A level of so many values is believed whatever the noise does. Without this limit, noise could hide any step."""
 MIN_FOR_AUTOCORRELATION = 60
 MIN_FOR_SHAPE = 40
 """Fewer values have no shape of their own: a short level would be learnt as a heap of outliers."""
@@ -34,8 +32,8 @@ _GRID = np.arange(-_HALF, _HALF + 1) / _PER_DEVIATION
 _KERNEL = np.exp(-0.5 * (np.arange(-12, 13) / _PER_DEVIATION / 0.4) ** 2)
 _KERNEL /= _KERNEL.sum() / _PER_DEVIATION
 """Normal, 0.4 standard deviations wide: Silverman's rule, 1.06 n^(-1/5), at some 150 values."""
-_CORE = np.exp(-0.5 * _GRID**2) / math.sqrt(2 * math.pi)
-_BROAD = 1.5 / (3.0 + np.abs(_GRID)) ** 2
+CORE = np.exp(-0.5 * _GRID**2) / math.sqrt(2 * math.pi)
+BROAD = 1.5 / (3.0 + np.abs(_GRID)) ** 2
 """Prior density of outliers: half of them beyond 3 deviations, falling with the square of the distance."""
 _TIE_BREAK = 0.01 * np.abs(_GRID)
 """Puts an outlier that costs the same at two levels into the nearer one."""
@@ -43,7 +41,7 @@ _FAR = (np.abs(_GRID) > OUTLIER).astype(np.float64)
 _PRIOR_WORTH = 30.0
 """Weight of the prior shape, in values."""
 _PRIOR_OUTLIER_SHARE = 0.05
-_PRIOR_COSTS = -2 * np.log((1 - _PRIOR_OUTLIER_SHARE) * _CORE + _PRIOR_OUTLIER_SHARE * _BROAD)
+_PRIOR_COSTS = -2 * np.log((1 - _PRIOR_OUTLIER_SHARE) * CORE + _PRIOR_OUTLIER_SHARE * BROAD)
 _PRIOR_COSTS = np.minimum(_PRIOR_COSTS, _PRIOR_COSTS[_HALF] + 10.0) + _TIE_BREAK
 _PRIOR_COSTS.flags.writeable = False
 _STICKY_RATIO = 1.8
@@ -84,6 +82,13 @@ def bins_of(distances: Values) -> NDArray[np.intp]:
     return np.clip(scaled, 0.0, _BIN_COUNT - 0.5, out=scaled).astype(np.intp)
 
 
+def smoothed_counts(bins: NDArray[np.intp]) -> Values:
+    """Kernel density estimate times the number of values, per standard deviation, shape [bins]."""
+    seen = np.bincount(bins, minlength=_BIN_COUNT).astype(np.float64)
+    seen[0] = seen[-1] = 0.0  # the ends hold all values beyond them
+    return np.convolve(seen, _KERNEL, mode="same")
+
+
 def median(values: Values) -> float:
     """The median of finite values; three times as fast as numpy's for a few hundred of them."""
     low, high = (len(values) - 1) // 2, len(values) // 2
@@ -92,20 +97,6 @@ def median(values: Values) -> float:
 
 
 # --- width and dependence
-
-
-def tick_of(values: Values) -> float:
-    """Resolution of a coarse clock; 0 unless ties show rounding and values come and go often enough to be noise.
-
-    A series that stays at one exact value and then at another has a gap too, but that is a step.
-    """
-    ordered = np.sort(values)
-    gaps = ordered[1:] - ordered[:-1]
-    gaps = gaps[gaps > 0]
-    if not 0 < len(gaps) <= len(values) / 4 - 1:
-        return 0.0
-    returns = np.count_nonzero(values[1:] != values[:-1]) - len(gaps)
-    return median(gaps) if returns * LEVEL_FOR_SURE > len(values) else 0.0
 
 
 def deviation_of_differences(values: Values) -> float:
@@ -167,9 +158,7 @@ def prior_noise(deviation: float, autocorrelation: float = 0.0) -> Noise:
     return Noise(whole, _PRIOR_COSTS, autocorrelation, innovation, _PRIOR_COSTS)
 
 
-def estimate_noise(
-    residuals: Values, starts: list[int], masked: Flags, *, is_sticky: bool, floor: float, tick: float
-) -> Noise:
+def estimate_noise(residuals: Values, starts: list[int], masked: Flags, *, is_sticky: bool, floor: float) -> Noise:
     """Learn the noise from the residuals of a segmentation.
 
     Args:
@@ -178,12 +167,11 @@ def estimate_noise(
         masked: Values that belong to no level.
         is_sticky: Whether to model an AR(1) process.
         floor: Smallest deviation believed.
-        tick: Resolution of a coarse clock, or 0.
     """
     free = residuals[~masked]
     if len(free) == 0:
         return prior_noise(floor)
-    deviation = _deviation_of(free, floor=floor, tick=tick)
+    deviation = max(MAD_TO_DEVIATION * median(np.abs(free)), floor)
     if len(residuals) < MIN_FOR_SHAPE:
         return prior_noise(deviation)
     distances = residuals / deviation
@@ -211,25 +199,13 @@ def estimate_noise(
     return Noise(deviation, costs, phi, innovation, innovation_costs)
 
 
-def _deviation_of(residuals: Values, *, floor: float, tick: float) -> float:
-    sizes = np.abs(residuals)
-    deviation = max(MAD_TO_DEVIATION * median(sizes), floor)
-    if tick <= deviation / 2:
-        return deviation
-    # the median of a few ticks is a tick or nothing, so take the mean of the squares, and the rounding itself
-    spread = math.sqrt(float((np.minimum(sizes, 3 * tick) ** 2).mean()))
-    return max(spread, tick / math.sqrt(12), floor)
-
-
 def _costs_of(bins: NDArray[np.intp], is_outlier: Flags, *, without_itself: bool = False) -> Values:
     count = len(bins)
-    seen = np.bincount(bins, minlength=_BIN_COUNT).astype(np.float64)
-    seen[0] = seen[-1] = 0.0  # the ends hold all values beyond them
-    density = np.convolve(seen, _KERNEL, mode="same")
+    density = smoothed_counts(bins)
     if without_itself:
         density = np.maximum(density - _KERNEL.max(), 0.0)
     outlier_share = (int(np.count_nonzero(is_outlier)) + 1) / (count + 10)
-    prior = (1 - outlier_share) * _CORE + outlier_share * _BROAD
+    prior = (1 - outlier_share) * CORE + outlier_share * BROAD
     costs: Values = -2 * np.log((density + _PRIOR_WORTH * prior) / (count + _PRIOR_WORTH))
     costs[0] = costs[-1] = max(costs[0], costs[-1])
     return costs + _TIE_BREAK

@@ -90,16 +90,6 @@ class TrendFinding:
         return self.change.series.metric == "median_ns" and not is_outcome(self.change)
 
     @property
-    def is_share(self) -> bool:
-        """Whether a function's share of a workload's step changed."""
-        return is_share(self.change.series)
-
-    @property
-    def is_step(self) -> bool:
-        """Whether a time changed at one commit, rather than gradually."""
-        return is_time_step(self.change)
-
-    @property
     def is_clock_move(self) -> bool:
         """Whether the clock explains the change."""
         return self.is_time and self.change.verdict is Verdict.INCONCLUSIVE

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.causes.suspects import Odds, cause_of, combine, weigh
-from roofwatch.ci.history.finding import ALL_KERNELS, Site, Status, TrendFinding, find_sites
-from roofwatch.ci.history.population import Population
-from roofwatch.ci.history.regression import not_refuted, place_of, regression_of, size_of, worst_first
+from roofwatch.ci.history.finding import ALL_KERNELS, Site, Status, TrendFinding, find_sites, is_time_step
+from roofwatch.ci.history.regression import Population, not_refuted, place_of, regression_of, size_of, worst_first
 from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
@@ -141,7 +140,7 @@ def _take_events(findings: Sequence[TrendFinding], population: Population) -> tu
     unconfirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     confirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     for finding in findings:
-        if finding.is_step:
+        if is_time_step(finding.change):
             series = finding.change.series
             steps = confirmed if finding.status is Status.CONFIRMED else unconfirmed
             steps[series.project, series.runner_class, finding.direction].append(finding)

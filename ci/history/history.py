@@ -6,22 +6,20 @@ cause (`group`). docs/explanation/verdicts.md argues each rule.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.cost_shift import settle_shares
 from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, is_share, is_time_step, log_change
 from roofwatch.ci.history.group import group_findings
-from roofwatch.ci.history.population import Population
-from roofwatch.ci.history.regression import note_recoveries
+from roofwatch.ci.history.regression import COST_SHIFT_NOTE, Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.db.values import ChangePoint, Pair, Regression, RegressionState, Series, Verdict
+from roofwatch.db.values import ChangePoint, Pair, Regression, RegressionState, Series, SeriesKey, Verdict
 
 
 @dataclass
@@ -83,6 +81,36 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> Se
             if metric == TIME or (is_imported and not is_share(one.key)):
                 found.series_by_date.update({day for line in lines for day in line.dates})
     return found
+
+
+def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
+    """Judge changes of shares of a workload's step by changes of the step at the same place.
+
+    If the time of the step did not change, its kernels traded places (renamed, fused, tuned), which is no alert.
+    A share that changed with the step in the same direction stays, without a p-value: the time decides on the alert.
+    One that changed in the other direction only follows from the step, and is dropped. The rest become
+    notes.
+    """
+    everything = list(findings)
+    steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
+    for finding in everything:
+        if finding.is_time and not finding.is_clock_move:
+            steps[_step_of(finding.change.series)].append(finding)
+    for finding in everything:
+        if not is_share(finding.change.series):
+            yield finding
+            continue
+        near = [step for step in steps[_step_of(finding.change.series)] if step.reach.touches(finding.reach)]
+        if not near:
+            change = finding.change
+            note = replace(change, verdict=Verdict.INCONCLUSIVE, evidence=change.evidence + COST_SHIFT_NOTE)
+            yield replace(finding, change=note, p_value=None)
+        elif any(step.change.verdict is finding.change.verdict for step in near):
+            yield replace(finding, p_value=None)
+
+
+def _step_of(series: SeriesKey) -> tuple[str, ...]:
+    return series.project, series.case_id, series.implementation, series.runner_class
 
 
 def choose_alerts(

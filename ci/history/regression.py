@@ -1,16 +1,14 @@
-"""Findings of one cause as one regression, and whether it has recovered. Pure."""
+"""Findings of one cause as one regression, the family of series that changed, and whether it has recovered. Pure."""
 
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from roofwatch.ci.causes.suspects import cause_of, combine
-from roofwatch.ci.history.cost_shift import COST_SHIFT_NOTE
 from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, is_share, log_change
-from roofwatch.ci.history.population import MAX_NAMED_KERNELS, Population
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import Layer
@@ -19,10 +17,73 @@ from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionSt
 _LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.IMPORTED: 1, Layer.STATIC: 2}
 _SECONDARY = 3
 _CLOCK_CHANGED = f"; {Reason.CLOCK_CHANGED}: the clock changed, the cycles did not"
+COST_SHIFT_NOTE = f"; {Reason.COST_SHIFT}: the time of the step did not change"
+_CASE_PARTS = 4
+"""Kernel, shape, dtype, direction; other case ids have the kernel alone."""
+_MAX_NAMED_KERNELS = 3
 _MIN_FAMILY = 3
 """Fewer times are named one by one."""
 _RECOVERED_SHARE = 0.8
 """Share of a regression's change points that must be undone; the steps of some series are missed."""
+
+
+# --- families of series
+
+
+class Population:
+    """Counts of all judged series of times, changed or not, by their traits."""
+
+    def __init__(self, series: Iterable[SeriesKey] = ()) -> None:
+        self._by_kernel: dict[tuple[str, str], Counter[frozenset[tuple[str, str]]]] = defaultdict(Counter)
+        self._by_class: Counter[tuple[str, str]] = Counter()
+        for key in series:
+            self.add(key)
+
+    def add(self, key: SeriesKey) -> None:
+        self._by_kernel[key.project, key.kernel][frozenset(_traits(key).items())] += 1
+        self._by_class[key.project, key.runner_class] += 1
+
+    def merge(self, other: "Population") -> None:
+        for kernel, kinds in other._by_kernel.items():
+            self._by_kernel[kernel].update(kinds)
+        self._by_class.update(other._by_class)
+
+    def count_on(self, project: str, runner_class: str) -> int:
+        return self._by_class[project, runner_class]
+
+    def describe_family(self, changed: Collection[SeriesKey]) -> str:
+        """Describe the smallest family with these series: those of their kernels that share what they all share.
+
+        Returns:
+            For example `all 12 bfloat16 triton series of attention` or `3 of 4 fwd series of softmax`; empty if nothing
+            changed.
+        """
+        keys = set(changed)
+        if not keys:
+            return ""
+        kernels = {(key.project, key.kernel) for key in keys}
+        kinds = [(dict(traits), count) for kernel in kernels for traits, count in self._by_kernel[kernel].items()]
+        shared = dict(set.intersection(*(set(_traits(key).items()) for key in keys)))
+        traits = {name: value for name, value in shared.items() if any(kind.get(name) != value for kind, _ in kinds)}
+        total = sum(count for kind, count in kinds if traits.items() <= kind.items())
+        adjectives = [traits[name] for name in ("dtype", "direction", "implementation") if name in traits]
+        where = f" on {traits['runner class']}" if "runner class" in traits else ""
+        every = "the only" if len(keys) == 1 else f"all {len(keys)}"
+        count = every if total <= len(keys) else f"{len(keys)} of {total}"
+        names = sorted({key.kernel for key in keys})
+        listed = ", ".join(names) if len(names) <= _MAX_NAMED_KERNELS else f"{len(names)} kernels"
+        return " ".join([count, *adjectives, "series of", listed]) + where
+
+
+def _traits(key: SeriesKey) -> dict[str, str]:
+    traits = {"implementation": key.implementation, "runner class": key.runner_class}
+    parts = key.case_id.split("/")
+    if len(parts) == _CASE_PARTS:
+        traits |= {"dtype": parts[2], "direction": parts[3]}
+    return traits
+
+
+# --- regressions
 
 
 def not_refuted(findings: Iterable[TrendFinding]) -> list[TrendFinding]:
@@ -46,7 +107,7 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     in_common = f"; typically {size} on {family}" if size is not None and len(times) >= _MIN_FAMILY else ""
     is_refuted = all(finding.status is Status.REFUTED for finding in own)
     note = _CLOCK_CHANGED if own[0].is_clock_move else ""
-    if own[0].is_share and own[0].change.verdict is Verdict.INCONCLUSIVE:
+    if is_share(own[0].change.series) and own[0].change.verdict is Verdict.INCONCLUSIVE:
         note = COST_SHIFT_NOTE
     return Regression(
         project=changes[0].series.project,
@@ -147,9 +208,9 @@ def _subject(change: ChangePoint) -> str:
 
 
 def _join_names(kernels: Sequence[str]) -> str:
-    if len(kernels) <= MAX_NAMED_KERNELS:
+    if len(kernels) <= _MAX_NAMED_KERNELS:
         return " + ".join(kernels)
-    return f"{' + '.join(kernels[: MAX_NAMED_KERNELS - 1])} + {len(kernels) - MAX_NAMED_KERNELS + 1} more"
+    return f"{' + '.join(kernels[: _MAX_NAMED_KERNELS - 1])} + {len(kernels) - _MAX_NAMED_KERNELS + 1} more"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from roofwatch.ci.causes.suspects import Odds, weigh
 from roofwatch.ci.history.finding import ALL_KERNELS, Status, TrendFinding, Window
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
-from roofwatch.ci.history.population import Population
-from roofwatch.ci.history.regression import note_recoveries
+from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_regression, make_series_key
