@@ -90,12 +90,12 @@ def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[st
     """The share of the roof that each function can reach at most by its compiled code, and that of its whole case."""
     target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
     measured = {one.case_id: one.utilisation for one in record.measurements if one.implementation == "triton"}
-    yield "| case | function | limit | predicted, at most | measured |"
+    yield "| case | function | roof | predicted, at most | measured |"
     yield "|---|---|---|--:|--:|"
     for one in bounds:
         share = measured.get(one["case_id"])
         if one["target"] == target and share is not None:
-            yield f"| {one['case_id']} | {one['function']} | {one['limit']} | {one['predicted']:.2f} | {share:.2f} |"
+            yield f"| {one['case_id']} | {one['function']} | {one['roof']} | {one['predicted']:.2f} | {share:.2f} |"
 
 
 def _kernel_targets(record: RunRecord) -> Iterator[Target]:

@@ -4,8 +4,8 @@
 
 No GPU is needed. Memory-bound: by Little's law a multiprocessor must have bandwidth times latency in flight. What a
 kernel can have in flight is the shared memory of its resident blocks if it copies asynchronously, else the bytes of all
-loads of all resident threads. Compute-bound: which tensor-core instruction it uses. Spills are named. Each share is an
-upper bound: it ignores barriers, tails, caches and whether a loop keeps its buffers full.
+loads of all resident threads. Compute-bound: which tensor-core instruction it uses. Each share is an upper bound: it
+ignores spills, barriers, tails, caches and whether a loop keeps its buffers full.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from roofwatch.spec import Case, KernelSpec
 _DEVICES = {"sm_90": "NVIDIA H100 80GB HBM3", "sm_100": "NVIDIA B200"}
 _LATENCY_S = 0.7e-6
 """From a load to its data from memory, in a loaded system; an assumption, to be replaced by what a GPU shows."""
-_FULL_RATE = {"sm_90": re.compile(r"tensor\.[A-Z]GMMA"), "sm_100": re.compile(r"tensor\.UTC[A-Z]+MMA")}
+_FULL_RATE = {"sm_90": re.compile(r"[A-Z]GMMA"), "sm_100": re.compile(r"UTC[A-Z]+MMA")}
 _OLDER_INSTRUCTION_SHARE = 0.6
 """Of the rate of the newest instruction, what mma.sync reaches on Hopper; less on Blackwell."""
 
@@ -38,52 +38,44 @@ class Bound:
     case_id: str
     function: str
     target: str
-    bound: str
-    limit: str
-    """What limits it, in words."""
+    roof: str
+    """`memory` or `compute`."""
+    loads: str
+    """`tma`, `cp.async` or `registers`: where loads from memory go."""
     in_flight_bytes: int
     """Most bytes in flight per multiprocessor."""
     needed_bytes: int
-    blocks: int
-    """Resident per multiprocessor."""
+    tensor: str
+    """Tensor-core instructions."""
+    occupancy: float
+    spilled_bytes: int
+    """Local memory per thread."""
     predicted: float
     """Highest share of the roof, which is the bandwidth of a copy or the rate of the vendor's matmul."""
-
-
-def in_flight_bytes(facts: StaticFacts, blocks: int) -> int:
-    """Most bytes that the resident blocks of a multiprocessor can have requested at once."""
-    if any(kind == "tma" or kind.startswith("async_copy") for kind in facts.instructions):
-        return blocks * (facts.shared_bytes or 0)
-    per_thread = sum(bits // 8 * count for bits, count in widths(facts.instructions, "global_load"))
-    return blocks * (facts.thread_count or 0) * per_thread
 
 
 def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
     """Judge one function; the case says whether memory or the tensor cores are its roof."""
     sheet = datasheet_of(_DEVICES[facts.target])
     assert sheet is not None
+    threads, occupancy = facts.thread_count or 1, facts.theoretical_occupancy or 0.0
     limits = LIMITS[facts.target]
-    warps = -(-(facts.thread_count or 1) // limits.warp_threads)
-    blocks = round((facts.theoretical_occupancy or 0.0) * limits.max_warps / warps)
-    in_flight = in_flight_bytes(facts, blocks)
+    blocks = round(occupancy * limits.max_warps / -(-threads // limits.warp_threads))
+    kinds = {kind.partition(".")[0] for kind in facts.instructions}
+    loads = "tma" if "tma" in kinds else "cp.async" if "async_copy" in kinds else "registers"
+    loaded = sum(bits // 8 * count for bits, count in widths(facts.instructions, "global_load"))
+    in_flight = blocks * (threads * loaded if loads == "registers" else facts.shared_bytes or 0)
     needed = round(sheet.bytes_per_s * _LATENCY_S / sheet.multiprocessors)
     flop_per_s = sheet.flop_per_s(case.dtype) if case.dtype in sheet.teraflops else sheet.flop_per_s("bfloat16")
-    tensor = sorted(kind for kind in facts.instructions if kind.startswith("tensor."))
-    reasons = []
+    tensor = [kind.removeprefix("tensor.") for kind in facts.instructions if kind.startswith("tensor.")]
     if not tensor or spec.flop_count(case) / flop_per_s < spec.memory_bytes(case) / sheet.bytes_per_s:
-        bound, predicted = "memory", min(1.0, in_flight / needed)
-        if in_flight < needed:
-            reasons.append("too few bytes in flight")
+        roof, predicted = "memory", min(1.0, in_flight / needed)
     else:
-        bound, predicted = "compute", 1.0
-        if not any(map(_FULL_RATE[facts.target].fullmatch, tensor)):
-            predicted = _OLDER_INSTRUCTION_SHARE
-            reasons.append(f"{', '.join(kind.removeprefix('tensor.') for kind in tensor)} only")
-    if facts.local_bytes:
-        reasons.append("spills")
+        is_fast = any(map(_FULL_RATE[facts.target].fullmatch, tensor))
+        roof, predicted = "compute", 1.0 if is_fast else _OLDER_INSTRUCTION_SHARE
     return Bound(
-        facts.case_id, facts.function, facts.target, bound, "; ".join(reasons) or "none found", in_flight, needed,
-        blocks, predicted,
+        facts.case_id, facts.function, facts.target, roof, loads, in_flight, needed, " ".join(tensor), occupancy,
+        facts.local_bytes or 0, predicted,
     )  # fmt: skip
 
 
@@ -112,13 +104,15 @@ def main() -> None:
     if options.json:
         print(json.dumps([asdict(one) for one in found], indent=1))
         return
-    print("| case | function | GPU | roof | in flight / needed, KiB | blocks | limit | at most |")
-    print("|---|---|---|---|--:|--:|---|--:|")
+    print(
+        "| case | function | GPU | roof | loads to | in flight / needed, KiB | tensor | occupancy | spilled | at most |"
+    )
+    print("|---|---|---|---|---|--:|---|--:|--:|--:|")
     for one in found:
         kib = f"{one.in_flight_bytes / 1024:.0f} / {one.needed_bytes / 1024:.0f}"
         print(
-            f"| {one.case_id} | {one.function} | {one.target} | {one.bound} | {kib} | {one.blocks} | {one.limit} | "
-            f"{one.predicted:.2f} |"
+            f"| {one.case_id} | {one.function} | {one.target} | {one.roof} | {one.loads} | {kib} | {one.tensor} | "
+            f"{one.occupancy:.2f} | {one.spilled_bytes} | {one.predicted:.2f} |"
         )
 
 

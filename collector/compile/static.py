@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -107,8 +108,11 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
     occupancy: float | None = None
     limited_by: tuple[str, ...] = ()
     if target in LIMITS:
+        limits = LIMITS[target]
+        if compiled.tensor_memory_columns:  # of 512. Source: PTX ISA, tensor memory
+            limits = replace(limits, max_blocks=min(limits.max_blocks, 512 // compiled.tensor_memory_columns))
         occupancy, limited_by = theoretical_occupancy(
-            LIMITS[target],
+            limits,
             threads=compiled.thread_count,
             registers=resources["registers"],
             shared_bytes=resources["shared_bytes"],

@@ -54,6 +54,10 @@ def profile_calls(
         recorded.export_chrome_trace(str(path))
         content = path.read_bytes()
     found = profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
+    if is_on_gpu and found.rows[0].kind == "operator":
+        raise ProfileError(
+            "the profile: CUPTI recorded nothing on the GPU; another profiler or a sandbox may prevent it"
+        )
     if not counts_flop:
         return found
     from torch.utils.flop_counter import FlopCounterMode

@@ -63,7 +63,7 @@ _KNOWN_ERRORS = (
     ),
     (
         re.compile("not supported on", re.IGNORECASE),
-        "this version does not support the GPU ({line}); install a newer one",
+        "it cannot count on this GPU ({line}); use a newer version, and a whole GPU instead of a MIG or vGPU slice",
     ),
 )
 _ERROR_LINE = re.compile(r"^==ERROR==\s*(?P<text>.+)$", re.MULTILINE)

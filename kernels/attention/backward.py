@@ -1,17 +1,18 @@
 """Attention backward: recomputes the probabilities from the scores and the saved log-sum-exp.
 
 Two kernels without atomics, so results are deterministic. The first processes a tile of queries, iterates over the keys
-and computes the gradient of q. It also stores the log-sum-exp in the scale of the scores and `delta`, the row sums of
-out times its gradient. The second processes a tile of keys, iterates over the queries of the heads that share them and
-computes the gradients of k and v. If that gives too few programs, the heads are split over several programs and their
-float32 results are summed afterwards.
+and computes the gradient of q. It also stores `delta`, the row sums of out times its gradient. The second processes a
+tile of keys, iterates over the queries of the heads that share them and computes the gradients of k and v. If that
+gives too few programs, the heads are split over several programs and their float32 results are summed afterwards.
 
     probs = exp2(scores - lse)               grad_v = probsᵀ grad_out
     grad_probs = grad_out vᵀ                 grad_q = scale · grad_scores k
     grad_scores = probs (grad_probs - delta) grad_k = scale · grad_scoresᵀ q
 
 Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 2. It has one pass with atomic adds and five products;
-this one has seven products.
+this one has seven. Compiled for D = 128 with tiles of 64 queries and 128 keys, one pass would take 2560 cycles of the
+tensor cores per tile instead of 3584. But it needs more than the 255 registers of a thread on sm_90, and 576 of 512
+columns of tensor memory on sm_100.
 """
 
 import math
@@ -53,8 +54,7 @@ def query_gradient_kernel(
     out,  # [B, H, T, D]
     grad_out,  # [B, H, T, D]
     lse_ptr,  # [B, H, T]
-    minus_lse_ptr,  # [B, H, T]
-    minus_delta_ptr,  # [B, H, T]
+    delta_ptr,  # [B, H, T]
     grad_q,  # [B, H, T, D]
     cu_seqlens_ptr,
     q_strides,
@@ -103,8 +103,7 @@ def query_gradient_kernel(
     mask_m = tl.arange(0, BLOCK_M) < n_rows
     delta = tl.sum(out_tile.to(tl.float32) * grad_out_tile.to(tl.float32), axis=1)
     lse = tl.load(lse_ptr + offs_m, mask=mask_m, other=0.0)  # [BLOCK_M]
-    tl.store(minus_delta_ptr + offs_m, -delta, mask=mask_m)  # [BLOCK_M]
-    tl.store(minus_lse_ptr + offs_m, -lse / log2_scale, mask=mask_m)  # [BLOCK_M]
+    tl.store(delta_ptr + offs_m, delta, mask=mask_m)  # [BLOCK_M]
     acc = tl.zeros((BLOCK_M, BLOCK_D), tl.float32)
     start, full_start, full_stop, stop = visible_keys(
         first_query, n_keys, window, IS_CAUSAL, HAS_WINDOW, BLOCK_M, BLOCK_N
@@ -143,8 +142,8 @@ def key_gradient_kernel(
     k,  # [B, H_KV, S, D]
     v,  # [B, H_KV, S, D]
     grad_out,  # [B, H, T, D]
-    minus_lse_ptr,  # [B, H, T]
-    minus_delta_ptr,  # [B, H, T]
+    lse_ptr,  # [B, H, T]
+    delta_ptr,  # [B, H, T]
     grad_k,  # [B, H_KV * shares, S, D]
     grad_v,  # [B, H_KV * shares, S, D]
     cu_seqlens_ptr,
@@ -192,8 +191,8 @@ def key_gradient_kernel(
         v, v_strides, b, share // shares, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
     )  # [BLOCK_N, BLOCK_D]
     first_row = b.to(tl.int64) * H * lse_stride + first_token
-    minus_lse_ptr += first_row
-    minus_delta_ptr += first_row
+    lse_ptr += first_row
+    delta_ptr += first_row
     k_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     v_acc = tl.zeros((BLOCK_N, BLOCK_D), tl.float32)
     start, full_start, full_stop, stop = attending_queries(
@@ -202,7 +201,8 @@ def key_gradient_kernel(
     for is_edge in tl.static_range(2):
         first_step, end = walk(start, full_start, full_stop, stop, is_edge)
         n_steps = tl.cdiv(end - first_step, BLOCK_M)
-        for step in range(heads_per_share * n_steps):
+        # no loads ahead in edge tiles, to save registers
+        for step in tl.range(heads_per_share * n_steps, num_stages=1 if is_edge else None):
             # computed from `step`, or the loads are not started ahead
             h = share * heads_per_share + step // n_steps
             first_query = token_at(first_step + step % n_steps * BLOCK_M, full_start, full_stop, is_edge)
@@ -211,28 +211,28 @@ def key_gradient_kernel(
             q_tile = load_tile(
                 q, q_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_M, BLOCK_D]
-            grad_out_tile = load_tile(
-                grad_out, out_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
-            )  # [BLOCK_M, BLOCK_D]
             offs_m = h * lse_stride + first_query + tl.arange(0, BLOCK_M)
             if is_edge:
-                mask_m = tl.arange(0, BLOCK_M) < n_left
                 # zero probability and gradient past the last query
-                minus_lse = tl.load(minus_lse_ptr + offs_m, mask=mask_m, other=-float("inf"))  # [BLOCK_M]
-                minus_delta = tl.load(minus_delta_ptr + offs_m, mask=mask_m, other=0.0)  # [BLOCK_M]
+                mask_m = tl.arange(0, BLOCK_M) < n_left
+                lse = tl.load(lse_ptr + offs_m, mask=mask_m, other=float("inf"))  # [BLOCK_M]
             else:
-                minus_lse = tl.load(minus_lse_ptr + offs_m)  # [BLOCK_M]
-                minus_delta = tl.load(minus_delta_ptr + offs_m)  # [BLOCK_M]
-            # start the products from the subtracted terms, to save registers
-            scores = tl.broadcast_to(minus_lse[None, :], (BLOCK_N, BLOCK_M))
-            grad_probs = tl.broadcast_to(minus_delta[None, :], (BLOCK_N, BLOCK_M))
+                lse = tl.load(lse_ptr + offs_m)  # [BLOCK_M]
+            scores = tl.zeros((BLOCK_N, BLOCK_M), tl.float32)
             if is_edge and IS_CAUSAL:
                 rows = first_key - first_query + tl.arange(0, BLOCK_N)
                 cols = tl.arange(0, BLOCK_M)
                 seen = is_seen(cols[None, :], rows[:, None], n_rows, window, IS_CAUSAL, HAS_WINDOW)
-                scores = tl.where(seen, scores, -float("inf"))
-            probs = tl.exp2(dot(k_tile, q_tile.T, scores) * log2_scale)
+                scores = tl.where(seen, 0.0, -float("inf"))
+            probs = tl.exp2(dot(k_tile, q_tile.T, scores) * log2_scale - lse[None, :])
+            grad_out_tile = load_tile(
+                grad_out, out_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+            )  # [BLOCK_M, BLOCK_D]
             v_acc = dot(probs.to(grad_out_tile.dtype), grad_out_tile, v_acc)
+            delta_ptrs = delta_ptr + offs_m
+            delta = tl.load(delta_ptrs, mask=mask_m, other=0.0) if is_edge else tl.load(delta_ptrs)  # [BLOCK_M]
+            # start the product from the subtracted term, to save registers
+            grad_probs = tl.broadcast_to(-delta[None, :], (BLOCK_N, BLOCK_M))
             grad_scores = probs * dot(v_tile, grad_out_tile.T, grad_probs)
             k_acc = dot(grad_scores.to(q_tile.dtype), q_tile, k_acc)
     k_acc *= scale
@@ -283,7 +283,7 @@ def attention_backward(q, k, v, out, lse, grad_out, is_causal, window, cu_seqlen
     scale = 1 / math.sqrt(D)
     meaning = (T, S, window, scale, scale * math.log2(math.e))
     shared = {"IS_CAUSAL": is_causal, "HAS_WINDOW": window > 0, "D": D, "BLOCK_D": padded_width(D)}
-    minus_lse, minus_delta = torch.empty_like(lse), torch.empty_like(lse)
+    delta = torch.empty_like(lse)
     tiling = tilings.query_gradient
     n_tiles = triton.cdiv(max_queries, tiling.BLOCK_M)
     query_gradient_kernel[(n_tiles * H * n_sequences,)](
@@ -293,8 +293,7 @@ def attention_backward(q, k, v, out, lse, grad_out, is_causal, window, cu_seqlen
         out,
         grad_out,
         lse,
-        minus_lse,
-        minus_delta,
+        delta,
         grad_q,
         cu_seqlens,
         *strides,
@@ -324,8 +323,8 @@ def attention_backward(q, k, v, out, lse, grad_out, is_causal, window, cu_seqlen
         as_tiles(k, tiling.BLOCK_N, target),
         as_tiles(v, tiling.BLOCK_N, target),
         as_tiles(grad_out, tiling.BLOCK_M, target),
-        minus_lse,
-        minus_delta,
+        lse,
+        delta,
         k_share,
         v_share,
         cu_seqlens,

@@ -197,7 +197,10 @@ def w4a16_matmul_config(M: int, target: Target) -> dict[str, int]:
         return {"BLOCK_M": 16, "N_WORDS": 32, "num_warps": 2 if is_amd else 4, "num_stages": 2 if is_amd else 4}
     block_m = min(triton.next_power_of_2(M), 128)
     num_warps = 8 if block_m == 128 else 4
-    return {"BLOCK_M": block_m, "N_WORDS": 16, "num_warps": num_warps, "num_stages": 2 if is_amd else 3}
+    config = {"BLOCK_M": block_m, "N_WORDS": 16, "num_warps": num_warps, "num_stages": 2 if is_amd else 3}
+    if target.arch == "sm_90" and block_m == 128:
+        config["maxnreg"] = 128  # two blocks per multiprocessor: one multiplies while the other dequantises
+    return config
 
 
 def _empty_out(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:

@@ -144,14 +144,14 @@ def test_compiled_code_bounds_what_a_kernel_reaches(
 
     found = bound_of(spec, case, facts)
 
-    assert (found.bound, found.in_flight_bytes) == expected[:2]
+    assert (found.roof, found.in_flight_bytes) == expected[:2]
     assert found.predicted == pytest.approx(expected[2], rel=1e-3)
 
 
 def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(tmp_path: Path) -> None:
     bounds = [
-        Bound(CASE_ID, "kernel", "sm_90", "memory", "spills", 1, 2, 1, 0.5),
-        Bound(CASE_ID, "kernel", "sm_100", "memory", "none found", 1, 2, 1, 0.25),
+        Bound(CASE_ID, "kernel", "sm_90", "memory", "tma", 1, 2, "", 0.5, 0, 0.5),
+        Bound(CASE_ID, "kernel", "sm_100", "memory", "tma", 1, 2, "", 0.5, 0, 0.25),
     ]
     make_record(
         measurements=[make_measurement(implementation="triton", bound="memory", utilisation=0.4)],
@@ -161,4 +161,4 @@ def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(tmp
 
     rows = [line for line in page(tmp_path, {}).splitlines() if line.startswith(f"| {CASE_ID} | kernel")]
 
-    assert rows == [f"| {CASE_ID} | kernel | spills | 0.50 | 0.40 |"]
+    assert rows == [f"| {CASE_ID} | kernel | memory | 0.50 | 0.40 |"]
