@@ -56,6 +56,7 @@ class Compiled:
     toolchain: dict[str, str]
     assembly: str | None = None
     """AMD only: the text whose metadata lists the resources."""
+    tensor_memory_columns: int = 0
 
 
 @dataclass
@@ -202,6 +203,7 @@ def _compiled_by_triton(kernel: Any) -> Compiled:
         dynamic_shared_bytes=int(metadata.shared),
         toolchain=toolchain,
         assembly=None if is_nvidia else kernel.asm["amdgcn"],
+        tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
     )
 
 

@@ -55,9 +55,7 @@ def profile_calls(
         content = path.read_bytes()
     found = profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
     if is_on_gpu and found.rows[0].kind == "operator":
-        raise ProfileError(
-            "the profile: CUPTI recorded nothing on the GPU; another profiler or a sandbox may prevent it"
-        )
+        raise ProfileError("the profile: CUPTI recorded nothing on the GPU; end other profilers, or leave the sandbox")
     if not counts_flop:
         return found
     from torch.utils.flop_counter import FlopCounterMode
