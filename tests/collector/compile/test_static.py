@@ -4,11 +4,13 @@ import ctypes
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import triton
 
+from roofwatch.collector.compile import launches
 from roofwatch.collector.compile.launches import without_aslr
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import ToolchainError
@@ -40,6 +42,15 @@ kernel = declare(launch, "cuda")
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cuda"))
+
+
+def test_all_tensor_memory_leaves_room_for_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = launches._compiled_by_triton
+    monkeypatch.setattr(launches, "_compiled_by_triton", lambda k: replace(original(k), tensor_memory_columns=512))
+
+    (facts,) = facts_of(tmp_path, COPY, ["sm_100"])
+
+    assert (facts.theoretical_occupancy, facts.occupancy_limits) == (4 / 64, ("blocks",))
 
 
 @pytest.mark.slow
