@@ -48,7 +48,7 @@ def test_all_tensor_memory_leaves_room_for_one_block(tmp_path: Path, monkeypatch
     original = launches._compiled_by_triton
     monkeypatch.setattr(launches, "_compiled_by_triton", lambda k: replace(original(k), tensor_memory_columns=512))
 
-    (facts,) = facts_of(tmp_path, COPY, ["sm_100"])
+    (facts,) = facts_of(tmp_path, COPY, ("sm_100",))
 
     assert (facts.theoretical_occupancy, facts.occupancy_limits) == (4 / 64, ("blocks",))
 
