@@ -16,7 +16,7 @@ from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, le
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
-THRESHOLD = 17.0
+THRESHOLD = 24.0
 """Evidence for a step in a long history: docs/explanation/error-rates.md has the false alarms that it allows."""
 
 _LEARNING_CAUTION = 2.0
@@ -39,8 +39,8 @@ _CANDIDATES = 12
 """Newest values that are tried as the new level."""
 _MOST_PER_VALUE = 8.0
 """Evidence that one value can give: four outliers stay below the threshold."""
-_YOUTH, _YOUNG_LEVEL = 20.0, 40.0
-"""Known values, and settled values of the level, at which each doubles the threshold: few values hide bursts."""
+_YOUTH = 20.0
+"""Settled values of a level at which the threshold is doubled: few values hide bursts."""
 _DEPENDENCE = 0.3
 """Increase of the threshold per ln of the factor by which dependent neighbours widen a sum."""
 _BURSTS = 2.0
@@ -59,7 +59,7 @@ _OUTLIER_SHARE = 0.02
 """Values that may be anywhere, as a share; one at least."""
 _OUTLIER_SCALE = 3.0
 """Standard deviations within which half of them are expected."""
-_LOG_ODDS = (4.1, -1.34)
+_LOG_ODDS = (3.1, -1.1)
 """Of a real step: constant, and per unit of ln(values of the new level)."""
 
 
@@ -75,14 +75,10 @@ class Alarm:
     """Values of the new level that were needed to see it."""
     is_return: bool
     """The series is back at the level before the last alarm, which was a burst."""
-    noise_widths: float
-    """Size of the step in standard deviations of a value."""
 
     @property
-    def probability(self) -> float | None:
-        """Probability that the level lasts, calibrated by `bench/online_rates.py`; None of a return."""
-        if self.is_return:
-            return None
+    def probability(self) -> float:
+        """Probability that a level that is no return lasts, calibrated by `bench/online_rates.py`."""
         constant, of_count = _LOG_ODDS
         return 1 / (1 + math.exp(-constant - of_count * math.log(self.count_after)))
 
@@ -107,87 +103,62 @@ class OnlineDetector:
         self._threshold = threshold
         self._count = 0
         self._is_learning = True
-        self._unit = 0.0  # divides the values if one of the first is 0 or below; 0 where logarithms are judged
-        self._values: list[float] = []  # newest values of the present level
-        self._positions: list[int] = []
-        self._earlier: list[float] = []  # values of the level before, while the present one may be a burst
-        self._residuals: list[float] = []  # distances of other values from their levels, on the judged scale
+        self._logs = np.empty(0)  # newest values of the present level
+        self._positions = np.empty(0, dtype=int)
+        self._earlier = np.empty(0)  # of the level before, while the present one may be a burst
+        self._residuals = np.empty(0)  # distances of other values from their levels
 
     def update(self, value: float) -> Alarm | None:
-        """Take in the next value.
-
-        Args:
-            value: A value that is not finite is a gap, and so is one of 0 or below where the first values were above.
+        """Take in the next value; one that is not finite and above 0 is a gap.
 
         Returns:
             The new level, if this value brought it into sight.
         """
-        position, self._count = self._count, self._count + 1
-        if not math.isfinite(value) or (value <= 0 and not self._unit and not self._is_learning):
+        self._count += 1
+        if not (math.isfinite(value) and value > 0):
             return None
-        self._values.append(float(value))
-        self._positions.append(position)
+        self._logs = np.append(self._logs, math.log(value))[-_MAX_VALUES:]
+        self._positions = np.append(self._positions, self._count - 1)[-_MAX_VALUES:]
         if self._is_learning:
-            if len(self._values) == LEARNING:
+            if len(self._logs) == LEARNING:
                 self._end_learning()
             return None
         alarm = self._find_step()
-        if alarm is None:
-            if self._earlier and len(self._values) >= _ACCEPTED:
-                self._accept_level()
-            del self._values[:-_MAX_VALUES], self._positions[:-_MAX_VALUES]
-        elif alarm.is_return:
-            self._end_burst(alarm.count_after)
-        else:
-            if self._earlier:
-                self._accept_level()
-            begin = -alarm.count_after
-            self._earlier, self._values = self._values[:begin], self._values[begin:]
-            self._positions = self._positions[begin:]
+        if len(self._earlier) and (len(self._logs) >= _ACCEPTED if alarm is None else not alarm.is_return):
+            # the present level is no burst: of the level before, keep the noise alone
+            self._remember(self._earlier - median(self._earlier))
+            self._earlier = np.empty(0)
+        if alarm is not None:
+            burst, self._logs = np.split(self._logs, [-alarm.count_after])
+            self._positions = self._positions[-alarm.count_after :]
+            if alarm.is_return:
+                # no step will be searched among the values before the burst, so their positions do not matter
+                self._remember(burst - median(self._earlier))
+                self._logs = np.concatenate([self._earlier, self._logs])
+                self._positions = np.pad(self._positions, (len(self._earlier), 0), mode="edge")
+                burst = np.empty(0)
+            self._earlier = burst
         return alarm
 
-    def _scaled(self, values: list[float]) -> Values:
-        raw = np.array(values)
-        return raw / self._unit if self._unit else np.log(raw)
-
     def _remember(self, residuals: Values) -> None:
-        self._residuals = [*self._residuals, *residuals.tolist()][-_MAX_VALUES:]
+        self._residuals = np.concatenate([self._residuals, residuals])[-_MAX_VALUES:]
 
     def _end_learning(self) -> None:
-        raw = np.array(self._values)
-        if raw.min() <= 0:
-            self._unit = float(np.median(np.abs(raw))) or float(np.max(np.abs(raw))) or 1.0
-        scaled = self._scaled(self._values)
-        fit = fit_levels(scaled, floor=self._floor, caution=_LEARNING_CAUTION)
+        fit = fit_levels(self._logs, floor=self._floor, caution=_LEARNING_CAUTION)
         begins = fit.starts[-1] if fit.starts else 0
-        self._remember((scaled - fit.fitted())[:begins])
-        self._values, self._positions = self._values[begins:], self._positions[begins:]
+        self._remember((self._logs - fit.fitted())[:begins])
+        self._logs, self._positions = self._logs[begins:], self._positions[begins:]
         self._is_learning = False
-
-    def _accept_level(self) -> None:
-        """The present level is no burst: of the level before, keep the noise alone."""
-        earlier = self._scaled(self._earlier)
-        self._remember(earlier - median(earlier))
-        self._earlier = []
-
-    def _end_burst(self, length: int) -> None:
-        """Return to the level before. The values in between are noise far from that level."""
-        self._remember(self._scaled(self._values[:-length]) - median(self._scaled(self._earlier)))
-        kept = self._earlier[-_MAX_VALUES:]
-        self._values = [*kept, *self._values[-length:]]
-        # no step will be searched among the values before the burst, so their places do not matter
-        self._positions = [*[self._positions[0]] * len(kept), *self._positions[-length:]]
-        self._earlier = []
 
     def _find_step(self) -> Alarm | None:
         """The step that the newest values show, if they show one."""
-        scaled, count = self._scaled(self._values), len(self._values)
-        window = min(_WINDOW, count - (_MIN_NEW if self._earlier else _MIN_LEVEL))
+        logs, count, earlier = self._logs, len(self._logs), self._earlier
+        window = min(_WINDOW, count - (_MIN_NEW if len(earlier) else _MIN_LEVEL))
         if window < 2:
             return None
-        settled, tail = scaled[: count - min(_GUARD, window)], scaled[count - window :]
-        level, earlier = median(settled[-_LEVEL:]), self._scaled(self._earlier)
-        own = earlier - median(earlier) if self._earlier else settled - level
+        settled, tail = logs[: count - min(_GUARD, window)], logs[count - window :]
+        level = median(settled[-_LEVEL:])
+        own = earlier - median(earlier) if len(earlier) else settled - level
         residuals = np.concatenate([self._residuals, own])
         deviation = max(MAD_TO_DEVIATION * median(np.abs(residuals)), self._floor)
         known = residuals / deviation
@@ -196,24 +167,21 @@ class OnlineDetector:
         gains = _gains((tail - level) / deviation, known) * known_share
         length = int(gains.argmax()) + 1
         gain, reached = float(gains[length - 1]), median(tail[window - length :])
-        noise_widths = max(abs(reached - level) / deviation, 1e-3)
         is_return = False
-        if self._earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
+        if len(earlier) and length >= 2 and gain >= _RETURN_THRESHOLD:
             before = median(earlier)
             is_return = abs(reached - before) < abs(level - before) / 2
         is_seen = length >= _MIN_NEW and count - length >= _MIN_LEVEL
         is_relevant = abs(reached - level) >= self._smallest_step
-        youth = 1 + _YOUTH / len(known) + _YOUNG_LEVEL / len(settled)
-        is_significant = gain >= self._threshold * youth * _caution(known, noise_widths)
-        if not is_return and not (is_seen and is_relevant and is_significant):
+        caution = _caution(known, abs(reached - level) / deviation) * (1 + _YOUTH / len(settled))
+        if not is_return and not (is_seen and is_relevant and gain >= self._threshold * caution):
             return None
         return Alarm(
-            index=self._positions[-length],
-            before=float(np.median(self._values[:-length])),
-            after=float(np.median(self._values[-length:])),
+            index=int(self._positions[-length]),
+            before=math.exp(median(logs[:-length])),
+            after=math.exp(reached),
             count_after=length,
             is_return=is_return,
-            noise_widths=noise_widths,
         )
 
 
@@ -221,7 +189,7 @@ def _caution(known: Values, noise_widths: float) -> float:
     """Factor on the threshold: how dependent the noise of this series is, and how likely a burst of this size."""
     dependence = 1 + _DEPENDENCE * math.log(leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)))
     outliers = float((np.abs(known) > max(noise_widths / 4, OUTLIER)).mean())
-    distance = min(max(math.log(noise_widths / _NEAR) / math.log(_DISTANT / _NEAR), 0.0), 1.0)
+    distance = min(max(math.log(max(noise_widths, 1e-3) / _NEAR) / math.log(_DISTANT / _NEAR), 0.0), 1.0)
     return dependence * (1 + _BURSTS * distance * outliers / (outliers + _SOME_OUTLIERS))
 
 

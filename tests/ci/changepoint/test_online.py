@@ -65,8 +65,6 @@ def test_an_alarm_has_both_levels_and_the_values_it_took() -> None:
     assert alarm.after == pytest.approx(1_200, rel=0.01)
     assert alarm.count_after == seen - 90
     assert not alarm.is_return
-    assert 10 < alarm.noise_widths < 30
-    assert alarm.probability is not None
     assert 0.5 < alarm.probability < 1
 
 
