@@ -17,8 +17,9 @@ import json
 import os
 import re
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,12 @@ class Cubin:
     Args:
         image: The ELF file that a driver loads.
         symbol: The kernel's mangled name in it.
+        compile_ns: Time in NVRTC; None if it came from the cache.
     """
 
     image: bytes
     symbol: str
+    compile_ns: int | None = field(default=None, compare=False)
 
 
 class CudaKernel:
@@ -204,6 +207,7 @@ def _run_nvrtc(nvrtc: Any, named_source: tuple[str, str], expression: str, optio
     program = call(nvrtc.nvrtcCreateProgram, source.encode(), name.encode(), 0, [], [])
     try:
         call(nvrtc.nvrtcAddNameExpression, program, expression.encode())
+        started_ns = time.perf_counter_ns()
         try:
             call(nvrtc.nvrtcCompileProgram, program, len(options), [option.encode() for option in options])
         except CudaCompileError as error:
@@ -211,10 +215,11 @@ def _run_nvrtc(nvrtc: Any, named_source: tuple[str, str], expression: str, optio
             call(nvrtc.nvrtcGetProgramLog, program, log)
             text = log.rstrip(b"\0").decode(errors="replace").strip()
             raise CudaCompileError(f"{expression} of {name} with {' '.join(options)}:\n{text or error}") from None
+        compile_ns = time.perf_counter_ns() - started_ns
         symbol = call(nvrtc.nvrtcGetLoweredName, program, expression.encode())
         image = bytes(call(nvrtc.nvrtcGetCUBINSize, program))
         call(nvrtc.nvrtcGetCUBIN, program, image)
-        return Cubin(image, symbol.decode())
+        return Cubin(image, symbol.decode(), compile_ns)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 

@@ -56,7 +56,7 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
     return {
         "registers": int(found["registers"]),
         "local_bytes": int(found["stack"]) + int(found["local"]),
-        "shared_bytes": shared_bytes,
+        "static_shared_bytes": shared_bytes,
     }
 
 
@@ -78,8 +78,10 @@ def amd_resources(assembly: str) -> dict[str, int]:
     return {
         "registers": directive("vgpr_count"),  # includes the accumulation registers from gfx90a on
         "local_bytes": directive("private_segment_fixed_size"),
-        "shared_bytes": directive("group_segment_fixed_size", 0),
+        "static_shared_bytes": directive("group_segment_fixed_size", 0),
         "spilled_registers": directive("vgpr_spill_count") + directive("sgpr_spill_count"),
+        "accumulation_registers": directive("agpr_count", 0),
+        "scalar_registers": directive("sgpr_count"),
     }
 
 

@@ -39,6 +39,7 @@ _OPTION_NAMES = (
 _MAX_MESSAGE = 2_000
 _MAX_FUNCTION_NAME = 400
 _LINE_INFORMATION = "TRITON_DISABLE_LINE_INFO"
+_NS_PER_US = 1_000
 _BLACKWELL = 100
 _READ_PERSONALITY = 0xFFFFFFFF
 _ADDR_NO_RANDOMIZE = 0x0040000
@@ -54,9 +55,11 @@ class Compiled:
     thread_count: int
     dynamic_shared_bytes: int
     toolchain: dict[str, str]
+    compile_ns: dict[str, int]
+    """By stage; empty if it came from the compiler's cache."""
     assembly: str | None = None
     """AMD only: the text whose metadata lists the resources."""
-    tensor_memory_columns: int = 0
+    tensor_memory_columns: int | None = None
 
 
 @dataclass
@@ -126,7 +129,13 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
     from triton.runtime.jit import JITFunction
 
     original_run = JITFunction.run
+    stage_ns: dict[str, dict[str, int]] = {}
     tuned: list[str] = []
+
+    def note_times(*, metadata: dict[str, Any], times: Any, cache_hit: bool, **_: Any) -> None:
+        if not cache_hit:
+            stages = (("ir", times.ir_initialization), *times.lowering_stages)
+            stage_ns[metadata["hash"]] = {name: time_us * _NS_PER_US for name, time_us in stages}
 
     def compile_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:  # noqa: ARG001  Triton's signature
         launch = Launch(
@@ -143,7 +152,7 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
             _raise_if_tool_is_missing(error)
             launch.fail(error)
         else:
-            launch.compiled = _compiled_by_triton(kernel)
+            launch.compiled = _compiled_by_triton(kernel, stage_ns.get(kernel.hash, {}))
         finally:
             self.device_caches.clear()
         return kernel
@@ -172,6 +181,7 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
         _replaced(driver, "_active", target_driver(gpu)),
         triton.knobs.compilation.scope(),
     ):
+        triton.knobs.compilation.listener = note_times
         triton.knobs.compilation.disable_line_info = True  # the code hash must not depend on line numbers
         yield
 
@@ -184,7 +194,7 @@ def _raise_if_tool_is_missing(error: Exception) -> None:
         ) from error
 
 
-def _compiled_by_triton(kernel: Any) -> Compiled:
+def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
     import triton
 
     metadata = kernel.metadata
@@ -202,8 +212,9 @@ def _compiled_by_triton(kernel: Any) -> Compiled:
         thread_count=metadata.num_warps * metadata.target.warp_size,
         dynamic_shared_bytes=int(metadata.shared),
         toolchain=toolchain,
+        compile_ns=compile_ns,
         assembly=None if is_nvidia else kernel.asm["amdgcn"],
-        tensor_memory_columns=getattr(metadata, "tmem_size", None) or 0,
+        tensor_memory_columns=getattr(metadata, "tmem_size", None),
     )
 
 
@@ -246,6 +257,7 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
                 thread_count=thread_count,
                 dynamic_shared_bytes=shared_bytes,
                 toolchain={"nvrtc": "{1}.{2}".format(*importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion())},
+                compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
             )
 
     with _replaced(CudaKernel, "launch", compile_only):

@@ -104,7 +104,7 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
         resources = nvidia_resources(compiled.binary, compiled.symbol)
     else:
         resources = amd_resources(compiled.assembly)
-    resources["shared_bytes"] += compiled.dynamic_shared_bytes
+    shared_bytes = resources["static_shared_bytes"] + compiled.dynamic_shared_bytes
     occupancy: float | None = None
     limited_by: tuple[str, ...] = ()
     if target in LIMITS:
@@ -112,10 +112,7 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
         if compiled.tensor_memory_columns:  # of 512. Source: PTX ISA, tensor memory
             limits = replace(limits, max_blocks=min(limits.max_blocks, 512 // compiled.tensor_memory_columns))
         occupancy, limited_by = theoretical_occupancy(
-            limits,
-            threads=compiled.thread_count,
-            registers=resources["registers"],
-            shared_bytes=resources["shared_bytes"],
+            limits, threads=compiled.thread_count, registers=resources["registers"], shared_bytes=shared_bytes
         )
     return {
         **resources,
@@ -123,10 +120,13 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
         "thread_count": compiled.thread_count,
         "spill_store_count": counts.get("local_store", 0),
         "spill_load_count": counts.get("local_load", 0),
+        "shared_bytes": shared_bytes,
+        "tensor_memory_columns": compiled.tensor_memory_columns,
         "theoretical_occupancy": occupancy,
         "occupancy_limits": limited_by,
         "instruction_count": counts[TOTAL],
         "instructions": {kind: count for kind, count in counts.items() if kind != TOTAL},
+        "compile_ns": compiled.compile_ns,
         "code_bytes": len(code),
         "code_hash": hashlib.sha256(code).hexdigest(),
     }

@@ -61,6 +61,10 @@ class StaticFacts(CaseResult):
     """Per block."""
     registers: Count | None = None
     """Per thread: NVIDIA's 32-bit registers, or AMD's vector registers including accumulation registers."""
+    accumulation_registers: Count | None = None
+    """AMD's AGPRs, a part of `registers`."""
+    scalar_registers: Count | None = None
+    """AMD's SGPRs, per wavefront."""
     spilled_registers: Count | None = None
     """AMD's VGPR and SGPR spills; unknown on NVIDIA."""
     spill_store_count: Count | None = None
@@ -70,6 +74,10 @@ class StaticFacts(CaseResult):
     """Per thread: stack and spills on NVIDIA, scratch on AMD."""
     shared_bytes: Count | None = None
     """Per block, static and dynamic; LDS on AMD."""
+    static_shared_bytes: Count | None = None
+    """The static part."""
+    tensor_memory_columns: Count | None = None
+    """Tensor memory of a Blackwell block, of 512 columns."""
     theoretical_occupancy: Annotated[float, Field(ge=0, le=1)] | None = None
     """Resident warps / warp slots."""
     occupancy_limits: tuple[Name, ...] = ()
@@ -77,6 +85,8 @@ class StaticFacts(CaseResult):
     instruction_count: Count | None = None
     instructions: dict[str, Count] = Field(default_factory=dict)
     """Number of instructions by kind, for example `tensor.HGMMA` or `global_load.128`."""
+    compile_ns: dict[str, Count] = Field(default_factory=dict)
+    """Compile time by stage, for example `ptx`; varies between runs."""
     code_bytes: Count | None = None
     code_hash: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """sha256 of the machine code without line information, so that comments do not change it."""

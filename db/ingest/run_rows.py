@@ -53,8 +53,11 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     _copy(
         connection,
         CompilationRow,
-        ("run_number", "position", "static_fact_id"),
-        ((number, position, fact_id) for position, fact_id in enumerate(ids.static_facts)),
+        ("run_number", "position", "static_fact_id", "compile_ns"),
+        (
+            (number, position, fact_id, as_json(facts.compile_ns))
+            for position, (fact_id, facts) in enumerate(zip(ids.static_facts, record.static_facts, strict=True))
+        ),
     )
 
     def copy_parts(table: type[Base], parts: Iterable[tuple[Any, int, Any]]) -> None:

@@ -220,7 +220,7 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
 
 def _static_facts(run_number: Any = RunRow.number) -> Select[Any]:
     return (
-        select(StaticFactRow.__table__, CaseRow.name.label("case_name"))
+        select(StaticFactRow.__table__, CompilationRow.compile_ns, CaseRow.name.label("case_name"))
         .select_from(CompilationRow)
         .join(StaticFactRow, StaticFactRow.id == CompilationRow.static_fact_id)
         .join(CaseRow, CaseRow.id == StaticFactRow.case_id)

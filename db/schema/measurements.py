@@ -169,11 +169,15 @@ class StaticFactRow(Base):
     toolchain: Mapped[dict[str, Any]]
     thread_count: Mapped[int | None]
     registers: Mapped[int | None]
+    accumulation_registers: Mapped[int | None]
+    scalar_registers: Mapped[int | None]
     spilled_registers: Mapped[int | None]
     spill_store_count: Mapped[int | None]
     spill_load_count: Mapped[int | None]
     local_bytes: Mapped[int | None]
     shared_bytes: Mapped[int | None]
+    static_shared_bytes: Mapped[int | None]
+    tensor_memory_columns: Mapped[int | None]
     theoretical_occupancy: Mapped[float | None]
     occupancy_limits: Mapped[list[str]]
     instruction_count: Mapped[int | None]
@@ -183,7 +187,7 @@ class StaticFactRow(Base):
 
 
 class CompilationRow(Base):
-    """The facts that a run found."""
+    """The facts that a run found, and the time of each compile stage."""
 
     __tablename__ = "compilation"
     __table_args__ = (Index(None, "static_fact_id"),)
@@ -191,6 +195,7 @@ class CompilationRow(Base):
     run_number: Mapped[RunNumber] = mapped_column(primary_key=True)
     position: Mapped[int] = mapped_column(primary_key=True)
     static_fact_id: Mapped[RowId]
+    compile_ns: Mapped[dict[str, Any]]
 
 
 class CaseDocumentRow(_CaseResult, Base):

@@ -1,6 +1,6 @@
 """Create all tables of the models and the views, and set storage options.
 
-Revision: 0009, after nothing
+Revision: 0010, after nothing
 """
 
 from alembic import op
@@ -9,7 +9,7 @@ from roofwatch.db.schema import Base
 from roofwatch.db.schema.views import VIEWS
 
 # there is no release yet: a changed table changes this, and a store with another revision is refused
-revision = "0009"
+revision = "0010"
 down_revision = None
 branch_labels = None
 depends_on = None

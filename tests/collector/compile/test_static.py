@@ -46,7 +46,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_tensor_memory_leaves_room_for_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = launches._compiled_by_triton
-    monkeypatch.setattr(launches, "_compiled_by_triton", lambda k: replace(original(k), tensor_memory_columns=512))
+    monkeypatch.setattr(launches, "_compiled_by_triton", lambda *of: replace(original(*of), tensor_memory_columns=512))
 
     (facts,) = facts_of(tmp_path, COPY, ("sm_100",))
 
@@ -103,13 +103,15 @@ def test_the_facts_have_compilers_and_options(tmp_path: Path) -> None:
     (fact, amd) = facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942"))
     assert fact.configuration["maxnreg"] == 64
     assert set(fact.toolchain) == {"triton", "ptxas"}
+    assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(fact.compile_ns)
     assert re.fullmatch(r"\d+\.\d+\.\d+", fact.toolchain["ptxas"])
     assert amd.outcome is Outcome.COMPILE_ERROR, "AMD's back end has no such option, and a launch would say so"
     assert "maxnreg" in (amd.message or "")
     (amd,) = facts_of(tmp_path, COPY, ("gfx942",), "amd")
     assert set(amd.toolchain) == {"triton"}
     assert amd.configuration["matrix_instr_nonkdim"] == 0
-    assert amd.thread_count == 256
+    assert (amd.accumulation_registers, amd.thread_count) == (0, 256)
+    assert amd.scalar_registers
 
 
 def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,8 +45,8 @@ _CHECKS = (
     unnest(ARRAY['counters', 'profiles']) kind WHERE project.name = :project
     """,
     """
-    INSERT INTO compilation (run_number, position, static_fact_id)
-    SELECT run.number, row_number() OVER (PARTITION BY run.number), fact.id
+    INSERT INTO compilation (run_number, position, static_fact_id, compile_ns)
+    SELECT run.number, row_number() OVER (PARTITION BY run.number), fact.id, '{}'
     FROM run JOIN project ON project.id = project_id
     JOIN "case" ON "case".project_id = project.id JOIN static_fact fact ON fact.case_id = "case".id
     WHERE project.name = :project
