@@ -91,9 +91,6 @@ class Movement:
     runner_class: str
     relative_change: float | None
     """Over the period, of the series with the largest slowdown, or else speedup; None if one fails now."""
-    slower_count: int
-    """Series that are slower at the end, or fail."""
-    faster_count: int
 
 
 def movements(regressions: Iterable[Regression], *, since: datetime | None) -> list[Movement]:
@@ -124,8 +121,7 @@ def movements(regressions: Iterable[Regression], *, since: datetime | None) -> l
     for (kernel, runner_class), changes in sorted(by_cell.items()):
         largest = max(changes) if max(changes) > 0 else min(changes)
         relative = None if math.isinf(largest) else math.expm1(largest)
-        slower, faster = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
-        found.append(Movement(kernel, runner_class, relative, slower, faster))
+        found.append(Movement(kernel, runner_class, relative))
     return found
 
 
