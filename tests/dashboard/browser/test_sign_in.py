@@ -93,12 +93,11 @@ def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> No
     setting.provider.claims = claims
     watched.open(setting.path)
     watched.page.get_by_role("button", name="Sign in").click()
-    account = watched.page.get_by_role("button", name="Account")
-    expect(account).to_be_visible()
-    # the header stays on one line
-    filters = watched.page.get_by_role("button", name="Filters")
-    assert filters.evaluate("one => one.getBoundingClientRect().top") == account.evaluate(
-        "one => one.getBoundingClientRect().top"
+    account = watched.page.get_by_role("button", name="Account").element_handle()
+    # the header comes to rest on one line
+    filters = watched.page.get_by_role("button", name="Filters").element_handle()
+    watched.page.wait_for_function(
+        "buttons => new Set(buttons.map(one => one.getBoundingClientRect().top)).size === 1", arg=[filters, account]
     )
     watched.open(setting.path)
 

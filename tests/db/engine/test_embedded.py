@@ -25,16 +25,17 @@ import os, sys
 from pathlib import Path
 from roofwatch.db.engine.embedded import start
 server = start(Path(sys.argv[1]))
+url = server.url.render_as_string(hide_password=False)
 child = os.fork()
 if child == 0:
     sys.exit()  # runs the exit handlers
 os.waitpid(child, 0)
 waiting = os.fork()
 if waiting == 0:
-    sys.stdin.read()
-    os._exit(0)
-print(server.url.render_as_string(hide_password=False), flush=True)
+    # printed by the child: from here on it no longer holds its copy of the use
+    print(url, flush=True)
 sys.stdin.read()
+os._exit(0)
 """
 
 
