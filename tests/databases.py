@@ -45,7 +45,6 @@ class Databases:
                 migrate.upgrade(template)
                 template.dispose()
             connection.execute(text("SELECT pg_advisory_unlock(1)"))
-            connection.execute(text("SELECT pg_advisory_unlock(1)"))
 
     def make(self, template: str) -> URL:
         name = f"test_{uuid.uuid4().hex}"

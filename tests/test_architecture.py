@@ -194,12 +194,6 @@ def test_charts_import_neither_streamlit_nor_the_database(module: str) -> None:
     assert not reached_from(module) & {*DATABASE, "streamlit"}
 
 
-def test_only_the_command_line_imports_the_api() -> None:
-    users = {folder_of(module) for module in modules() if any(folder_of(found) == "api" for found in ours_in(module))}
-
-    assert users <= {"api", "roofwatch"}
-
-
 def test_the_dashboard_reads_the_database_in_one_place() -> None:
     readers = {
         module

@@ -37,12 +37,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site-packages"
 
 
-def test_the_wheel_has_the_version_of_the_package(installed: Path) -> None:
+def test_the_wheel_puts_one_package_into_site_packages_with_its_version(installed: Path) -> None:
     (metadata,) = installed.glob("*.dist-info/METADATA")
     assert f"\nVersion: {__version__}\n" in metadata.read_text()
-
-
-def test_the_wheel_puts_one_package_into_site_packages(installed: Path) -> None:
     (package,) = (entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info"))
     assert package == "roofwatch"
     for needed in ("db/migrations/env.py", "kernels/registry.py", "templates/AGENTS.md", "py.typed"):

@@ -26,16 +26,12 @@ def stages() -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-def test_every_stage_starts_from_an_image_with_an_exact_tag() -> None:
+def test_every_stage_starts_from_an_image_with_an_exact_tag_and_the_last_is_the_service() -> None:
     images = {line.split()[0] for line in arguments_of("FROM")} - set(stages())
 
     assert images
     assert all(re.fullmatch(r"[a-z/]+:\d+\.\d+[a-z0-9.-]+(@sha256:[0-9a-f]{64})?", image) for image in images)
-
-
-def test_the_last_stage_is_the_service() -> None:
-    # what a build without a target makes
-    assert list(stages())[-1] == "service"
+    assert list(stages())[-1] == "service", "what a build without a target makes"
 
 
 @pytest.mark.parametrize("stage", ["service", "runner"])

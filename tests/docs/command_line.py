@@ -19,18 +19,7 @@ from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()
 _OTHERS = {
-    "python",
-    "python3",
-    "pip",
-    "pipx",
-    "test",
-    "build/fresh/bin/pip",
-    "git",
-    "sed",
-    "install",
-    ".",
-    "cp",
-    "curl",
+    *("python", "python3", "pip", "pipx", "test", "build/fresh/bin/pip", "git", "sed", "install", ".", "cp", "curl"),
     "echo",
 }
 """Further programs that documents may use."""

@@ -25,9 +25,24 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.spec import TOLERANCES
 from tests.builders import NOON, PROJECT, make_case, make_environment, make_measurement, make_record
-from tests.docs.markdown import DOCUMENTS, ROOT, anchors, code_spans, is_generated, name_of, table_under, targets
+from tests.docs.markdown import (
+    DOCUMENTS,
+    ROOT,
+    anchors,
+    code_spans,
+    fences,
+    is_generated,
+    name_of,
+    table_under,
+    targets,
+)
 
 DOCS = ROOT / "docs"
+
+
+def block_of(page: str, language: str) -> str:
+    (text,) = [fence.text for fence in fences(DOCS / "how-to" / page) if fence.language == language]
+    return text
 
 
 def test_the_tolerances_are_those_of_the_code() -> None:
@@ -38,7 +53,7 @@ def test_the_tolerances_are_those_of_the_code() -> None:
 
 
 def test_the_example_of_alert_rules_is_valid_and_has_every_kind() -> None:
-    (text,) = re.findall(r"```toml\n(.*?)```", (DOCS / "how-to" / "alerts.md").read_text(), re.DOTALL)
+    text = block_of("alerts.md", "toml")
     kinds = {kind for rule in get_args(get_args(Rule)[0]) for kind in get_args(rule.model_fields["kind"].annotation)}
 
     assert {rule.kind for rule in parse_rules(text).rules} == kinds
@@ -65,19 +80,9 @@ def test_pages_stay_short() -> None:
 
 @pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
-    build = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "--fail-on-warning",
-        "--quiet",
-        "--builder",
-        "html",
-        str(DOCS),
-        str(tmp_path),
-    ]
+    build = ["-m", "sphinx", "--fail-on-warning", "--quiet", "--builder", "html", str(DOCS), str(tmp_path)]
 
-    done = subprocess.run(build, capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run([sys.executable, *build], capture_output=True, text=True, cwd=ROOT, check=False)
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "llms.txt").exists()
@@ -119,11 +124,6 @@ def test_named_files_exist(document: Path) -> None:
     named = [re.split(r"::| ", span)[0] for span in code_spans(document) if "/" in span and span.split("/")[0] in tops]
 
     assert [path for path in named if "<" not in path and "*" not in path and not (ROOT / path).exists()] == []
-
-
-def block_of(page: str, language: str) -> str:
-    (text,) = re.findall(rf"```{language}\n(.*?)```", (DOCS / "how-to" / page).read_text(), re.DOTALL)
-    return str(text)
 
 
 def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_measured() -> None:

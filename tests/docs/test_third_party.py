@@ -13,15 +13,10 @@ FOLDER = ROOT / "examples" / "third_party"
 
 
 @pytest.mark.slow
-def test_they_are_at_least_24_kernels_with_both_directions() -> None:
-    kernels = roofwatch("list", FOLDER, "--json").parsed["kernels"]
-
-    assert len(kernels) >= 24
-    assert {tuple(kernel["directions"]) for kernel in kernels} == {("fwd", "bwd")}
-
-
-@pytest.mark.slow
-def test_they_are_checked_compiled_and_measured(tmp_path: Path) -> None:
+def test_they_are_listed_checked_compiled_and_measured(tmp_path: Path) -> None:
+    listed = roofwatch("list", FOLDER, "--json").parsed["kernels"]
+    assert len(listed) >= 24
+    assert {tuple(kernel["directions"]) for kernel in listed} == {("fwd", "bwd")}
     chosen = ["liger.rms_norm", "liger.geglu", "fla.linear_attention"]  # of libdevice, of libdevice, autotuned
     kernels = [word for name in chosen for word in ("-k", name)]
 

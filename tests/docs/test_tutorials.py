@@ -17,7 +17,7 @@ import pytest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.demo.scenario import make_repository
-from tests.docs.markdown import ROOT, fences, shell_lines
+from tests.docs.markdown import ROOT, shell_lines
 
 pytestmark = pytest.mark.slow
 
@@ -84,16 +84,6 @@ def files_of(tutorial: str, verb: str = "as") -> dict[str, str]:
     return dict(re.findall(rf"{verb} `(\w+\.py)`[^`]*```python\n(.*?)```", text, re.DOTALL))
 
 
-def example_of(tutorial: str) -> tuple[str, str]:
-    """Return the file that the page tells the reader to save: name and text."""
-    text = (TUTORIALS / tutorial).read_text()
-    name = re.search(r"[Aa]s `(bench_\w+\.py)`", text)
-    assert name is not None
-    return name[1], next(
-        one.text for one in fences(TUTORIALS / tutorial) if one.language == "python" and "KernelSpec" in one.text
-    )
-
-
 def test_the_first_regression_is_confirmed(reader: Reader) -> None:
     (line,) = lines_of("first-regression.md", "4. Confirm it")
 
@@ -103,7 +93,7 @@ def test_the_first_regression_is_confirmed(reader: Reader) -> None:
 
 
 def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnosed(reader: Reader) -> None:
-    name, text = example_of("your-kernel.md")
+    ((name, text),) = files_of("your-kernel.md").items()
     (reader.folder / name).write_text(text)
     check, run, static, ab, diagnose = lines_of("your-kernel.md")
 
@@ -148,7 +138,7 @@ def test_a_slow_training_run_becomes_a_pull_request_with_a_faster_kernel(reader:
 
 
 def test_a_benchmark_moved_from_pytest_benchmark_runs(reader: Reader) -> None:
-    name, text = example_of("migrating.md")
+    ((name, text),) = files_of("migrating.md").items()
     (reader.folder / name).write_text(text)
 
     assert "softmax" in reader.run(f"roofwatch run {name} --output record.json")

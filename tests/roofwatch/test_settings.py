@@ -8,7 +8,7 @@ from roofwatch.settings import SettingsError, load_settings
 
 
 @pytest.fixture(autouse=True)
-def no_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROOFWATCH_DATABASE_URL", "ROOFWATCH_DATA_DIR", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
 
@@ -64,22 +64,16 @@ def test_a_file_of_a_variable_that_cannot_be_read_is_named(tmp_path: Path, monke
         load_settings(tmp_path)
 
 
-def test_prices_are_a_table_in_a_file_and_json_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "roofwatch.toml").write_text('currency = "EUR"\n[device_hour_prices]\n"NVIDIA H200*" = 3.5\n')
-    assert load_settings(tmp_path).device_hour_prices == {"NVIDIA H200*": 3.5}
-    assert load_settings(tmp_path).currency == "EUR"
-    monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"*": 1}')
-    assert load_settings(tmp_path).device_hour_prices == {"*": 1.0}
-
-
 def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "roofwatch.toml").write_text("[retention]\nsamples_days = 90\ntelemetry_days = 30\n")
+    (tmp_path / "roofwatch.toml").write_text(
+        '[retention]\nsamples_days = 90\ntelemetry_days = 30\n[device_hour_prices]\n"NVIDIA H200*" = 3.5\n'
+    )
+    assert load_settings(tmp_path).device_hour_prices == {"NVIDIA H200*": 3.5}
+    monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"*": 1}')
     monkeypatch.setenv("ROOFWATCH_RETENTION_TELEMETRY_DAYS", "7")
 
+    assert load_settings(tmp_path).device_hour_prices == {"*": 1.0}
     retention = load_settings(tmp_path).retention
-
     assert (retention.samples_days, retention.telemetry_days, retention.quarantined_days) == (90, 7, None)
 
 

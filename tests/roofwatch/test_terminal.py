@@ -44,18 +44,13 @@ def check_is_harmless(shown: str) -> None:
 
 
 def test_notes_keep_lines_and_lose_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
-    print_note(f"first {HOSTILE}\n\tsecond [red]{HOSTILE}")
+    print_note(f"norm:fire:fwd in /:+1:/x {HOSTILE}\n\tsecond [red]{HOSTILE}")
 
     shown = capsys.readouterr().out
     check_is_harmless(shown)
     assert shown.count("\n") == 2
+    assert shown.startswith("norm:fire:fwd in /:+1:/x "), "names may look like emoji codes"
     assert "        second [red]" in shown
-
-
-def test_names_like_emoji_codes_are_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
-    print_note("kernel norm:fire:fwd in /scratch/:+1:/x")
-
-    assert capsys.readouterr().out == "kernel norm:fire:fwd in /scratch/:+1:/x\n"
 
 
 def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> None:

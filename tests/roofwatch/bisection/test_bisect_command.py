@@ -122,11 +122,7 @@ def test_a_requested_bisection_is_claimed_and_its_result_stored(
 @pytest.mark.parametrize(
     ("there", "is_resumed", "message"),
     [
-        (
-            '{"commits": [], "steps": []}',
-            False,
-            "--resume continues it",
-        ),
+        ('{"commits": [], "steps": []}', False, "--resume continues it"),
         ('{"comm', True, "damaged, or written by another version"),
     ],
 )

@@ -22,10 +22,7 @@ REFS = [make_commit_ref(number) for number in range(1, 6)]
 SLOWER = (0.048, 0.05, 0.052, 0.049, 0.051, 0.05, 0.047, 0.053)
 EQUAL = (0.001, -0.001, 0.002, -0.002, 0.0, 0.001, -0.001, 0.0)
 SERIES = "total/n=500/float32/fwd"
-INPUTS = (
-    *(BuildInputs("a"), BuildInputs("a"), BuildInputs("b"), BuildInputs(error="broken\x1b[31m")),
-    *[BuildInputs("c")] * 2,
-)
+INPUTS = (*map(BuildInputs, "aab"), BuildInputs(error="broken\x1b[31m"), *map(BuildInputs, "cc"))
 
 
 Visit = tuple[int, tuple[float, ...]]

@@ -6,11 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.auditing import (
-    exit_status,
-    install_triton,
-    static_arguments,
-)
+from roofwatch.auditing import exit_status, install_triton, static_arguments
 from roofwatch.ci.static.toolchain_audit import Build, judge_upgrades
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.collector.record.machine import Outcome

@@ -43,19 +43,16 @@ def run(*words: str) -> None:
 
 
 @pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
-def test_a_pair_has_eight_blocks_per_side_by_default(words: list[str], asked: list[RunPlan]) -> None:
+def test_a_pair_has_at_least_eight_blocks_and_the_gate_refuses_an_unfit_device(
+    words: list[str], asked: list[RunPlan]
+) -> None:
     run(*words)
-    plan = asked[0]
-    assert (plan.sampling, plan.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
-    assert (plan.device_check, plan.launch_timeout_s) == (None, 10)
-
-
-@pytest.mark.parametrize("words", PAIRS, ids=["ab", "calibrate"])
-def test_the_gate_preset_refuses_an_unfit_device(words: list[str], asked: list[RunPlan]) -> None:
     run(*words, "--preset", "gate")
     run(*words, "--preset", "quick")
     run(*words, "--preset", "gate", "--device-check", "warn", "--blocks", "12", "--launch-timeout", "60")
-    gate, quick, warned = asked
+    survey, gate, quick, warned = asked
+    assert (survey.sampling, survey.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
+    assert (survey.device_check, survey.launch_timeout_s) == (None, 10)
     assert (gate.sampling, gate.block_count, gate.device_check) == (EFFORTS[Preset.GATE].sampling, 10, "refuse")
     assert (quick.sampling, quick.block_count, quick.device_check) == (EFFORTS[Preset.QUICK].sampling, 8, None)
     assert (warned.block_count, warned.device_check, warned.launch_timeout_s) == (12, "warn", 60)

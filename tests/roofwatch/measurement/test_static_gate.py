@@ -52,13 +52,7 @@ class Repository:
         self.baseline = folder / "roofwatch-static.toml"
         make_repository(folder)
         self.benchmark.write_text(SUITE)
-        self.commit()
-
-    def git(self, *arguments: str) -> str:
-        return git(self.folder, *arguments)
-
-    def commit(self) -> None:
-        commit_all(self.folder)
+        commit_all(folder)
 
     def change(self, *replacements: tuple[str, str]) -> None:
         text = SUITE
@@ -136,9 +130,7 @@ def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_message(
     assert "target_lost" in done.output
 
 
-def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(
-    repository: Repository,
-) -> None:
+def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(repository: Repository) -> None:
     repository.change(SPILL)
     accepted = repository.static("--base", "HEAD", "--accept", "one pass over long rows")
     assert accepted.status == 0, accepted.error
@@ -167,14 +159,14 @@ def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(
 
 
 def _commit_a_base_without_the_file(repository: Repository) -> None:
-    repository.git("mv", "bench_rows.py", "bench_old.py")
-    repository.commit()
+    git(repository.folder, "mv", "bench_rows.py", "bench_old.py")
+    commit_all(repository.folder)
     repository.change()
 
 
 def _commit_a_base_that_does_not_load(repository: Repository) -> None:
     repository.benchmark.write_text("import no_such_module\n" + SUITE)
-    repository.commit()
+    commit_all(repository.folder)
     repository.change()
 
 
@@ -205,4 +197,4 @@ def test_errors_are_one_line_and_exit_status_2(
     assert done.status == 2
     assert expected in done.error
     assert done.error.count("\n") == 1
-    assert len(repository.git("worktree", "list").splitlines()) == 1
+    assert len(git(repository.folder, "worktree", "list").splitlines()) == 1

@@ -109,25 +109,17 @@ def test_redact_copies_a_trace_and_reports_emptied_fields(tmp_path: Path) -> Non
     assert "bcoutinho" not in (tmp_path / "copy.json").read_text()
 
 
-def test_redact_copies_a_record_without_its_author(tmp_path: Path) -> None:
-    record = make_record()
-    record.write(tmp_path / "record.json")
-    done = roofwatch("redact", tmp_path / "record.json", "-o", tmp_path / "copy.json")
+def test_redact_copies_a_record_without_its_author_and_never_replaces_it(tmp_path: Path) -> None:
+    original, file = make_record(), tmp_path / "record.json"
+    original.write(file)
 
-    assert done.status == 0
+    statuses = [roofwatch("redact", file, *to).status for to in (("-o", tmp_path / "copy.json"), ("-o", file), ())]
+
+    assert statuses == [0, 2, 2]
     copy = RunRecord.read(tmp_path / "copy.json")
     assert copy.commit.author == ""
-    assert copy.measurements == record.measurements
-
-
-def test_redact_never_replaces_the_original(tmp_path: Path) -> None:
-    record = tmp_path / "record.json"
-    make_record().write(record)
-    before = record.read_bytes()
-
-    assert roofwatch("redact", record, "-o", record).status == 2
-    assert roofwatch("redact", record).status == 2
-    assert record.read_bytes() == before
+    assert copy.measurements == original.measurements
+    assert RunRecord.read(file) == original
 
 
 @pytest.mark.parametrize(("kernel_us", "is_mostly_idle"), [(40, True), (90, False)])

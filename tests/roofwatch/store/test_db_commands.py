@@ -1,41 +1,25 @@
 """The commands that operate the database."""
 
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine, text
 
-from roofwatch.cli.main import main
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import make_record
-from tests.roofwatch.command import Done
+from tests.databases import text_of
+from tests.roofwatch.command import Done, roofwatch
 
 Command = Callable[..., Done]
 
 
 @pytest.fixture
-def db(
-    database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
-    """`db("verify", "--json")` does in this process what `roofwatch db verify --json` does in one of its own."""
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
-    monkeypatch.delenv("ROOFWATCH_READER_PASSWORD", raising=False)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("roofwatch.terminal.stop_on_sigterm", lambda: None)
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["roofwatch", "db", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        status = ended.value.code or 0
-        assert isinstance(status, int)
-        return Done(status, *capsys.readouterr())
-
-    return run
+def db(database_url: URL, tmp_path: Path) -> Command:
+    """`db("verify", "--json")` runs `roofwatch db verify --json` on the database of this test."""
+    return partial(roofwatch, "db", cwd=tmp_path, ROOFWATCH_DATABASE_URL=text_of(database_url))
 
 
 def old_history(store: Engine) -> None:

@@ -22,32 +22,24 @@ def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
     )
 
 
-def test_sent_records_leave_the_spool(server: FakeServer, tmp_path: Path) -> None:
+def test_sent_records_leave_the_spool_and_the_next_push_sends_the_others(server: FakeServer, tmp_path: Path) -> None:
     for number in range(2):
         make_record(number).write(tmp_path / "records" / f"{number}.json.gz")
-    server.answers = [acknowledge(), acknowledge(409)]
+    server.answers = [acknowledge(), answer(503, b"maintenance", Retry_After="86400"), acknowledge(409)]
 
-    done = push(tmp_path, "records", "--url", server.url)
-
-    assert done.status == 0, done.error
-    assert "2 record(s) sent and acknowledged" in done.output
-    assert [request.headers["Authorization"] for request in server.requests] == [f"Bearer {TOKEN}"] * 2
-    assert Spool(tmp_path / "data" / "spool").waiting == []
-    assert len(list((tmp_path / "records").iterdir())) == 2
-
-
-def test_the_next_push_sends_unacknowledged_records(server: FakeServer, tmp_path: Path) -> None:
-    make_record().write(tmp_path / "record.json")
-    server.answers = [answer(503, b"maintenance", Retry_After="86400"), acknowledge()]
-
-    first = push(tmp_path, "record.json", ROOFWATCH_SERVER_URL=server.url)
+    first = push(tmp_path, "records", ROOFWATCH_SERVER_URL=server.url)
     assert first.status == 2
+    assert "1 record(s) sent and acknowledged" in first.output
     assert "kept for later" in first.output
     assert "HTTP 503: maintenance" in first.output
+    assert len(Spool(tmp_path / "data" / "spool").waiting) == 1
 
     second = push(tmp_path, "--json", ROOFWATCH_SERVER_URL=server.url)
-    assert second.status == 0
+    assert second.status == 0, second.error
     assert (len(second.parsed["sent"]), second.parsed["left"]) == (1, [])
+    assert [request.headers["Authorization"] for request in server.requests] == [f"Bearer {TOKEN}"] * 3
+    assert Spool(tmp_path / "data" / "spool").waiting == []
+    assert len(list((tmp_path / "records").iterdir())) == 2
 
 
 def test_a_refused_record_is_named_with_the_reason_and_where_it_is(server: FakeServer, tmp_path: Path) -> None:

@@ -1,16 +1,14 @@
 """Stored results are the same from the database and through a real server."""
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sqlalchemy import URL, Engine
-from typer.main import get_command
 
 from roofwatch.bisection.backfill import measured_in_source
-from roofwatch.cli.main import app
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.outbox.http_client import HttpClient
@@ -43,7 +41,8 @@ from tests.builders import (
     sha_of,
 )
 from tests.ci.values import make_noisy_calibration
-from tests.databases import ingest_all, set_triage
+from tests.databases import ingest_all, set_triage, text_of
+from tests.roofwatch.command import roofwatch
 
 OTHER = "other/project"
 STEP = "transformer_training/B=1,T=128/float32/fwd"
@@ -139,27 +138,9 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
             server.list_runs(OTHER, 1)
 
 
-@dataclass(frozen=True)
-class Ran:
-    status: int
-    output: str
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """A command in this process, which has everything loaded."""
-    command = get_command(app)
-
-    def run(*arguments: str) -> Ran:
-        status = command.main([*arguments], standalone_mode=False)
-        return Ran(status or 0, capsys.readouterr().out)
-
-    return run
-
-
 @pytest.mark.slow
 def test_commands_print_the_same_from_the_database_and_through_the_server(
-    filled: Filled, database_url: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Callable[..., Ran]
+    filled: Filled, database_url: URL, tmp_path: Path
 ) -> None:
     filled.pair[1].write(tmp_path / "head.json")
     commits = ("compare", sha_of(1), sha_of(2)[:7], "--project", PROJECT, "--json")
@@ -182,14 +163,11 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
         decided: 0,
         (*decided, "--state", "open", "--triage", "expected", "--json"): 0,
     }
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ROOFWATCH_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", database_url.render_as_string(hide_password=False))
+    run = partial(roofwatch, cwd=tmp_path, ROOFWATCH_DATABASE_URL=text_of(database_url))
     from_database = {command: run(*command) for command in commands}
-    monkeypatch.delenv("ROOFWATCH_DATABASE_URL")
-    monkeypatch.setenv("ROOFWATCH_TOKEN", filled.token)
     with served(filled.engine) as (host, port):
-        monkeypatch.setenv("ROOFWATCH_SERVER_URL", f"http://{host}:{port}")
+        server = {"ROOFWATCH_SERVER_URL": f"http://{host}:{port}", "ROOFWATCH_TOKEN": filled.token}
+        run = partial(roofwatch, cwd=tmp_path, **server)
         through_server = {command: run(*command) for command in commands}
         again = run(*commits)
         projects = run("show", "projects", "--json")
@@ -197,15 +175,15 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert {command: done.status for command, done in from_database.items()} == commands
     assert through_server == from_database
     assert again == from_database[commits]
-    assert json.loads(again.output)["runs"] == [str(record.run_id) for record in filled.pair]
-    assert json.loads(again.output)["judgement"]["noise_floor"]["case_count"] == 1
-    assert json.loads(from_database[anyway].output)["judgement"]["noise_floor"] is None
-    (predicted,) = json.loads(from_database[slower].output)["judgement"]["step_predictions"]
+    assert again.parsed["runs"] == [str(record.run_id) for record in filled.pair]
+    assert again.parsed["judgement"]["noise_floor"]["case_count"] == 1
+    assert from_database[anyway].parsed["judgement"]["noise_floor"] is None
+    (predicted,) = from_database[slower].parsed["judgement"]["step_predictions"]
     assert (predicted["workload_case_id"], predicted["step_change"]) == (STEP, pytest.approx(2.0 * 0.1))
     assert "| +20% (" in from_database["report", *slower[1:-1]].output
     assert from_database[nothing].output.endswith("has no such series; excluded: dirty work trees (--dirty)\n")
     assert "expected by Example Engineer" in from_database[decided].output
-    assert json.loads(projects.output) == {"projects": [PROJECT]}
+    assert projects.parsed == {"projects": [PROJECT]}
 
 
 def test_stored_sides_need_a_project_and_a_reachable_server(tmp_path: Path) -> None:
