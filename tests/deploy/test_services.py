@@ -75,6 +75,17 @@ def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[s
     }
 
 
+def run(service: str, database: URL, home: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command_of(SERVICES[service], str(database.username)),
+        env=environment_of(SERVICES[service], database, home),
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def command_of(service: dict[str, Any], owner: str) -> list[str]:
     arguments = [reader_of(owner) if argument == READER else argument for argument in service["command"]]
     return [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments]
@@ -83,16 +94,7 @@ def command_of(service: dict[str, Any], owner: str) -> list[str]:
 def test_the_migration_accepts_any_password(
     owned_database: URL, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = SERVICES["migrate"]
-
-    done = subprocess.run(
-        command_of(service, str(owned_database.username)),
-        env=environment_of(service, owned_database, tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run("migrate", owned_database, tmp_path)
 
     assert done.returncode == 0, done.stderr
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
@@ -108,13 +110,7 @@ def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does
     service = SERVICES[name]
     environment = environment_of(service, owned_database, tmp_path)
     for before in ("migrate", "reader"):
-        subprocess.run(
-            command_of(SERVICES[before], str(owned_database.username)),
-            env=environment_of(SERVICES[before], owned_database, tmp_path),
-            cwd=tmp_path,
-            capture_output=True,
-            check=True,
-        )
+        run(before, owned_database, tmp_path).check_returncode()
     command = command_of(service, str(owned_database.username))
     with socket.create_server(("127.0.0.1", 0)) as free:  # instead of the one that the container has to itself
         command[command.index("--port") + 1] = str(free.getsockname()[1])

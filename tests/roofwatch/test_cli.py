@@ -11,13 +11,14 @@ from sqlalchemy import URL
 
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
+from tests.databases import text_of
 from tests.git_repository import commit_all, git, make_repository
 from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 
 
 @pytest.fixture
 def store_url(database_url: URL) -> str:
-    return database_url.render_as_string(hide_password=False)
+    return text_of(database_url)
 
 
 def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
@@ -101,10 +102,7 @@ def test_compare_and_report_exit_with_the_verdict(tmp_path: Path, head_ns: float
     base.write(tmp_path / "base.json")
     head.write(tmp_path / "head.json")
     files = (tmp_path / "base.json", tmp_path / "head.json")
-    compared, reported = (
-        roofwatch("compare", *files),
-        roofwatch("report", *files, "-o", tmp_path / "comment.md"),
-    )
+    compared, reported = roofwatch("compare", *files), roofwatch("report", *files, "-o", tmp_path / "comment.md")
     assert (compared.status, reported.status) == (status, status)
     assert word in compared.output
     assert roofwatch("compare", *files, "--json").parsed["exit_code"] == status
@@ -188,12 +186,6 @@ def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list
 
 def test_debug_shows_where_an_error_was_raised() -> None:
     assert "Traceback" in roofwatch("--debug", "compare", "gone.json", "gone.json").error
-
-
-def test_an_invalid_port_is_refused() -> None:
-    done = roofwatch("dashboard", "--port", "65536")
-    assert done.status == 2
-    assert "less than or equal to 65535" in done.error
 
 
 def test_a_command_that_needs_an_extra_says_which(tmp_path: Path) -> None:

@@ -117,11 +117,6 @@ def test_a_tool_answers_over_stdio_with_the_json_of_its_command(repository: Path
     ask(over_stdio(repository), session)
 
 
-def over_http(address: str) -> Any:
-    known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
-    return streamable_http_client(address, http_client=known)
-
-
 async def finished(agent: Agent, tool: str, **arguments: Any) -> Any:
     """Call a tool and poll until its job ends."""
     answer = await agent.call(tool, **arguments)
@@ -185,7 +180,8 @@ def test_http_needs_the_token(address: str) -> None:
         for authorization in ({}, {"Authorization": "Bearer another-token-of-some-length"}):
             async with httpx2.AsyncClient(headers=authorization) as stranger:
                 assert (await stranger.post(address, json={})).status_code == 401
-        async with Client(over_http(address)) as client:
+        known = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+        async with Client(streamable_http_client(address, http_client=known)) as client:
             answer = await Agent(client).call("list_kernels", path=SUITE, wait_s=50)
             assert answer["exit_status"] == 0
 

@@ -7,7 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
-from datetime import timedelta
+from dataclasses import replace
 from io import BytesIO, TextIOWrapper
 from typing import IO, Any
 
@@ -19,14 +19,12 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.collector.run_plan import Progress
 from roofwatch.comparison_tables import runs_table, series_table
-from roofwatch.db.queries.results import RunSummary
 from roofwatch.db.values import Series, SeriesPoint
 from roofwatch.tables import launches, measurements, memory_use, profiles
 from roofwatch.terminal import print_error, print_json, print_note, print_table, progress, sparkline
 from tests.builders import (
     CASE_ID,
     NOON,
-    PROJECT,
     make_activity,
     make_commit_ref,
     make_measurement,
@@ -34,6 +32,7 @@ from tests.builders import (
     make_record,
     make_series_key,
 )
+from tests.dashboard.values import make_run_detail
 
 HOSTILE = "\x1b]0;title\x07\x1b[2Jgone\u202e\r"
 
@@ -128,20 +127,8 @@ def test_a_closed_pipe_ends_the_command_quietly() -> None:
 
 
 def test_text_of_a_server_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    run = RunSummary(
-        run_id="\x1b[2J",
-        project=PROJECT,
-        commit=make_commit_ref(),
-        runner_class="[red]\x07",
-        device_name="Example CPU",
-        started_at=NOON,
-        finished_at=NOON + timedelta(minutes=1),
-        harness_version="1",
-        is_dirty=True,
-        outcome_counts={"ok\x1b": 2},
-        is_pair_side=True,
-        is_unreachable=True,
-    )
+    hostile: dict[str, Any] = {"run_id": "\x1b[2J", "runner_class": "[red]\x07", "outcome_counts": {"ok\x1b": 2}}
+    run = replace(make_run_detail(0).summary, is_dirty=True, is_pair_side=True, is_unreachable=True, **hostile)
 
     print_table(runs_table([run]))
 

@@ -21,12 +21,13 @@ from roofwatch.collector.errors import GitError, JournalError, SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisection_values import CommitStatus
-from roofwatch.db.bisections import claim_bisection, read_bisection, request_bisection
+from roofwatch.db.bisections import claim_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
-from tests.databases import ingest_all
+from tests.databases import ingest_all, text_of
+from tests.db.test_bisections import only, request
 from tests.git_repository import commit_all, git, make_repository
 from tests.roofwatch.bisection.slowed_repository import (
     BENCHMARK,
@@ -98,19 +99,15 @@ def test_a_requested_bisection_is_claimed_and_its_result_stored(
     slowed: SlowedRepository, tmp_path: Path, database_url: URL, store: Engine
 ) -> None:
     commit_range = BisectionRange("slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page"))
-    with Session(store) as session, session.begin():
-        bisection_id = request_bisection(session, commit_range, requested_by="rule: slow")
-    url = database_url.render_as_string(hide_password=False)
+    request(store, commit_range)
     places = ["--device", "cpu", "--output", str(tmp_path)]
 
-    done = roofwatch("bisect", slowed.benchmark, "--next", *places, ROOFWATCH_DATABASE_URL=url)
+    done = roofwatch("bisect", slowed.benchmark, "--next", *places, ROOFWATCH_DATABASE_URL=text_of(database_url))
 
     assert done.status == 0, done.error
     culprit = slowed.sha("Work ten times as much")
     assert f"{culprit} is the first slower commit: Work ten times as much (A. Author)" in done.output
-    with Session(store) as session:
-        bisection = read_bisection(session, bisection_id)
-    assert bisection is not None
+    bisection = only(store)
     assert bisection.state is BisectionState.FOUND
     assert bisection.answer is not None
     assert bisection.answer.first.sha == culprit
@@ -149,19 +146,15 @@ def test_an_existing_bisection_is_not_overwritten(
 
 def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, tmp_path: Path, store: Engine) -> None:
     commit_range = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
-    with Session(store) as session, session.begin():
-        bisection_id = request_bisection(session, commit_range, requested_by="rule: slow")
+    request(store, commit_range)
     claim = claim_bisection(store, "slowed", "any", uuid4())
     plan = BisectPlan(slowed.benchmark, commit_range, RunPlan(), tmp_path, SearchPlan())
 
     with ForkServer() as fork_server, pytest.raises(GitError):
-        run_bisection(plan, fork_server, store.url.render_as_string(hide_password=False), claim=claim)
+        run_bisection(plan, fork_server, text_of(store.url), claim=claim)
 
-    with Session(store) as session:
-        bisection = read_bisection(session, bisection_id)
-    assert bisection is not None
-    assert bisection.state is BisectionState.FAILED
-    assert "git rev-parse" in bisection.note
+    assert only(store).state is BisectionState.FAILED
+    assert "git rev-parse" in only(store).note
 
 
 @pytest.mark.parametrize(
@@ -186,7 +179,7 @@ def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_u
     replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])
     with Session(store) as session:
         (found,) = list_triaged(session, PROJECT)
-    url = database_url.render_as_string(hide_password=False)
+    url = text_of(database_url)
 
     commit_range = range_of_regression(url, tmp_path, PROJECT, found.triage.regression_id)
 

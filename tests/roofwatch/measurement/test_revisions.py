@@ -40,12 +40,16 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("variables", [{}, {"GITHUB_BASE_REF": "main"}])
-def test_the_base_is_where_the_branch_left_its_target(clone: Path, variables: dict[str, str]) -> None:
+def test_the_base_is_where_the_branch_left_its_target(clone: Path, tmp_path: Path, variables: dict[str, str]) -> None:
     left = git(clone, "rev-parse", "HEAD~1")
+    merge_queue = tmp_path / "event.json"
+    earlier = git(clone, "rev-parse", "HEAD~2")
+    merge_queue.write_text(json.dumps({"merge_group": {"base_sha": earlier}}))
 
     assert find_base(clone, "auto", None, variables) == left
     assert find_base(clone, "auto", "change", variables) == left
     assert find_base(clone, "HEAD~1", None, variables) == "HEAD~1"
+    assert find_base(clone, "auto", None, {"GITHUB_EVENT_PATH": str(merge_queue)}) == earlier
 
 
 def test_the_base_of_the_merge_commit_that_github_checks_out_is_the_target(clone: Path) -> None:
@@ -54,13 +58,6 @@ def test_the_base_of_the_merge_commit_that_github_checks_out_is_the_target(clone
     git(clone, "merge", "--quiet", "--no-ff", "--message", "Merge", "change")
 
     assert find_base(clone, "auto", None, {"GITHUB_BASE_REF": "main"}) == target
-
-
-def test_the_base_of_a_merge_queue_is_what_its_event_names(clone: Path, tmp_path: Path) -> None:
-    event, base = tmp_path / "event.json", git(clone, "rev-parse", "HEAD~1")
-    event.write_text(json.dumps({"merge_group": {"base_sha": base}}))
-
-    assert find_base(clone, "auto", None, {"GITHUB_EVENT_PATH": str(event)}) == base
 
 
 def test_a_base_that_is_not_here_is_refused_with_the_way_out(clone: Path, tmp_path: Path) -> None:
