@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -54,16 +55,13 @@ class Tally:
     doubled: int = 0
     files_lost: int = 0
     pushes: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
 
     @property
     def is_clean(self) -> bool:
         return not any(
             (self.acknowledged_and_absent, self.never_arrived, self.other_content, self.doubled, self.files_lost)
         )
-
-    def count(self, fault: str) -> None:
-        self.faults[fault] = self.faults.get(fault, 0) + 1
 
     def check_record(self, engine: Engine, record: RunRecord) -> None:
         """Compare a record and its files with what is stored."""
@@ -106,10 +104,6 @@ class Shipment:
     """Starts as a file, which the client puts into the spool."""
 
     @property
-    def records(self) -> tuple[RunRecord, RunRecord]:
-        return self.spooled, self.filed
-
-    @property
     def spool(self) -> Spool:
         return Spool(self.folder / "spool")
 
@@ -134,7 +128,7 @@ class Chaos:
         spooled = self._wait_for_random_moment(client, shipment, victim)
         self._kill(victim, client)
         acknowledged = [record for record in spooled if not shipment.is_in_spool(record)]
-        self.tally.count(victim)
+        self.tally.faults[victim] += 1
         self.tally.acknowledged_before_the_kill += len(acknowledged)
         if victim != "client":
             self._service.repair()
@@ -158,7 +152,7 @@ class Chaos:
         self._service.repair()
         for shipment in shipments:
             self._push_until_sent(shipment)
-        self.tally.count("postgres away for a while")
+        self.tally.faults["postgres away for a while"] += 1
 
     def full_disk(self) -> None:
         """Limit the length of the client's files, which truncates records and artefacts."""
@@ -166,7 +160,7 @@ class Chaos:
         self._wait(self._push(shipment, max_file_bytes=self._draw.randrange(1, 2 * _ARTEFACT_BYTES)))
         for path in shipment.spool.waiting:
             RunRecord.read(path)  # raises RecordError for a truncated record
-        self.tally.count("disk full")
+        self.tally.faults["disk full"] += 1
         self._push_until_sent(shipment)
 
     def _time_undisturbed_push(self) -> tuple[float, float]:
@@ -242,7 +236,7 @@ class Chaos:
         for _ in range(_MAX_PUSHES):
             if self._wait(self._push(shipment)):
                 break
-        for record in shipment.records:
+        for record in (shipment.spooled, shipment.filed):
             self.tally.check_record(self._service.engine, record)
 
 

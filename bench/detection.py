@@ -6,7 +6,7 @@ compares change-point detectors on the same series, for `make bench-detection`. 
 harness: `evaluate.py`, with `load` and `offline`, and `data/`. Requires `bench/peers.txt`.
 """
 
-import importlib.util
+import importlib
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -177,11 +177,10 @@ DETECTORS: dict[str, Callable[[Values], Sequence[Any]]] = {
 def main() -> None:
     """Print one table per data set of the folder."""
     folder = Path(sys.argv[1]) if len(sys.argv) == 2 else Path()
-    spec = importlib.util.spec_from_file_location("evaluate", folder / "evaluate.py")
-    if spec is None or spec.loader is None or not folder.joinpath("evaluate.py").is_file():
+    if not (folder / "evaluate.py").is_file():
         raise SystemExit(f"{folder}: no evaluate.py; give a folder with evaluate.py and data/")
-    harness = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(harness)
+    sys.path.insert(0, str(folder))
+    harness = importlib.import_module("evaluate")
     for suite in ("gpu_injected", "synthetic"):
         rows = harness.load(str(folder / "data"), [suite])
         print(f"\n{suite}: {len(rows)} series\n")

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.gpu_page import SLOWDOWNS, TIMERS, page
@@ -55,10 +56,13 @@ def planted(x):
 class Step:
     """A command that leaves a file."""
 
-    name: str
     output: str
     command: Callable[[Path], list[str]]
     """Builds it from the folder of results."""
+
+    @property
+    def name(self) -> str:
+        return Path(self.output).parts[0].partition(".")[0]
 
 
 def _roofwatch(*words: str) -> list[str]:
@@ -74,78 +78,52 @@ def steps(device: str) -> list[Step]:
     measure = ["--device", device, "--preset", "quick"]
     if device == "cuda":
         measure += ["--device-check", "warn"]
-    found = [
-        Step(f"tests-{folder.replace('/', '-')}", f"tests-{folder.replace('/', '-')}.xml", _tests(folder))
-        for folder in _TESTED
-    ]
-    found += [
-        Step(
-            f"timer-{timer}",
-            f"timer-{timer}.json.gz",
-            lambda folder, timer=timer: _roofwatch(  # type: ignore[misc]  # the default binds the loop's value
-                *("run", "--no-static", "--timer", timer, "--cache", "hot", *measure, *_kernels(_TIMED)),
-                *("--resume", "-o", str(folder / f"timer-{timer}.json.gz")),
-            ),
-        )
-        for timer in (TIMERS if device == "cuda" else ("auto",))
-    ]
+    timers = TIMERS if device == "cuda" else ("auto",)
     run = ["run", "--no-static", *measure, "--resume", "-o"]
     profile = ["run", "--no-static", "--profile", *_kernels(_WORKLOADS), "-t", "quick" if device == "cuda" else "small"]
+    profile += [*measure, "--resume", "-o"]
     calibrate = ["calibrate", *measure, *_kernels(_CALIBRATED), "-i", "triton", "--budget", "0", "--blocks", "8"]
+    calibrate += ["--resume", "-o"]
     return [
-        *found,
-        Step("peers", "peers.json", lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"]),
-        Step("bounds", "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
-        Step("quick", "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
-        Step(
-            "noise",
-            "noise/noise_floor.json",
-            lambda folder: _roofwatch(*calibrate, "--resume", "-o", str(folder / "noise")),
-        ),
-        *(Step(f"planted-{extra:.0%}", f"planted-{extra:.0%}.json", _planted(extra, measure)) for extra in SLOWDOWNS),
-        *(Step(f"counters-{kernel}", f"counters-{kernel}.json", _counters(kernel)) for kernel in _COUNTED),
-        Step(
-            "workloads",
-            "workloads.json.gz",
-            lambda folder: _roofwatch(*profile, *measure, "--resume", "-o", str(folder / "workloads.json.gz")),
-        ),
-        Step("submit", "submit.json", _submit(device)),
+        *(Step(f"tests-{folder.replace('/', '-')}.xml", partial(_tests, folder)) for folder in _TESTED),
+        *(Step(f"timer-{timer}.json.gz", partial(_timer, timer, measure)) for timer in timers),
+        Step("peers.json", lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"]),
+        Step("bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
+        Step("quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
+        Step("noise/noise_floor.json", lambda folder: _roofwatch(*calibrate, str(folder / "noise"))),
+        *(Step(f"planted-{extra:.0%}.json", partial(_planted, extra, measure)) for extra in SLOWDOWNS),
+        *(Step(f"counters-{kernel}.json", partial(_counters, kernel)) for kernel in _COUNTED),
+        Step("workloads.json.gz", lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz"))),
+        Step("submit.json", partial(_submit, device)),
     ]
 
 
-def _tests(folder: str) -> Callable[[Path], list[str]]:
-    def command(results: Path) -> list[str]:
-        words = ["-m", "pytest", f"tests/{folder}", "-m", "gpu", "-o", "addopts=", "-n", "8", "-q", "-rfE"]
-        words += ["--durations", "20", "--junitxml", str(results / f"tests-{folder.replace('/', '-')}.xml")]
-        return [sys.executable, *words]
-
-    return command
+def _tests(folder: str, results: Path) -> list[str]:
+    words = ["-m", "pytest", f"tests/{folder}", "-m", "gpu", "-o", "addopts=", "-n", "8", "-q", "-rfE"]
+    words += ["--durations", "20", "--junitxml", str(results / f"tests-{folder.replace('/', '-')}.xml")]
+    return [sys.executable, *words]
 
 
-def _planted(extra: float, measure: Sequence[str]) -> Callable[[Path], list[str]]:
+def _timer(timer: str, measure: Sequence[str], results: Path) -> list[str]:
+    words = ["run", "--no-static", "--timer", timer, "--cache", "hot", *measure, *_kernels(_TIMED)]
+    return _roofwatch(*words, "--resume", "-o", str(results / f"timer-{timer}.json.gz"))
+
+
+def _planted(extra: float, measure: Sequence[str], results: Path) -> list[str]:
     """Measure additions of several sizes at two commits; the second commit adds more numbers."""
-
-    def command(results: Path) -> list[str]:
-        repository = results / f"planted-{extra:.0%}"
-        _commit_suites(repository, (0.0, extra), is_large="cuda" in measure)
-        words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--discard"]
-        return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
-
-    return command
+    repository = results / f"planted-{extra:.0%}"
+    _commit_suites(repository, (0.0, extra), is_large="cuda" in measure)
+    words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--discard"]
+    return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
 
 
-def _submit(device: str) -> Callable[[Path], list[str]]:
+def _submit(device: str, results: Path) -> list[str]:
     """Submit a candidate that is as fast as the kernel in torch."""
-
-    def command(results: Path) -> list[str]:
-        repository = results / "submitted"
-        _commit_suites(repository, (0.0,), is_large=device == "cuda")
-        candidate = results / "candidate.py"
-        candidate.write_text("def candidate(x):\n    return 1 + x\n")
-        spec = str(repository / "bench_planted.py")
-        return _roofwatch("submit", str(candidate), "--spec", spec, "--json")
-
-    return command
+    repository = results / "submitted"
+    _commit_suites(repository, (0.0,), is_large=device == "cuda")
+    candidate = results / "candidate.py"
+    candidate.write_text("def candidate(x):\n    return 1 + x\n")
+    return _roofwatch("submit", str(candidate), "--spec", str(repository / "bench_planted.py"), "--json")
 
 
 def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool) -> None:
@@ -163,16 +141,13 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
         subprocess.run([*git, "commit", "--quiet", "-m", f"{share:.0%} more work"], check=True)
 
 
-def _counters(kernel: str) -> Callable[[Path], list[str]]:
-    def command(results: Path) -> list[str]:
-        record = RunRecord.read(results / "quick.json.gz")
-        kernels = {case.case_id: case.kernel for case in record.cases}
-        timed = [one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel]
-        if not timed:
-            raise ValueError(f"{kernel}: no case of it was timed")
-        return _roofwatch("ncu", timed[0], "--record", str(results / "quick.json.gz"), "--json")
-
-    return command
+def _counters(kernel: str, results: Path) -> list[str]:
+    record = RunRecord.read(results / "quick.json.gz")
+    kernels = {case.case_id: case.kernel for case in record.cases}
+    timed = [one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel]
+    if not timed:
+        raise ValueError(f"{kernel}: no case of it was timed")
+    return _roofwatch("ncu", timed[0], "--record", str(results / "quick.json.gz"), "--json")
 
 
 def run_step(step: Step, folder: Path, seconds: float) -> str | None:

@@ -104,7 +104,8 @@ def _kernel_targets(record: RunRecord) -> Iterator[Target]:
     for measurement in record.measurements:
         if measurement.median_ns is not None:
             by_case.setdefault(measurement.case_id, {})[measurement.implementation] = measurement
-    copies = [_bytes_per_s(cases[name], one["torch"]) for name, one in by_case.items() if _is_copy(cases[name], one)]
+    copied = [name for name, one in by_case.items() if cases[name].kernel == "memory_copy" and "torch" in one]
+    copies = [_bytes_per_s(cases[name], by_case[name]["torch"]) for name in copied]
     for name, one in by_case.items():
         ours, case = one.get("triton"), cases[name]
         if ours is None or ours.median_ns is None:
@@ -127,10 +128,6 @@ def _against(name: str, speedups: dict[str, float], rivals: Sequence[str], limit
     if known:
         best = min(known, key=lambda rival: known[rival])
         yield Target(f"{name}: speed relative to {best}, {limit}", known[best], limit)
-
-
-def _is_copy(case: CaseRecord, implementations: dict[str, Measurement]) -> bool:
-    return case.kernel == "memory_copy" and "torch" in implementations
 
 
 def _speedup(ours: Measurement, other: Measurement) -> float:

@@ -10,9 +10,10 @@ source are those at the threshold of the other sources, and its probabilities ar
 """
 
 import argparse
-import importlib.util
+import importlib
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -189,11 +190,10 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=160, help="series of each source, half of them with a step")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    spec = importlib.util.spec_from_file_location("synth", arguments.folder / "synth.py")
-    if spec is None or spec.loader is None or not (arguments.folder / "synth.py").is_file():
+    if not (arguments.folder / "synth.py").is_file():
         raise SystemExit(f"{arguments.folder}: no synth.py; give a folder with synth.py and data/real/gpu_raw.jsonl")
-    synth = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(synth)
+    sys.path.insert(0, str(arguments.folder))
+    synth = importlib.import_module("synth")
     rng = np.random.default_rng(arguments.seed)
     histories = {**_histories(arguments.folder), "synthetic": []}
     sources = {name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()}

@@ -69,22 +69,17 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     return make_table(("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2)
 
 
-def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] | None = None) -> Table:
+def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()) -> Table:
     """One row per regression, with its triage if given."""
-    rows = []
-    for place, one in enumerate(found):
-        certainty = "confirmed" if one.is_confirmed else "not confirmed"
-        rows.append(
-            (
-                *(f"{one.commit.short_sha} {one.commit.subject}", one.kernel, verdict(one.verdict), one.cause),
-                *(
-                    one.summary,
-                    f"{one.ended or one.state}, {certainty}",
-                    *([] if triage is None else [_triage(triage[place])]),
-                ),
-            )
+    rows = [
+        (
+            *(f"{one.commit.short_sha} {one.commit.subject}", one.kernel, verdict(one.verdict), one.cause, one.summary),
+            f"{one.ended or one.state}, {'confirmed' if one.is_confirmed else 'not confirmed'}",
+            *map(_triage, triage[place : place + 1]),
         )
-    columns = ("commit", "kernel", "verdict", "cause", "change", "state", *([] if triage is None else ["triage"]))
+        for place, one in enumerate(found)
+    ]
+    columns = ("commit", "kernel", "verdict", "cause", "change", "state", *(["triage"] if triage else []))
     return make_table(columns, rows, title="regressions and improvements")
 
 

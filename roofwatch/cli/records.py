@@ -1,7 +1,6 @@
 """Commands for record files and the other files of a run: store, send, fetch and compare them."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -105,11 +104,9 @@ def fetch(
     from roofwatch.store.transfer import fetch_records
 
     fetched = fetch_records(url, project, commits, output)
-    print_result(
-        {"records": [asdict(one) | {"path": str(one.path)} for one in fetched]},
-        *(f"written: {one.path} (commit {one.commit_sha[:12]})" for one in fetched),
-        as_json=as_json,
-    )
+    records = [{"commit_sha": run.commit.sha, "run_id": run.run_id, "path": str(path)} for run, path in fetched]
+    lines = [f"written: {path} (commit {run.commit.sha[:12]})" for run, path in fetched]
+    print_result({"records": records}, *lines, as_json=as_json)
 
 
 @app.command()

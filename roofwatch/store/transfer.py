@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -16,7 +15,7 @@ from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, HttpSender
 from roofwatch.collector.outbox.spool import Delivery, Spool
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.redaction import Redaction
-from roofwatch.db.queries.results import StoredArtefact
+from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings
@@ -58,17 +57,11 @@ def exit_status(delivery: Delivery) -> int:
     return EXIT_WRONG if delivery.refused or delivery.incomplete else 0
 
 
-@dataclass(frozen=True)
-class FetchedRecord:
-    commit_sha: str
-    run_id: UUID
-    path: Path
+def fetch_records(url: str | None, project: str, commits: Sequence[str], folder: Path) -> list[tuple[RunSummary, Path]]:
+    """Write the newest record of each commit into a folder, named by its run; return the runs with their files.
 
-
-def fetch_records(url: str | None, project: str, commits: Sequence[str], folder: Path) -> list[FetchedRecord]:
-    """Write the newest record of each commit into a folder, named by its run. Runs of a modified work tree are ignored.
-
-    The URL defaults to the setting `server_url`; the token comes from the environment. Shas may be abbreviated.
+    Runs of a modified work tree are ignored. The URL defaults to the setting `server_url`; the token comes from the
+    environment. Shas may be abbreviated.
 
     Raises:
         SpoolError: the server cannot be reached, or has no run of a commit.
@@ -76,21 +69,21 @@ def fetch_records(url: str | None, project: str, commits: Sequence[str], folder:
     """
     source = ServerSource(server_at(server_url(url)))
     wanted = dict.fromkeys(commits)
-    newest: dict[str, tuple[str, UUID]] = {}
+    newest: dict[str, RunSummary] = {}
     for run in source.server.pages("/v1/runs", {"project": project}, RUNS, size=_RUNS_PER_PAGE):
         for commit in wanted.keys() - newest.keys():
             if run.commit.sha.startswith(commit) and not run.is_dirty:
-                newest[commit] = run.commit.sha, UUID(run.run_id)
+                newest[commit] = run
         if len(newest) == len(wanted):
             break
     missing = [commit for commit in wanted if commit not in newest]
     if missing:
         raise SpoolError(f"{source.server.url}: project {project} has no run of {', '.join(missing)}")
     fetched = []
-    for sha, run_id in (newest[commit] for commit in wanted):
-        path = folder / f"{run_id}{RECORD_SUFFIX}"
-        source.load_record(run_id).write(path)
-        fetched.append(FetchedRecord(sha, run_id, path))
+    for run in (newest[commit] for commit in wanted):
+        path = folder / f"{run.run_id}{RECORD_SUFFIX}"
+        source.load_record(UUID(run.run_id)).write(path)
+        fetched.append((run, path))
     return fetched
 
 

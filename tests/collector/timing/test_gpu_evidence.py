@@ -57,7 +57,7 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     ],
 )
 def test_a_step_leaves_its_file_or_a_reason(program: str, failure: str | None, tmp_path: Path) -> None:
-    step = Step("made", "made.json", lambda _: [sys.executable, "-c", program, "--json"])
+    step = Step("made.json", lambda _: [sys.executable, "-c", program, "--json"])
 
     why = run_step(step, tmp_path, seconds=1.0 if failure == "TimeoutExpired" else 60.0)
 
