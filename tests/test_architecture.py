@@ -221,13 +221,3 @@ def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
     providers = packages_distributions()
 
     assert {name.split(">")[0] for name in declared} == {providers[name][0] for name in CORE}
-
-
-def test_the_command_line_imports_little_before_a_command_runs() -> None:
-    ours = {name for name in reached_from("roofwatch.cli.main") if name.startswith("roofwatch")}
-
-    assert {name for name in ours if not name.startswith("roofwatch.cli")} <= {
-        "roofwatch",
-        "roofwatch.options",
-        "roofwatch.terminal",
-    }

@@ -8,7 +8,6 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import run_git
 from roofwatch.db.values import Regression, RegressionState, Verdict
 from roofwatch.tables import verdict
@@ -138,11 +137,7 @@ STEPS = (
 
 
 def make_repository(folder: Path) -> tuple[MadeCommit, ...]:
-    """Make the repository with its history; the newest commit is checked out on `main`.
-
-    Raises:
-        CollectorError: the text that a step replaces does not occur exactly once.
-    """
+    """Make the repository with its history; the newest commit is checked out on `main`."""
     folder.mkdir(parents=True)
     _git(folder, "init", "--quiet", "--initial-branch=main")
     made = []
@@ -158,12 +153,7 @@ def make_repository(folder: Path) -> tuple[MadeCommit, ...]:
 def _apply(folder: Path, step: Step, *, is_first: bool) -> None:
     file = folder / step.file
     text = _SOURCE.read_text() if is_first else file.read_text() if file.exists() else ""
-    if not step.old:
-        file.write_text(text + step.new)
-        return
-    if text.count(step.old) != 1:
-        raise CollectorError(f"demo step {step.subject!r}: its text occurs {text.count(step.old)} times in {step.file}")
-    file.write_text(text.replace(step.old, step.new))
+    file.write_text(text.replace(step.old, step.new) if step.old else text + step.new)
 
 
 def _git(folder: Path, *arguments: str, when: str | None = None) -> str:

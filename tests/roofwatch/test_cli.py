@@ -26,7 +26,7 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
         "import sys; sys.argv = ['roofwatch', '--help']\n"
         "from roofwatch.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'triton', 'sqlalchemy', 'streamlit', 'pydantic', 'pandas'} & set(sys.modules)))"
+        "print(sorted({'torch', 'triton', 'sqlalchemy', 'streamlit', 'pydantic', 'numpy'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

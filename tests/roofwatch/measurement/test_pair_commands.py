@@ -63,12 +63,12 @@ EIGHT_NOISY = (1.0, 1.02, 0.97, 1.01, 0.985, 1.015, 0.99, 1.012)
 EIGHT_LOUD = (1.0, 1.1, 0.85, 1.05, 0.92, 1.08, 0.95, 1.06)
 
 
-def make_analysed(seconds_per_block: float = 1.0) -> tuple[RunRecord, RunRecord]:
-    """A case that is decided, one whose noise is moderate and one whose noise is high, eight blocks a side."""
+def make_analysed() -> tuple[RunRecord, RunRecord]:
+    """A decided case, one of moderate and one of high noise; eight blocks of a second on each side."""
     levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY, FAR: EIGHT_LOUD}
     base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
     head = [make_timed(case_id, levels=each[::-1]) for case_id, each in levels.items()]
-    spent_ns = {str(Activity.TIMING): round(24 * seconds_per_block * 1e9), str(Activity.CHECK): 10**12}
+    spent_ns = {str(Activity.TIMING): 24 * 10**9, str(Activity.CHECK): 10**12}
     return make_records(base, head, base_fields={"spent_ns": spent_ns}, head_fields={"spent_ns": spent_ns})
 
 
@@ -83,16 +83,13 @@ def asked(records: tuple[RunRecord, RunRecord], *, budget_s: float) -> tuple[dic
     return dict(more(*records)), lines[0]
 
 
-def test_only_undecided_cases_get_more_blocks() -> None:
+def test_only_undecided_cases_get_more_blocks_and_those_close_to_a_verdict_come_first() -> None:
     wanted, line = asked(make_analysed(), budget_s=1_000)
 
     assert wanted == {Subject(NEAR, "torch"): 12, Subject(FAR, "torch"): 12}
     assert line == "1 of 3 decided, 2 open, 2 of them get more blocks; 1000 s left"
-
-
-def test_cases_close_to_a_verdict_come_first() -> None:
     # four more blocks on each of two sides, at a second each
-    wanted, line = asked(make_analysed(seconds_per_block=1.0), budget_s=8.5)
+    wanted, line = asked(make_analysed(), budget_s=8.5)
 
     assert wanted == {Subject(NEAR, "torch"): 12}
     assert line == "1 of 3 decided, 2 open, 1 of them get more blocks; 8 s left"

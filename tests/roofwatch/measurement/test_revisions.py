@@ -206,5 +206,6 @@ def test_a_change_that_touches_no_kernel_succeeds(repository: Path) -> None:
     done = ab(repository, "--affected")
 
     assert (done.status, done.parsed["records"]) == (0, []), done.error
+    assert "nothing to measure: the change affects no selected kernel" in done.error
     found = checked(repository)
     assert (found["conclusion"], found["title"]) == ("success", "no kernel touched: nothing to measure")
