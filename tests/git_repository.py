@@ -23,3 +23,9 @@ def commit_all(folder: Path, subject: str = "A change") -> str:
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message", subject)
     return git(folder, "rev-parse", "HEAD")
+
+
+def commit_file(folder: Path, name: str, text: str, subject: str = "A change") -> str:
+    """Write a file, commit everything in the folder and return the SHA."""
+    (folder / name).write_text(text)
+    return commit_all(folder, subject)

@@ -12,7 +12,7 @@ from sqlalchemy import URL
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
 from tests.databases import text_of
-from tests.git_repository import commit_all, git, make_repository
+from tests.git_repository import commit_file, git, make_repository
 from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 
 
@@ -118,8 +118,7 @@ def repository(tmp_path: Path) -> Path:
     folder = make_repository(tmp_path / "project")
     good = (SUITES / "bench_good.py").read_text()
     for text in (good, good.replace("return (x * x).sum()", "return x.sum()"), good + "\n# the same\n"):
-        (folder / "bench_layers.py").write_text(text)
-        commit_all(folder)
+        commit_file(folder, "bench_layers.py", text)
     return folder
 
 

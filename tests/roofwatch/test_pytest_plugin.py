@@ -13,7 +13,7 @@ import pytest
 
 from roofwatch.collector.record.record import RunRecord
 from tests.docs.markdown import ROOT, fences
-from tests.git_repository import commit_all, make_repository
+from tests.git_repository import commit_file, make_repository
 
 OPTIONS = ("-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
 
@@ -101,8 +101,7 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     function, _, test = example.partition("\n\n\ndef test_softmax")
     body = f"\n\n\ndef test_softmax{test}".replace("torch.randn(64, 128)", "torch.linspace(0, 1, 8192).view(64, 128)")
     (tmp_path / "layers.py").write_text(function)
-    (tmp_path / "test_layers.py").write_text("import torch\nfrom layers import softmax" + body)
-    commit_all(tmp_path)
+    commit_file(tmp_path, "test_layers.py", "import torch\nfrom layers import softmax" + body)
     slower = "    for _ in range(20):\n        e = e + 0\n    return"
     (tmp_path / "layers.py").write_text(function.replace("    return", slower))
     (tmp_path / "test_new.py").write_text((tmp_path / "test_layers.py").read_text().replace("test_softmax", "test_new"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.git_repository import commit_all, make_repository
+from tests.git_repository import commit_file, make_repository
 
 SERIES = "total/n=500/float32/fwd"
 
@@ -61,8 +61,5 @@ class SlowedRepository:
 def make_slowed_repository(folder: Path) -> SlowedRepository:
     make_repository(folder)
     (folder / "bench_total.py").write_text(BENCHMARK)
-    shas = []
-    for subject, file, text in _HISTORY:
-        (folder / file).write_text(text)
-        shas.append(commit_all(folder, subject))
-    return SlowedRepository(folder, tuple(shas))
+    shas = tuple(commit_file(folder, file, text, subject) for subject, file, text in _HISTORY)
+    return SlowedRepository(folder, shas)

@@ -28,7 +28,7 @@ from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.databases import ingest_all, text_of
 from tests.db.test_bisections import only, request
-from tests.git_repository import commit_all, git, make_repository
+from tests.git_repository import commit_file, git, make_repository
 from tests.roofwatch.bisection.slowed_repository import (
     BENCHMARK,
     QUICK,
@@ -79,12 +79,9 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
 @pytest.mark.slow
 def test_history_from_before_the_benchmark_can_be_searched(tmp_path: Path) -> None:
     folder = make_repository(tmp_path / "young")
-    shas = []
-    for text in (QUICK, f"{QUICK}\nOTHER = 1", f"{SLOW}\nOTHER = 1", f"{SLOW}\nOTHER = 2"):
-        (folder / "work.py").write_text(text)
-        shas.append(commit_all(folder))
-    (folder / "bench_total.py").write_text(BENCHMARK)
-    shas.append(commit_all(folder))
+    texts = (QUICK, f"{QUICK}\nOTHER = 1", f"{SLOW}\nOTHER = 1", f"{SLOW}\nOTHER = 2")
+    shas = [commit_file(folder, "work.py", text) for text in texts]
+    commit_file(folder, "bench_total.py", BENCHMARK)
     command = ("bisect", "bench_total.py", "--series", SERIES, "--good", shas[0], "--bad", "HEAD", "--device", "cpu")
 
     done = roofwatch(*command, "--output", str(tmp_path / "out"), "--json", cwd=folder)

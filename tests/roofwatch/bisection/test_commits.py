@@ -1,6 +1,5 @@
 """The commits of a range, and what kernels are built from at each."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,14 +7,13 @@ import pytest
 from roofwatch.bisection.commits import list_commits, read_build_inputs
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from tests.git_repository import commit_all, make_repository
+from tests.git_repository import commit_file, make_repository
 from tests.roofwatch.command import SUITES
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
 BENCHMARK = (SUITES / "bench_good.py").read_text()
 PLAN = RunPlan(kernels=("scale",), implementations=("triton",))
-Commit = Callable[[str, str], str]
 
 
 @pytest.fixture
@@ -23,21 +21,10 @@ def repository(tmp_path: Path) -> Path:
     return make_repository(tmp_path / "some")
 
 
-@pytest.fixture
-def commit(repository: Path) -> Commit:
-    def make(file: str, text: str) -> str:
-        (repository / file).write_text(text)
-        return commit_all(repository)
-
-    return make
-
-
-def test_machine_code_is_identical_if_only_host_code_changed(repository: Path, commit: Commit) -> None:
-    shas = [
-        commit("bench_good.py", BENCHMARK),
-        commit("bench_good.py", BENCHMARK.replace("y = torch.empty_like(x)", "y = torch.zeros_like(x)")),
-        commit("bench_good.py", BENCHMARK.replace("x * factor", "x * factor + 1")),
-    ]
+def test_machine_code_is_identical_if_only_host_code_changed(repository: Path) -> None:
+    other_host = BENCHMARK.replace("y = torch.empty_like(x)", "y = torch.zeros_like(x)")
+    other_kernel = BENCHMARK.replace("x * factor", "x * factor + 1")
+    shas = [commit_file(repository, "bench_good.py", text) for text in (BENCHMARK, other_host, other_kernel)]
 
     with ForkServer() as fork_server:
         commits = list_commits(repository, shas[0], "HEAD")
@@ -48,17 +35,15 @@ def test_machine_code_is_identical_if_only_host_code_changed(repository: Path, c
     assert first == host != kernel
 
 
-def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equal(
-    repository: Path, commit: Commit
-) -> None:
+def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equal(repository: Path) -> None:
     shas = [
-        commit("bench_good.py", BENCHMARK),
-        commit("other.py", "nobody = 'imports this'"),
-        commit("bench_good.py", f"# a comment\n{BENCHMARK}"),
-        commit("page.md", "a page"),
-        commit("bench_good.py", f"{BENCHMARK}\nMORE = 1"),
-        commit("bench_good.py", "raise RuntimeError('broken')"),
-        commit("table.csv", "1"),
+        commit_file(repository, "bench_good.py", BENCHMARK),
+        commit_file(repository, "other.py", "nobody = 'imports this'"),
+        commit_file(repository, "bench_good.py", f"# a comment\n{BENCHMARK}"),
+        commit_file(repository, "page.md", "a page"),
+        commit_file(repository, "bench_good.py", f"{BENCHMARK}\nMORE = 1"),
+        commit_file(repository, "bench_good.py", "raise RuntimeError('broken')"),
+        commit_file(repository, "table.csv", "1"),
     ]
 
     with ForkServer() as fork_server:
@@ -72,8 +57,8 @@ def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equa
     assert found[5].error == "bench_good.py: line 1: RuntimeError: broken"
 
 
-def test_commits_are_listed_along_first_parents_with_their_numbers(repository: Path, commit: Commit) -> None:
-    shas = [commit("a.md", str(number)) for number in range(4)]
+def test_commits_are_listed_along_first_parents_with_their_numbers(repository: Path) -> None:
+    shas = [commit_file(repository, "a.md", str(number)) for number in range(4)]
 
     found = list_commits(repository, shas[0], "HEAD")
 

@@ -27,7 +27,7 @@ from roofwatch.importers.records import import_file, to_records, turned
 from tests.builders import make_record, sha_of
 from tests.databases import ingest_all
 from tests.docs.markdown import ROOT, fences
-from tests.git_repository import commit_all, make_repository
+from tests.git_repository import commit_file, make_repository
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.importers.test_formats import DATA, SERVING
 
@@ -196,18 +196,15 @@ def records_of(path: Path, folder: Path) -> list[RunRecord]:
 
 
 def test_git_tells_the_order_of_commits_and_the_name_of_the_project(tmp_path: Path) -> None:
-    make_repository(tmp_path / "kernels")
-    shas = []
-    for number in range(3):
-        (tmp_path / "kernels" / "file").write_text(str(number))
-        shas.append(commit_all(tmp_path / "kernels", f"Change {number}"))
+    folder = make_repository(tmp_path / "kernels")
+    shas = [commit_file(folder, "file", str(number), f"Change {number}") for number in range(3)]
     file = DATA / "tritonbench_softmax_2024.json"
 
     run = import_file(file)[1]
     found = [
         record
         for sha in ("HEAD", shas[0], shas[1][:10])
-        for record in to_records(run, file, project=None, revision=sha, folder=tmp_path / "kernels")
+        for record in to_records(run, file, project=None, revision=sha, folder=folder)
     ]
 
     assert [(one.commit.sha, one.commit.first_parent_count) for one in found] == [

@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.measurement.revisions import Affected, find_affected
-from tests.git_repository import commit_all, make_repository
+from tests.git_repository import commit_all, commit_file, make_repository
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark
 
@@ -32,8 +32,7 @@ def repository(tmp_path: Path) -> Path:
 
 def test_a_kernel_is_affected_if_an_imported_module_changed(repository: Path) -> None:
     (repository / "shared.py").write_text("FACTOR = 1.0 + 1.0\n")
-    (repository / "README.md").write_text("Two kernels, one of them shares\n")
-    commit_all(repository)
+    commit_file(repository, "README.md", "Two kernels, one of them shares\n")
 
     found = find_affected(repository / "bench", "HEAD~1", "HEAD")
 

@@ -10,7 +10,7 @@ from roofwatch.collector.errors import GitError
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.suite import replace_benchmarks
 from roofwatch.measurement.revisions import find_base
-from tests.git_repository import commit_all, git, make_repository
+from tests.git_repository import commit_file, git, make_repository
 from tests.roofwatch.command import Done, roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark
 
@@ -26,15 +26,12 @@ def clone(tmp_path: Path) -> Path:
     """A clone on a branch `change` with one commit; `main` went on meanwhile."""
     origin = make_repository(tmp_path / "origin")
     for number in range(2):
-        (origin / "file").write_text(str(number))
-        commit_all(origin)
+        commit_file(origin, "file", str(number))
     git(tmp_path, "clone", "--quiet", str(origin), "clone")
     folder = tmp_path / "clone"
     git(folder, "checkout", "--quiet", "-b", "change")
-    (folder / "change").write_text("a change")
-    commit_all(folder)
-    (origin / "file").write_text("more")
-    commit_all(origin)
+    commit_file(folder, "change", "a change")
+    commit_file(origin, "file", "more")
     git(folder, "fetch", "--quiet")
     return folder
 
@@ -137,10 +134,8 @@ def repository(tmp_path: Path) -> Path:
     """A repository whose first commit has no benchmark, and whose second adds one."""
     folder = make_repository(tmp_path / "repository")
     (folder / "ops.py").write_text(OPS)
-    (folder / ".gitignore").write_text("__pycache__\nroofwatch-records\n")
-    commit_all(folder)
-    (folder / "bench_double.py").write_text(BENCHMARK)
-    commit_all(folder)
+    commit_file(folder, ".gitignore", "__pycache__\nroofwatch-records\n")
+    commit_file(folder, "bench_double.py", BENCHMARK)
     return folder
 
 
@@ -159,8 +154,7 @@ def test_the_change_that_adds_a_benchmark_is_measured_on_both_sides(repository: 
 def test_a_new_kernel_that_the_base_cannot_have_is_a_new_case(repository: Path) -> None:
     (repository / "ops.py").write_text(OPS + OPS.replace("twice", "again"))
     more = BENCHMARK.replace("double", "repeat").replace("twice", "again")
-    (repository / "bench_double.py").write_text(BENCHMARK + more)
-    commit_all(repository)
+    commit_file(repository, "bench_double.py", BENCHMARK + more)
 
     done = ab(repository, "--affected", "--kernel", "repeat")
 
@@ -169,8 +163,7 @@ def test_a_new_kernel_that_the_base_cannot_have_is_a_new_case(repository: Path) 
 
 
 def test_a_head_that_cannot_be_loaded_fails_the_check_with_its_error(repository: Path) -> None:
-    (repository / "ops.py").write_text("import module_that_does_not_exist\n" + OPS)
-    commit_all(repository)
+    commit_file(repository, "ops.py", "import module_that_does_not_exist\n" + OPS)
 
     done = ab(repository, "--affected")
 
@@ -184,14 +177,11 @@ def test_a_head_that_cannot_be_loaded_fails_the_check_with_its_error(repository:
 
 
 def test_a_base_that_cannot_be_loaded_decides_nothing(repository: Path) -> None:
-    (repository / "ops.py").write_text("import module_that_does_not_exist\n" + OPS)
-    commit_all(repository)
-    (repository / "README.md").write_text("Still broken\n")
-    commit_all(repository)
+    commit_file(repository, "ops.py", "import module_that_does_not_exist\n" + OPS)
+    commit_file(repository, "README.md", "Still broken\n")
     assert ab(repository).status == 2
     both_broken = checked(repository)
-    (repository / "ops.py").write_text(OPS)
-    commit_all(repository)
+    commit_file(repository, "ops.py", OPS)
     assert ab(repository).status == 2
 
     for found in (both_broken, checked(repository)):
@@ -200,8 +190,7 @@ def test_a_base_that_cannot_be_loaded_decides_nothing(repository: Path) -> None:
 
 
 def test_a_change_that_touches_no_kernel_succeeds(repository: Path) -> None:
-    (repository / "README.md").write_text("Twice\n")
-    commit_all(repository)
+    commit_file(repository, "README.md", "Twice\n")
 
     done = ab(repository, "--affected")
 

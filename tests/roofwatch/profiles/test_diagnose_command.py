@@ -1,6 +1,5 @@
 """`roofwatch diagnose`, as a user runs it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,29 +8,23 @@ from roofwatch.collector.record.record import RunRecord
 from tests.ci.ailments import AILMENTS, NORM
 from tests.roofwatch.command import SUITES, roofwatch
 
-WriteRecord = Callable[[str], Path]
+
+def record_of(ailment: str, folder: Path) -> Path:
+    path = folder / "record.json"
+    AILMENTS[ailment]().write(path)
+    return path
 
 
-@pytest.fixture
-def record_of(tmp_path: Path) -> WriteRecord:
-    def write(ailment: str) -> Path:
-        path = tmp_path / "record.json"
-        AILMENTS[ailment]().write(path)
-        return path
-
-    return write
-
-
-def test_a_record_is_diagnosed_in_sentences(record_of: WriteRecord) -> None:
-    done = roofwatch("diagnose", NORM, "--record", record_of("host"))
+def test_a_record_is_diagnosed_in_sentences(tmp_path: Path) -> None:
+    done = roofwatch("diagnose", NORM, "--record", record_of("host", tmp_path))
     assert done.status == 0, done.error
     assert "host: 110 µs: the host issues work more slowly than the device runs it" in done.output
     assert "1. the host is slower than the device (at most 4 times as fast)" in done.output
     assert "Try: Issue less work" in done.output
 
 
-def test_a_record_is_diagnosed_for_machines(record_of: WriteRecord) -> None:
-    path = record_of("a ceiling above the datasheet")
+def test_a_record_is_diagnosed_for_machines(tmp_path: Path) -> None:
+    path = record_of("a ceiling above the datasheet", tmp_path)
     parsed = roofwatch("diagnose", "rms_norm", "--record", path, "--json").parsed
     assert (parsed["record"], parsed["exit_status"]) == (str(path), 0)
     [diagnosis] = parsed["diagnoses"]
@@ -50,21 +43,19 @@ def test_a_record_is_diagnosed_for_machines(record_of: WriteRecord) -> None:
     ("ailment", "status"),
     [("wrong", 1), ("no room", 1), ("does not compile", 1), ("nothing is known", 2), ("not timed", 0)],
 )
-def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
-    record_of: WriteRecord, ailment: str, status: int
-) -> None:
-    path = record_of(ailment)
+def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(tmp_path: Path, ailment: str, status: int) -> None:
+    path = record_of(ailment, tmp_path)
     assert roofwatch("diagnose", "rms_norm/*", "--record", path).status == status
 
 
-def test_missing_results_are_refused_with_the_cases_of_the_record(record_of: WriteRecord) -> None:
-    done = roofwatch("diagnose", "softmax", "-i", "cuda", "--record", record_of("host"))
+def test_missing_results_are_refused_with_the_cases_of_the_record(tmp_path: Path) -> None:
+    done = roofwatch("diagnose", "softmax", "-i", "cuda", "--record", record_of("host", tmp_path))
     assert done.status == 2
     assert f"record.json: has no results of softmax by cuda; it has {NORM}" in done.error
 
 
-def test_a_record_and_a_suite_at_once_are_refused(record_of: WriteRecord) -> None:
-    done = roofwatch("diagnose", NORM, SUITES / "bench_good.py", "--record", record_of("host"))
+def test_a_record_and_a_suite_at_once_are_refused(tmp_path: Path) -> None:
+    done = roofwatch("diagnose", NORM, SUITES / "bench_good.py", "--record", record_of("host", tmp_path))
     assert done.status == 2
     assert "neither a suite nor --output" in done.error
 
