@@ -304,6 +304,12 @@ def make_record(
     return RunRecord(**defaults | fields)
 
 
+def make_complete_record(number: int = 0, **fields: Any) -> RunRecord:
+    """A run with a measurement, a check and machine code."""
+    results = {"measurements": [make_measurement()], "accuracies": [make_accuracy()]}
+    return make_record(number, **results, static_facts=[make_static_facts()], **fields)
+
+
 def make_artefact(content: bytes = b"a trace", **fields: Any) -> Artefact:
     """The entry of a record for a file with this content."""
     defaults: dict[str, Any] = {

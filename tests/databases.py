@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine import migrate
+from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.triage import decide
 
@@ -56,14 +57,20 @@ class Databases:
         return self._server_url.set(database=name)
 
     @contextmanager
+    def store(self) -> Iterator[Engine]:
+        """Make an empty database with tables, for several tests."""
+        engine = create_engine(self.make(TEMPLATE))
+        yield engine
+        engine.dispose()
+        self.finish(engine.url)
+
+    @contextmanager
     def filled(self, fill: Callable[[Engine], Filled]) -> Iterator[tuple[URL, Filled]]:
         """Make a database for tests that only read; yields its URL and what `fill` returned."""
-        url = self.make(TEMPLATE)
-        engine = create_engine(url)
-        found = fill(engine)
-        engine.dispose()
-        yield url, found
-        self.finish(url)
+        with self.store() as engine:
+            found = fill(engine)
+            engine.dispose()
+            yield engine.url, found
 
     def finish(self, url: URL) -> None:
         assert url.database is not None
@@ -71,6 +78,18 @@ class Databases:
 
     def close(self) -> None:
         self._admin.dispose()
+
+
+@contextmanager
+def reading_role(store: Engine, **rights: Any) -> Iterator[URL]:
+    """Grant a new role to read; yields its URL. Roles belong to the server, which other tests share."""
+    role, password = f'reader " {uuid.uuid4().hex[:12]}', "p@ss 'word\\ %"
+    quoted = store.dialect.identifier_preparer.quote_identifier(role)
+    assert grant_reader(store, role, password=password, actor="a test", **rights)
+    yield store.url.set(username=role, password=password)
+    with store.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {quoted}")
+        connection.exec_driver_sql(f"DROP ROLE {quoted}")
 
 
 def ingest_all(store: Engine, *records: RunRecord) -> None:

@@ -56,9 +56,9 @@ class SourceLinks:
         """Create from a setting such as `https://github.com/{project}`."""
         return cls(None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project)))
 
-    def commit(self, sha: str, *, length: int = 8) -> str:
+    def commit(self, sha: str) -> str:
         """Return a commit as Markdown, linked if possible."""
-        named = code_span(sha[:length])
+        named = code_span(sha[:8])
         return named if self.repository_url is None else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
 
     def commit_html(self, commit: CommitRef) -> str:

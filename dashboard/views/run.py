@@ -17,12 +17,7 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runs import (
-    MAX_KERNELS,
-    MAX_SHOWN,
-    device_timeline_figure,
-    run_timeline_figure,
-)
+from roofwatch.dashboard.charts.runs import MAX_KERNELS, MAX_SHOWN, device_timeline_figure, run_timeline_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.run_tables import (
     show_ceilings,
@@ -33,14 +28,7 @@ from roofwatch.dashboard.components.run_tables import (
     show_spent_time,
 )
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
-from roofwatch.dashboard.wording import (
-    choice_text,
-    code_span,
-    duration_text,
-    energy_text,
-    outcome_text,
-    written,
-)
+from roofwatch.dashboard.wording import choice_text, code_span, duration_text, energy_text, outcome_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun, StoredArtefact
 

@@ -14,13 +14,7 @@ from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.trend import (
-    EVERY_COMMIT,
-    show_changes,
-    show_picked_commit,
-    show_values,
-    watch_zoom,
-)
+from roofwatch.dashboard.components.trend import EVERY_COMMIT, show_changes, show_picked_commit, show_values, watch_zoom
 from roofwatch.dashboard.components.workloads import CPU_NOTE
 from roofwatch.dashboard.wording import code_span, date_written, natural_order
 from roofwatch.db.queries import questions

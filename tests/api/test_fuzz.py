@@ -27,13 +27,7 @@ from starlette.testclient import TestClient
 
 from tests.api.conftest import PARAMETERS, UNLIMITED, MakeToken, headers_of, make_app
 from tests.api.test_access import PUBLIC, ROUTES
-from tests.builders import (
-    make_accuracy,
-    make_artefact,
-    make_measurement,
-    make_record,
-    make_static_facts,
-)
+from tests.builders import make_artefact, make_complete_record
 
 
 def repeatable(examples: int) -> settings:
@@ -48,12 +42,7 @@ def repeatable(examples: int) -> settings:
     )
 
 
-RECORD: dict[str, Any] = make_record(
-    artefacts=[make_artefact()],
-    measurements=[make_measurement()],
-    accuracies=[make_accuracy()],
-    static_facts=[make_static_facts()],
-).model_dump(mode="json")
+RECORD: dict[str, Any] = make_complete_record(artefacts=[make_artefact()]).model_dump(mode="json")
 
 odd_text = st.sampled_from(["", "\0", "\ud800", "\u202e", "'", '"', "a" * 600, "a" * 5_000, "é" * 500, "NaN", "${x}"])
 odd_number = st.sampled_from([0, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, 1e-320, 1e308, -0.0, True])

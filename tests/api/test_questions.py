@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
@@ -52,7 +52,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, calibration, gpu, gpu_record
-from tests.databases import TEMPLATE, Databases, ingest_all, set_triage
+from tests.databases import Databases, ingest_all, set_triage
 
 OTHER = "other/project"
 FILES = (b"one", b"other")
@@ -114,8 +114,11 @@ class Filled:
 
 @pytest.fixture(scope="module")
 def filled(databases: Databases) -> Iterator[Filled]:
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
+    with databases.store() as engine:
+        yield _filled(engine)
+
+
+def _filled(engine: Engine) -> Filled:
     runs, regressions = {}, {}
     share = make_imported(SOFTMAX, metric=f"{SHARE_OF_STEP}_softmax_kernel", statistic="value", unit="share")
     for project in (PROJECT, OTHER):
@@ -132,9 +135,7 @@ def filled(databases: Databases) -> Iterator[Filled]:
     for record in (aside, released):
         ingest_record(engine, record, is_quarantined=True)
     release_run(engine, released.run_id, actor="test", person="somebody", reason="measured again")
-    yield Filled(engine, runs, regressions, aside, released)
-    engine.dispose()
-    databases.finish(url)
+    return Filled(engine, runs, regressions, aside, released)
 
 
 def _judged(engine: Engine, project: str) -> Regression:

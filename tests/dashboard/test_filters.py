@@ -25,12 +25,15 @@ def narrowed(**chosen: list[str]) -> Filters:
     return Filters(FACETS, chosen)
 
 
-def test_empty_filters_admit_everything() -> None:
+def test_empty_filters_admit_everything_and_machine_code_is_admitted_on_every_runner() -> None:
     everything = narrowed()
     assert not everything.is_narrow
     assert everything.admits_case("never/seen")
     assert everything.admits_commit("never seen")
     assert everything.admits_runner("never seen")
+    filters = narrowed(**{"class": ["A"]})
+    assert filters.admits_series(make_series_key(runner_class=""))
+    assert not filters.admits_series(make_series_key(runner_class="B"))
 
 
 @pytest.mark.parametrize(
@@ -75,12 +78,6 @@ def test_tags_of_one_group_are_alternatives_and_groups_are_combined(tags: list[s
     cases = tuple(CaseOption(case_id, "kernel", "float16", "", own) for case_id, own in known.items())
     filters = Filters(replace(FACETS, cases=cases), {"tag": tags})
     assert filters.case_ids == frozenset(admitted)
-
-
-def test_machine_code_is_admitted_on_every_runner() -> None:
-    filters = narrowed(**{"class": ["A"]})
-    assert filters.admits_series(make_series_key(runner_class=""))
-    assert not filters.admits_series(make_series_key(runner_class="B"))
 
 
 def test_a_regression_is_admitted_by_its_commit_and_any_of_its_change_points() -> None:

@@ -65,15 +65,12 @@ def test_folders_of_the_working_directory_are_not_imported(database_url: URL, tm
         assert status_of(served.address) == 200
 
 
-def test_a_port_in_use_is_named() -> None:
+def test_a_port_in_use_and_an_address_that_is_not_of_this_machine_are_named() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(DashboardError, match=f"127.0.0.1:{port}.*--port"):
             serve(port=port, on_ready=print)
-
-
-def test_an_address_that_is_not_of_this_machine_is_named() -> None:
     with pytest.raises(DashboardError, match=r"192\.0\.2\.1: .*--address"):
         serve(port=None, on_ready=print, address="192.0.2.1")

@@ -11,14 +11,7 @@ import plotly.graph_objects as go
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.results import FleetRun, MeasuredCase, RunDetail, RunSummary
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
-from tests.builders import (
-    CASE_ID,
-    NOON,
-    PROJECT,
-    make_commit_ref,
-    make_environment,
-    make_series_key,
-)
+from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref, make_environment, make_series_key
 from tests.dashboard.gpu_history import gpu, gpu_ceilings
 
 HOSTILE = (

@@ -9,18 +9,12 @@ from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
-from tests.builders import PROJECT, make_accuracy, make_measurement, make_record, make_regression, make_static_facts
+from tests.builders import PROJECT, make_complete_record, make_record, make_regression
+from tests.databases import ingest_all
 
 
 def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
-    for number in range(2):
-        record = make_record(
-            number,
-            measurements=[make_measurement()],
-            accuracies=[make_accuracy()],
-            static_facts=[make_static_facts()],
-        )
-        ingest_record(store, record)
+    ingest_all(store, *map(make_complete_record, range(2)))
     replace_regressions(store, PROJECT, [make_regression(1)])
     ingest_record(store, make_record(project="other"))
 

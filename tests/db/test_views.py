@@ -10,25 +10,25 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import Pairing, Side
-from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import PROJECT, make_commit, make_measurement, make_record, make_regression, sha_of
 from tests.ci.github.jobs import ROOT
+from tests.databases import reading_role
 
 DASHBOARD = json.loads((ROOT / "grafana" / "dashboard.json").read_text())
 HOSTILE = "it's a; kernel"
 
 
 @pytest.fixture
-def reader(store: Engine, database_url: URL) -> Iterator[Engine]:
+def reader(store: Engine) -> Iterator[Engine]:
     """A store with a history and one regression, as a role of Grafana sees it."""
     for number in range(3):
         ingest_record(store, make_record(number, measurements=[make_measurement(median_ns=10_000 + number)]))
@@ -37,14 +37,10 @@ def reader(store: Engine, database_url: URL) -> Iterator[Engine]:
     ingest_record(store, make_record(5, pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD)))
     ingest_record(store, make_record(6), is_quarantined=True)
     replace_regressions(store, PROJECT, [replace(make_regression(1), typical_change=0.2)])
-    role = f"grafana_{uuid.uuid4().hex[:12]}"
-    grant_reader(store, role, password="secret", actor="a test")
-    engine = create_engine(database_url.set(drivername="postgresql+psycopg", username=role, password="secret"))
-    yield engine
-    engine.dispose()
-    with store.begin() as connection:
-        connection.exec_driver_sql(f"DROP OWNED BY {role}")
-        connection.exec_driver_sql(f"DROP ROLE {role}")
+    with reading_role(store) as url:
+        engine = create_engine(url)
+        yield engine
+        engine.dispose()
 
 
 def rows(engine: Engine, query: str) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.browsing import Watched, new_context, watch
 from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, gpu_record, store_gpu_history
 from tests.dashboard.served import serving
 from tests.databases import Databases
@@ -39,12 +39,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.ma
 PLOT = ".js-plotly-plot"
 DRIFT_AT = 2
 KERNELS, KERNEL_COUNT = "many/kernels", 300
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

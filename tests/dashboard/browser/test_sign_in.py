@@ -19,7 +19,7 @@ from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Regression
 from tests.builders import PROJECT
-from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.browsing import Watched, new_context, watch
 from tests.dashboard.history import store_history
 from tests.dashboard.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, providing
 from tests.dashboard.served import serving
@@ -47,12 +47,6 @@ class Setting:
         with Session(self.engine) as session:
             found = list_triaged(session, PROJECT)
             return next(one.triage.state for one in found if one.regression == self.regression)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from sqlalchemy import Engine
 
 from tests.builders import make_commit
 from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.browsing import Watched, new_context, watch
 from tests.dashboard.history import (
     HOSTILE_PROJECT,
     RMS_NORM,
@@ -49,12 +49,6 @@ UNFOLDED = {
     "run": "/run?environment=open",
 }
 """With all expanders open."""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with launched() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

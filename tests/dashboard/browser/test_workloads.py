@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
 from tests.builders import sha_of
 from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import Watched, launched, new_context, watch
+from tests.dashboard.browsing import Watched, new_context, watch
 from tests.dashboard.gpu_history import gpu
 from tests.dashboard.served import serving
 from tests.dashboard.workload_history import COMMIT_COUNT, store_workloads
@@ -21,11 +21,10 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.ma
 
 
 @pytest.fixture(scope="module")
-def watched(databases: Databases) -> Iterator[Watched]:
+def watched(browser: Browser, databases: Databases) -> Iterator[Watched]:
     with (
         databases.filled(store_workloads) as (url, _),
         serving(database_url=url) as served,
-        launched() as browser,
         new_context(browser) as context,
     ):
         watched = watch(context, served.address)

@@ -15,14 +15,7 @@ from roofwatch.dashboard.charts.kernel import landscape_figure
 from roofwatch.dashboard.charts.runners import ceiling_history_figure, runner_history_figure, spending_figure, summed
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
-from tests.builders import (
-    NOON,
-    make_blocks,
-    make_ceiling,
-    make_commit_ref,
-    make_measurement,
-    make_series_key,
-)
+from tests.builders import NOON, make_blocks, make_ceiling, make_commit_ref, make_measurement, make_series_key
 from tests.dashboard.values import HOSTILE, as_html, make_fleet_run, make_point, make_series, names, trace
 
 
@@ -122,16 +115,13 @@ def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
     assert "<img" not in as_html(runner_history_figure(series, UTC))
 
 
-def test_a_distribution_reaches_from_the_first_to_the_last_sample() -> None:
+def test_a_distribution_reaches_from_the_first_to_the_last_sample_and_is_logarithmic_with_a_long_tail() -> None:
     figure = distribution_figure(make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0))
     curves = {one.name: one for one in figure.data if one.mode == "lines"}
     head = curves["head, 6 samples"]
     assert (head.y[0], head.y[-1]) == (0.0, 1.0)
     assert (head.x[0], head.x[-1]) == (1_980e-9, 2_020e-9)
     assert curves["base, 6 samples"].line.dash != head.line.dash
-
-
-def test_a_long_tail_makes_the_axis_logarithmic() -> None:
+    assert figure.layout.xaxis.type == "linear"
     tail = make_measurement(blocks=make_blocks([1_000.0, 20_000.0]))
     assert distribution_figure(make_measurement(median_ns=1_000.0), tail).layout.xaxis.type == "log"
-    assert distribution_figure(make_measurement(), make_measurement()).layout.xaxis.type == "linear"

@@ -8,14 +8,7 @@ from typing import Any
 import pytest
 
 from roofwatch.dashboard.charts.kernel import bandwidth_figure, points_of, roofline_figure
-from tests.builders import (
-    CASE_ID,
-    make_case,
-    make_ceiling,
-    make_commit_ref,
-    make_measurement,
-    make_series_key,
-)
+from tests.builders import CASE_ID, make_case, make_ceiling, make_commit_ref, make_measurement, make_series_key
 from tests.dashboard.values import HOSTILE, as_html, make_series, names, trace
 
 CEILINGS = (
@@ -27,23 +20,16 @@ CEILINGS = (
 CASE = make_case(flop_count=40_000.0, memory_bytes=20_000.0)
 
 
-def test_a_case_is_drawn_at_its_intensity_and_rate() -> None:
+def test_a_case_is_drawn_at_its_intensity_and_rate_below_roofs_of_its_dtype_that_meet_at_the_ridge() -> None:
     placed = points_of([CASE], [make_measurement(median_ns=10_000.0, utilisation=0.25)])
-    point = trace(roofline_figure(placed, CEILINGS, UTC), "torch")
+    figure = roofline_figure(placed, CEILINGS, UTC)
+    point = trace(figure, "torch")
     assert (list(point.x), list(point.y)) == ([2.0], [pytest.approx(4e9)])
     assert "25.0% of the memory roof" in point.hovertext[0]
-
-
-def test_roofs_meet_at_the_ridge() -> None:
-    figure = roofline_figure(points_of([CASE], [make_measurement()]), CEILINGS, UTC)
     dram = trace(figure, "roof: dram 10 GB/s")
     flat = trace(figure, "roof: float32 1 TFLOP/s")
     assert (dram.x[1], dram.y[1]) == pytest.approx((100.0, 1e12))
     assert (flat.x[0], flat.y[0]) == pytest.approx((10.0, 1e12))
-
-
-def test_compute_roofs_of_other_dtypes_are_left_out() -> None:
-    figure = roofline_figure(points_of([CASE], [make_measurement()]), CEILINGS, UTC)
     assert not [name for name in names(figure) if "bfloat16" in name]
 
 
@@ -81,11 +67,11 @@ COPY = "memory_copy/n=8/float32/fwd"
 MEMORY_CEILINGS = (*CEILINGS, make_ceiling(per_s=2e10, source="datasheet"))
 
 
-def copying(case_id: str = COPY, **fields: Any) -> Any:
-    return make_case(case_id, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
+def copying(**fields: Any) -> Any:
+    return make_case(COPY, flop_count=0.0, memory_bytes=40_000.0, **fields)
 
 
-def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
+def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth_below_measured_and_datasheet_ceilings() -> None:
     found = points_of([copying()], [make_measurement(COPY, median_ns=10_000.0, utilisation=0.4)])
     figure = bandwidth_figure(found, MEMORY_CEILINGS)
     point = trace(figure, "torch")
@@ -93,10 +79,6 @@ def test_a_case_without_arithmetic_is_drawn_at_its_bandwidth() -> None:
     assert "4 GB/s in 10 µs" in point.hovertext[0]
     assert "40.0% of the memory roof" in point.hovertext[0]
     assert figure.layout.xaxis.title.text == "memory rate (B/s), higher is better"
-
-
-def test_bandwidths_have_measured_and_datasheet_memory_ceilings() -> None:
-    figure = bandwidth_figure(points_of([copying()], [make_measurement(COPY)]), MEMORY_CEILINGS)
     dram, cache, published = "roof: dram 10 GB/s", "roof: cache 100 GB/s", "roof: dram 20 GB/s, datasheet"
     assert set(names(figure)) == {"torch", dram, cache, published}
     assert list(trace(figure, dram).x) == [1e10, 1e10]

@@ -9,13 +9,7 @@ import plotly.graph_objects as go
 import pytest
 
 from roofwatch.collector.profiling.activities import Activity
-from roofwatch.dashboard.charts.runs import (
-    MAX_KERNELS,
-    MAX_SHOWN,
-    device_timeline_figure,
-    run_timeline_figure,
-    thinned,
-)
+from roofwatch.dashboard.charts.runs import MAX_KERNELS, MAX_SHOWN, device_timeline_figure, run_timeline_figure, thinned
 from tests.builders import make_measurement, make_record
 from tests.dashboard.gpu_history import BLOCK_COUNT, HOT_AT, gpu_record
 from tests.dashboard.values import HOSTILE, as_html
@@ -125,13 +119,10 @@ def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:
     assert list(copied.base) == [pytest.approx(4e-6)]
 
 
-def test_the_longest_activities_have_colours_and_the_rest_share_one() -> None:
+def test_the_longest_activities_are_drawn_and_of_these_the_longest_have_colours() -> None:
     activities = [make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)]
     names = [one.name for one in device_timeline_figure(activities).data]
     assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
-
-
-def test_only_the_longest_activities_are_drawn() -> None:
     activities = [make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)]
     (bars,) = device_timeline_figure(activities).data
     assert len(bars.x) == MAX_SHOWN

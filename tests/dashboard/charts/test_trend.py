@@ -19,19 +19,14 @@ OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0")
 NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
 
 
-def test_points_stand_in_commit_order_in_seconds() -> None:
-    figure = drawn([make_series([2e6, 3e6, 4e6])], [])
+def test_points_stand_in_commit_order_in_seconds_and_a_failed_run_is_a_mark_with_its_outcome() -> None:
+    figure = drawn([make_series([2e6, None, 4e6])], [])
     values = figure.data[0]
     assert list(values.x) == [0, 1, 2]
-    assert list(values.y) == pytest.approx([2e-3, 3e-3, 4e-3])
+    assert (values.y[0], values.y[1], values.y[2]) == (pytest.approx(2e-3), None, pytest.approx(4e-3))
+    assert values.connectgaps is False
     assert figure.layout.yaxis.title.text == "time (s), lower is better"
     assert figure.layout.yaxis.ticksuffix == "s"
-
-
-def test_a_failed_run_is_a_mark_with_its_outcome_and_no_number() -> None:
-    figure = drawn([make_series([1e6, None, 1e6])], [])
-    assert figure.data[0].y[1] is None
-    assert figure.data[0].connectgaps is False
     failed = trace(figure, "failed run")
     assert (list(failed.x), list(failed.y), failed.yaxis) == ([1], ["✕ crashed"], "y2")
     assert figure.layout.yaxis2.visible is True
@@ -74,7 +69,7 @@ def test_series_are_named_by_their_differences() -> None:
     assert series_names([make_series([1.0])]) == [make_series_key().label]
 
 
-def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
+def test_a_further_metric_has_a_row_below_on_the_same_commits_and_an_imported_one_its_own_unit() -> None:
     times = make_series([1e6, 1e6, 1e6])
     rates = make_series([2e9, 3e9], key=make_series_key(metric="flop_per_s"))
     figure = drawn([times, rates], [])
@@ -83,6 +78,9 @@ def test_a_further_metric_has_a_row_below_on_the_same_commits() -> None:
     assert figure.layout.yaxis4.domain[1] < figure.layout.yaxis.domain[0]
     assert figure.layout.xaxis.anchor == "y4"
     assert [one.showlegend for one in figure.data[:2]] == [True, False]
+    imported = drawn([make_series([5.0, 6.0], key=make_series_key(metric="ttft mean (ms, unknown)"))], [])
+    assert list(imported.data[0].y) == [5.0, 6.0]
+    assert imported.layout.yaxis.title.text == "ttft mean (ms), direction unknown"
 
 
 def test_relative_values_begin_at_one_whatever_their_size() -> None:
@@ -92,14 +90,6 @@ def test_relative_values_begin_at_one_whatever_their_size() -> None:
     assert list(figure.data[0].y) == pytest.approx([1, 1.25])
     assert list(figure.data[1].y[1:]) == pytest.approx([1, 0.75])
     assert figure.layout.yaxis.ticksuffix == "×"
-
-
-def test_an_imported_metric_is_drawn_in_its_own_unit() -> None:
-    key = make_series_key(metric="ttft mean (ms, unknown)")
-    figure = drawn([make_series([5.0, 6.0], key=key)], [])
-
-    assert list(figure.data[0].y) == [5.0, 6.0]
-    assert figure.layout.yaxis.title.text.replace("<br>", " ") == "ttft mean (ms), direction unknown"
 
 
 def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again() -> None:
@@ -112,12 +102,15 @@ def test_a_band_begins_where_the_setting_changed_and_ends_where_it_changed_again
     assert "driver 550.1 → &lt;b&gt;3.7.0" in mark.hovertext[0]
 
 
-def test_points_of_a_thinned_series_keep_their_positions() -> None:
+def test_points_of_a_thinned_series_keep_their_positions_and_few_commits_have_labels() -> None:
     places = {sha_of(0): 0, sha_of(1): 700, sha_of(2): 4_999}
     figure = drawn([make_series([1e6, 9e6, 1e6])], [], places=places)
     assert list(figure.data[0].x) == [0, 700, 4_999]
     assert figure.layout.xaxis.range[1] == pytest.approx(4_999.6)
     assert figure.layout.xaxis.tickvals[-1] == 4_999
+    long = drawn([make_series([1e6] * 500)], [])
+    assert len(long.layout.xaxis.tickvals) <= 16
+    assert long.layout.xaxis.tickvals[-1] == 499
 
 
 def test_a_long_series_is_a_median_with_a_band() -> None:
@@ -130,12 +123,6 @@ def test_a_long_series_is_a_median_with_a_band() -> None:
     assert "median of 40 runs" in median.hovertext[0]
     assert make_commit_ref(0).short_sha in median.hovertext[0]
     assert list(trace(figure, "failed run").x) == [1]
-
-
-def test_a_long_history_keeps_few_tick_labels_and_the_newest_commit() -> None:
-    figure = drawn([make_series([1e6] * 500)], [])
-    assert len(figure.layout.xaxis.tickvals) <= 16
-    assert figure.layout.xaxis.tickvals[-1] == 499
 
 
 def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:

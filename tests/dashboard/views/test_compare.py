@@ -21,35 +21,24 @@ from tests.builders import (
 )
 from tests.ci.values import stepped
 from tests.dashboard.conftest import OpenView
-from tests.dashboard.history import (
-    COMMIT_COUNT,
-    RMS_NORM,
-    SLOWER_AT,
-    SPILLS_AT,
-    store_history,
-)
+from tests.dashboard.history import COMMIT_COUNT, RMS_NORM, SLOWER_AT, SPILLS_AT
 from tests.dashboard.seen import address, choice, table, texts
 
 
-def test_comparing_starts_with_the_two_newest_commits(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("compare")
-    assert address(app)["base"] == [sha_of(COMMIT_COUNT - 2)]
-    assert address(app)["head"] == [sha_of(COMMIT_COUNT - 1)]
+@pytest.mark.usefixtures("judged")
+def test_comparing_starts_with_the_two_newest_commits(open_view: OpenView) -> None:
+    asked = address(open_view("compare"))
+    assert (asked["base"], asked["head"]) == ([sha_of(COMMIT_COUNT - 2)], [sha_of(COMMIT_COUNT - 1)])
 
 
-def test_comparing_shows_the_change_and_the_stored_verdict_side_by_side(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
+@pytest.mark.usefixtures("judged")
+def test_comparing_shows_the_change_the_stored_verdict_and_the_targets_whose_code_changed(open_view: OpenView) -> None:
     app = open_view("compare", base=sha_of(SLOWER_AT - 1), head=sha_of(SLOWER_AT), show="everything")
     rows = table(app, "verdict")
     assert rows["case"][0] == RMS_NORM
     assert rows["implementation"][0] == "torch"
     assert rows["change"][0] == pytest.approx(0.42, abs=0.01)
     assert rows["verdict"].tolist() == [f"regressed {sha_of(SLOWER_AT)[:8]}", "", "", "", ""]
-
-
-def test_comparing_says_on_which_targets_the_machine_code_changed(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
     app = open_view("compare", base=sha_of(SPILLS_AT - 1), head=sha_of(SPILLS_AT), show="everything")
     rows = table(app, "machine code")
     assert rows["implementation"][0] == "triton"
@@ -84,24 +73,24 @@ def test_only_what_leaves_the_noise_is_shown_first(open_view: OpenView, store: E
     assert "2 of 5 runs needed" in newest
 
 
-def test_one_sided_rows_are_marked(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record(0, measurements=[make_measurement(implementation="gone")]))
-    ingest_record(store, make_record(1, measurements=[make_measurement(implementation="new")]))
-    rows = table(open_view("compare"), "outcome").set_index("implementation")["outcome"]
+def test_one_sided_rows_are_marked_and_rows_can_be_filtered(open_view: OpenView, store: Engine) -> None:
+    for number, name in enumerate(("gone", "new")):
+        measurements = [make_measurement(implementation=name), make_measurement()]
+        ingest_record(store, make_record(number, measurements=measurements))
+    rows = table(open_view("compare", show="on one side only"), "outcome").set_index("implementation")["outcome"]
     assert rows.to_dict() == {"gone": "only on the base: ok", "new": "only on the head: ok"}
+    assert "No such case" in texts(open_view("compare", show="outcome changed"))
 
 
 def test_runs_of_different_runner_classes_are_not_compared(open_view: OpenView, store: Engine) -> None:
     ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1, environment=make_environment(device_name="Another CPU")))
+    ingest_record(store, make_record(1, environment=OTHER_DEVICE))
     app = open_view("compare")
     assert "not comparable" in app.warning[0].value
     assert "Another CPU" in app.warning[0].value
     assert table(app, "change")["change"].isna().all()
 
 
-OLD = make_environment(triton_version="3.6.0")
-NEW = make_environment(triton_version="3.7.0")
 OTHER_DEVICE = make_environment(device_name="Another CPU")
 
 
@@ -110,8 +99,9 @@ def measured(median_ns: float) -> list[Measurement]:
 
 
 def test_toolchains_are_compared_on_one_runner_class(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record(0, environment=OLD, measurements=measured(10_000.0)))
-    ingest_record(store, make_record(1, environment=NEW, measurements=measured(12_000.0)))
+    for number, (triton, median_ns) in enumerate([("3.6.0", 10_000.0), ("3.7.0", 12_000.0)]):
+        environment = make_environment(triton_version=triton)
+        ingest_record(store, make_record(number, environment=environment, measurements=measured(median_ns)))
     app = open_view("compare", by="toolchains")
 
     assert [choice(app, side).value for side in ("Base", "Head")] == [
@@ -142,14 +132,6 @@ def test_further_metrics_have_columns_only_if_measured(open_view: OpenView, stor
 
     assert rows["peak allocated memory"].to_dict() == {"triton": "1 MiB → 2 MiB", "torch": ""}
     assert "host time of a launch" not in rows
-
-
-def test_rows_can_be_filtered_by_kind_of_difference(open_view: OpenView, store: Engine) -> None:
-    ingest_record(store, make_record(0, measurements=[make_measurement(implementation="gone"), make_measurement()]))
-    ingest_record(store, make_record(1, measurements=[make_measurement()]))
-
-    assert table(open_view("compare", show="on one side only"), "outcome")["implementation"].tolist() == ["gone"]
-    assert "No such case" in texts(open_view("compare", show="outcome changed"))
 
 
 def test_samples_of_a_case_are_drawn_on_request(open_view: OpenView, store: Engine) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-import uuid
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.app import VIEWS
-from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.values import Regression
 from tests.builders import PROJECT, make_record
@@ -19,6 +17,7 @@ from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history, store_hostile_project
 from tests.dashboard.seen import address, choice, texts
 from tests.dashboard.values import HOSTILE
+from tests.databases import reading_role
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Parts of the view Runners."""
@@ -131,26 +130,15 @@ def test_text_from_records_is_markdown_only_inside_code(
     assert "\u202e" not in "".join(shown)
 
 
-@pytest.fixture
-def reader(store: Engine) -> Iterator[str]:
-    # roles are the whole server's, which other tests share
-    role = f"reader_{uuid.uuid4().hex[:12]}"
-    grant_reader(store, role, password="x", actor="a test")
-    yield role
-    with store.begin() as connection:
-        connection.exec_driver_sql(f"DROP OWNED BY {role}")
-        connection.exec_driver_sql(f"DROP ROLE {role}")
-
-
 def test_every_view_opens_as_a_role_that_only_reads(
-    store: Engine, database_url: URL, reader: str, open_view: OpenView, monkeypatch: pytest.MonkeyPatch
+    store: Engine, open_view: OpenView, show_database: Callable[[URL], None]
 ) -> None:
     store_history(store)
-    url = database_url.set(username=reader, password="x")
-    monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
-    for view in VIEWS:
-        app = open_view(view)
-        assert not app.exception
-        assert not app.error
-        assert app.title
-    forget_everything()
+    with reading_role(store) as url:
+        show_database(url)
+        for view in VIEWS:
+            app = open_view(view)
+            assert not app.exception
+            assert not app.error
+            assert app.title
+        forget_everything()

@@ -14,7 +14,9 @@ from tests.dashboard.seen import address, choice, figures, table, texts
 from tests.dashboard.values import make_fleet_run
 
 
-def test_the_fleet_adds_up_device_time_and_energy(open_view: OpenView, records: list[RunRecord]) -> None:
+def test_the_fleet_adds_up_device_time_and_energy_and_its_bars_can_be_chosen(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
     app = open_view("fleet")
     said = texts(app)
     # six runs and two sides of a pair, of 30 s each
@@ -25,6 +27,11 @@ def test_the_fleet_adds_up_device_time_and_energy(open_view: OpenView, records: 
     assert runners["runs"].tolist() == [RUN_COUNT + 2]
     assert "cost" not in runners.columns
     assert runners["checks"].item() == pytest.approx(9 / 30)
+    for show in ("runner", "family", "runner-energy", "family-energy", "activity"):
+        choice(app, "Show").set_value(show).run()
+        assert not app.exception
+        assert address(app)["show"] == [show]
+        assert figures(app) == 1
 
 
 def test_a_price_turns_hours_into_money(
@@ -37,15 +44,6 @@ def test_a_price_turns_hours_into_money(
     assert "Cost 0.40 EUR" in texts(app)
     assert table(app, "cost")["cost"].item() == pytest.approx(4 / 60 * 6.0)
     assert address(app)["show"] == ["runner-money"]
-
-
-def test_the_bars_of_the_fleet_can_be_chosen(open_view: OpenView, records: list[RunRecord]) -> None:
-    app = open_view("fleet")
-    for show in ("runner", "family", "runner-energy", "family-energy", "activity"):
-        choice(app, "Show").set_value(show).run()
-        assert not app.exception
-        assert address(app)["show"] == [show]
-        assert figures(app) == 1
 
 
 HALF_HOUR_NS = 1_800_000_000_000
@@ -61,14 +59,11 @@ def test_time_without_an_activity_is_not_counted() -> None:
     ]
 
 
-def test_the_first_pattern_that_matches_a_runner_class_is_its_price() -> None:
+def test_the_first_pattern_that_matches_a_runner_class_is_its_price_and_what_is_known_is_added_up() -> None:
     spent = Spent([make_fleet_run()], {}, {"NVIDIA H200*": 6.0, "NVIDIA*": 2.0}, "USD")
     assert spent.money == 3.0
     assert Spent(spent.runs, {}, {"NVIDIA L4*": 6.0, "NVIDIA*": 2.0}, "USD").money == 1.0
     assert spent.money_of(make_fleet_run(environment=make_environment())) is None
-
-
-def test_energy_and_money_are_sums_of_what_is_known() -> None:
     runs = [make_fleet_run(0, environment=make_environment()), make_fleet_run(1), make_fleet_run(2)]
     spent = Spent(runs, {"run 1": 100.0, "run 2": 300.0}, {"NVIDIA*": 2.0}, "USD")
     assert (spent.energy_j, spent.money, spent.watched.commit_count) == (400.0, 2.0, 2)

@@ -7,38 +7,29 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from tests.builders import (
-    make_case,
-    make_measurement,
-    make_record,
-    sha_of,
-)
+from tests.builders import make_case, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import SOFTMAX, SOFTMAX_SMALL
-from tests.dashboard.history import (
-    RMS_NORM,
-    RMS_NORM_BWD,
-    SPILLS_AT,
-    store_history,
-)
+from tests.dashboard.history import RMS_NORM, RMS_NORM_BWD, SPILLS_AT
 from tests.dashboard.seen import figures, table, texts
 
 
-def test_the_kernel_view_names_the_fastest_implementation_and_every_failure(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    times = table(open_view("kernel", kernel="rms_norm"), "best").set_index("case")
+@pytest.mark.usefixtures("judged")
+def test_the_kernel_view_names_the_fastest_implementation_every_failure_and_every_error(open_view: OpenView) -> None:
+    app = open_view("kernel", kernel="rms_norm")
+    times = table(app, "best").set_index("case")
     assert times.loc[RMS_NORM, "best"] == "compile"
     assert times.loc[RMS_NORM, "utilisation"] == pytest.approx(0.5)
     assert times.loc[RMS_NORM_BWD, "best"] == "none was measured"
     assert times.loc[RMS_NORM_BWD, "torch, time"] == "incorrect"
+    checks = table(app, "error (RMSE / RMS)").set_index(["case", "implementation"])
+    assert checks.loc[(RMS_NORM, "torch"), "outcome"] == "ok"
+    assert checks.loc[(RMS_NORM_BWD, "torch"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
 
 
-def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(
-    open_view: OpenView, store: Engine
-) -> None:
-    store_history(store)
+@pytest.mark.usefixtures("judged")
+def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(open_view: OpenView) -> None:
     changed = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT)), "changed")
     assert set(changed["changed"]) == {
         "code changed, local memory per thread 0 B to 96 B, registers per thread 64 to 255"
@@ -50,25 +41,16 @@ def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_com
     assert first["local memory"].tolist() == [0] * 6
 
 
-def test_the_kernel_view_shows_the_error_of_every_check(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    checks = table(open_view("kernel", kernel="rms_norm"), "error (RMSE / RMS)").set_index(["case", "implementation"])
-    assert checks.loc[(RMS_NORM, "torch"), "outcome"] == "ok"
-    assert checks.loc[(RMS_NORM_BWD, "torch"), "error (RMSE / RMS)"] == pytest.approx(3e-2)
-
-
-def test_the_kernel_view_compares_the_best_with_the_second_best(open_view: OpenView, records: list[RunRecord]) -> None:
-    best = table(open_view("kernel", kernel="softmax"), "significant?").set_index("case")
+@pytest.mark.usefixtures("records")
+def test_the_kernel_view_compares_the_best_with_the_second_best_and_diagnoses_what_was_timed(
+    open_view: OpenView,
+) -> None:
+    app = open_view("kernel", kernel="softmax", diagnoses="open")
+    best = table(app, "significant?").set_index("case")
     assert best.loc[SOFTMAX, "best"] == "triton"
     assert best.loc[SOFTMAX, "speedup"] == "+55.0% against torch"
     assert best.loc[SOFTMAX, "significant?"] == "faster"
     assert best.loc[SOFTMAX_SMALL, "significant?"] == "as fast"
-
-
-def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
-    open_view: OpenView, records: list[RunRecord]
-) -> None:
-    app = open_view("kernel", kernel="softmax", diagnoses="open")
     assert "`kernels/softmax.py:12`" in texts(app)
     assert "limit **memory**" in texts(app)
     diagnoses = table(app, "why").set_index(["case", "implementation"])
@@ -76,7 +58,8 @@ def test_the_kernel_view_diagnoses_what_was_timed_and_names_its_source(
     assert "40 µs" in diagnoses.loc[(SOFTMAX, "triton"), "why"]
 
 
-def test_the_kernel_view_shows_autotuning_counters_and_errors(open_view: OpenView, records: list[RunRecord]) -> None:
+@pytest.mark.usefixtures("records")
+def test_the_kernel_view_shows_autotuning_counters_and_errors(open_view: OpenView) -> None:
     app = open_view("kernel", kernel="softmax", configurations="open")
     # the roofline and the landscape of the autotuner
     assert figures(app) == 2
@@ -94,10 +77,6 @@ def test_the_kernel_view_shows_autotuning_counters_and_errors(open_view: OpenVie
 COPY = "memory_copy/n=8/float32/fwd"
 
 
-def copying(case_id: str = COPY, **fields: Any) -> Any:
-    return make_case(case_id, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
-
-
 @pytest.mark.parametrize(
     ("fields", "count", "words"),
     [
@@ -110,7 +89,8 @@ def copying(case_id: str = COPY, **fields: Any) -> Any:
 def test_the_kernel_view_explains_missing_rooflines(
     open_view: OpenView, store: Engine, fields: dict[str, Any], count: int, words: str
 ) -> None:
-    ingest_record(store, make_record(cases=(copying(**fields),), measurements=[make_measurement(COPY)]))
+    copying = make_case(COPY, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
+    ingest_record(store, make_record(cases=(copying,), measurements=[make_measurement(COPY)]))
     app = open_view("kernel", kernel="memory_copy")
     assert not app.exception
     assert figures(app) == count

@@ -12,13 +12,12 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Cause, Regression, Suspect, Verdict
-from tests.builders import PROJECT, make_environment, make_measurement, make_record
+from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_source_line
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
 from tests.dashboard.seen import choice, table, texts
@@ -36,8 +35,7 @@ def rows(app: AppTest, judged: list[Regression]) -> list[str]:
     return [summaries[one["regression"][0]] for one in asked if "regression" in one]
 
 
-def test_open_regressions_come_first_and_others_are_folded(open_view: OpenView, store: Engine) -> None:
-    judged = store_history(store)
+def test_open_regressions_come_first_and_others_are_folded(open_view: OpenView, judged: list[Regression]) -> None:
     app = open_view("overview", improvements="open", settled="open")
     assert rows(app, judged) == [
         "rms_norm is incorrect on 1 series",
@@ -138,8 +136,9 @@ def test_the_false_alarm_rate_counts_refuted_and_invalid_regressions(open_view: 
     assert shown == {"False-alarm rate": "50%", "Alerts": "4", "False": "2", "Untriaged": "0"}
 
 
-@pytest.fixture
-def owned(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_row_names_the_owner_of_its_kernel(
+    open_view: OpenView, store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Owners of rms_norm come from CODEOWNERS, those of matmul from the rules."""
     (tmp_path / "CODEOWNERS").write_text("/kernels/norm/ @ml/norms\n")
     (tmp_path / "alerts.toml").write_text(
@@ -147,29 +146,17 @@ def owned(store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     )
     monkeypatch.setenv("ROOFWATCH_ALERT_RULES", str(tmp_path / "alerts.toml"))
     judged = store_history(store)
-    line = SourceLine(
-        kernel="rms_norm",
-        implementation="torch",
-        function="rms_norm",
-        file="kernels/norm/rms_norm.py",
-        line=1,
-        is_jitted=False,
-    )
-    ingest_record(store, make_record(9, source_lines=(line,)))
+    ingest_record(store, make_record(9, source_lines=(make_source_line(file="kernels/norm/rms_norm.py"),)))
     replace_regressions(store, PROJECT, judged)
-
-
-@pytest.mark.usefixtures("owned")
-def test_each_row_names_the_owner_of_its_kernel(open_view: OpenView) -> None:
     said = texts(open_view("overview"))
     assert said.count("@ml/norms") == 2
     assert said.count("ada@example.com") == 1
 
 
+@pytest.mark.usefixtures("judged")
 def test_views_work_without_readable_alert_rules(
-    open_view: OpenView, store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_view: OpenView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store_history(store)
     monkeypatch.setenv("ROOFWATCH_ALERT_RULES", str(tmp_path / "gone.toml"))
     app = open_view("overview")
     assert not app.exception

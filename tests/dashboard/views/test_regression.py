@@ -89,16 +89,18 @@ def test_the_cost_for_a_workload_follows_from_its_newest_profile_on_the_runner(
 
 
 def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chosen(
-    open_view: OpenView, store: Engine
+    open_view: OpenView, judged: list[Regression]
 ) -> None:
-    *_, dismissed = judged = store_history(store)
+    *_, dismissed = judged
     box = choice(open_view("regression"), "Regression")
     assert box.value == of(judged[2])
     assert len(box.options) == len(judged)
     assert dismissed.summary in texts(open_view("regression", regression=of(dismissed)))
 
 
-def test_base_and_head_are_shown_side_by_side(open_view: OpenView, store: Engine) -> None:
+def test_base_and_head_are_shown_side_by_side_and_the_difference_of_the_disassembly_on_request(
+    open_view: OpenView, store: Engine
+) -> None:
     store_move(store)
     app = open_view("regression")
     facts = table(app, "judged")
@@ -108,11 +110,6 @@ def test_base_and_head_are_shown_side_by_side(open_view: OpenView, store: Engine
     both = [one.value for one in app.dataframe if list(one.value.columns) == ["", "base", "head"]]
     assert ["triton version", "3.0.0", "3.1.0"] in [row for frame in both for row in frame.to_numpy().tolist()]
     assert "Base: median 10 µs of 6 samples. Head: median 12 µs of 6 samples." in texts(app)
-
-
-def test_the_difference_of_the_disassembly_is_shown_on_request(open_view: OpenView, store: Engine) -> None:
-    store_move(store)
-    app = open_view("regression")
     assert "HMMA" not in texts(app)
     (toggle,) = [one for one in app.toggle if one.label == "Disassembly: 1 file differs"]
     toggle.set_value(True).run()
@@ -140,9 +137,9 @@ def test_a_requested_bisection_is_shown(open_view: OpenView, store: Engine) -> N
     assert "○ waits for a runner" in texts(open_view("regression", regression=of(slower)))
 
 
+@pytest.mark.usefixtures("judged")
 @pytest.mark.parametrize("view", ["overview", "regression"])
-def test_without_a_provider_there_is_no_sign_in_or_triage_form(open_view: OpenView, store: Engine, view: str) -> None:
-    store_history(store)
+def test_without_a_provider_there_is_no_sign_in_or_triage_form(open_view: OpenView, view: str) -> None:
     assert [one.label for one in open_view(view).button] == []
 
 
@@ -168,11 +165,10 @@ def test_text_from_records_cannot_end_a_link() -> None:
 
 
 def test_the_commit_of_a_regression_is_a_link(
-    open_view: OpenView, store: Engine, monkeypatch: pytest.MonkeyPatch
+    open_view: OpenView, judged: list[Regression], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOFWATCH_REPOSITORY_URL", "https://git.example.com/{project}")
-    slower = store_history(store)[0]
-    sha = sha_of(SLOWER_AT)
+    slower, sha = judged[0], sha_of(SLOWER_AT)
     address = f"https://git.example.com/example/project/commit/{sha}"
     assert f"[`{sha[:8]}`]({address})" in texts(open_view("regression", regression=of(slower)))
     assert any(f'href="{address}"' in one.proto.body for one in open_view("overview").get("html"))

@@ -26,13 +26,15 @@ from tests.builders import (
     sha_of,
 )
 from tests.dashboard.conftest import OpenView
-from tests.dashboard.gpu_history import GEMM, gpu_record
+from tests.dashboard.gpu_history import GEMM, RUN_COUNT, gpu_record
 from tests.dashboard.seen import address, choice, figures, read_at_most, table, texts
 
 TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
 
 
-def test_a_run_shows_its_duration_outcomes_and_failures(open_view: OpenView, records: list[RunRecord]) -> None:
+def test_a_run_shows_its_outcomes_its_ceilings_and_a_link_to_the_run_before_it(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
     app = open_view("run", run=str(records[-1].run_id))
     said = texts(app)
     assert "Duration 30 s" in said
@@ -47,13 +49,13 @@ def test_a_run_shows_its_duration_outcomes_and_failures(open_view: OpenView, rec
     assert failures["case"].tolist() == [GEMM]
     assert failures["outcome"].tolist() == ["out_of_memory"]
     assert failures["help"].str.endswith("how-to/outcomes.html#out_of_memory").all()
-
-
-def test_a_run_shows_its_ceilings_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
-    ceilings = table(open_view("run", run=str(records[0].run_id)), "datasheet").set_index("of")
+    ceilings = table(app, "datasheet").set_index("of")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["dram", "share of datasheet"] == pytest.approx(4.1 / 4.8)
     assert ceilings.loc["cache", "datasheet"] == ""
+    (link,) = app.get("page_link")
+    assert f"base={sha_of(RUN_COUNT - 2)}" in link.proto.query_string
+    assert f"head={sha_of(RUN_COUNT - 1)}" in link.proto.query_string
 
 
 def test_a_run_shows_host_time_and_memory_per_launch(open_view: OpenView, store: Engine) -> None:
@@ -93,13 +95,6 @@ def test_a_run_shows_launched_kernels_with_their_share_of_time(open_view: OpenVi
     assert rows["of a call"].tolist()[:2] == [2, 1]
     assert rows["grid"].tolist()[0] == "8 × 1 × 1"
     assert not {"block", "longest", "occupancy"} & set(rows)
-
-
-def test_a_run_is_compared_with_the_run_before_it(open_view: OpenView, records: list[RunRecord]) -> None:
-    app = open_view("run", run=str(records[3].run_id))
-    (link,) = app.get("page_link")
-    assert f"base={sha_of(2)}" in link.proto.query_string
-    assert f"head={sha_of(3)}" in link.proto.query_string
 
 
 def test_a_run_on_a_cpu_has_no_device_readings(open_view: OpenView, store: Engine) -> None:

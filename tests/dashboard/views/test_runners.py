@@ -7,10 +7,7 @@ from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from tests.builders import (
-    make_environment,
-    make_record,
-)
+from tests.builders import make_environment, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, gpu, store_gpu_history
 from tests.dashboard.seen import table, texts
@@ -40,14 +37,14 @@ def test_the_noise_table_shows_floor_and_detectable_changes(open_view: OpenView,
     assert noise["A/A verdict"].tolist() == ["no change"]
 
 
-def test_the_history_of_a_case_counts_degraded_runs(open_view: OpenView, records: list[RunRecord]) -> None:
+@pytest.mark.usefixtures("records")
+def test_the_history_of_a_case_counts_degraded_runs_and_ceilings_are_shown_beside_the_datasheet(
+    open_view: OpenView,
+) -> None:
     app = open_view("runners", show="history of a case", case=SOFTMAX, implementation="triton")
     # six runs and both sides of the calibration
     assert "8 runs" in texts(app)
     assert "in 1 of them" in texts(app)
-
-
-def test_ceilings_of_a_runner_are_shown_beside_the_datasheet(open_view: OpenView, records: list[RunRecord]) -> None:
     ceilings = table(open_view("runners", show="ceilings"), "datasheet").set_index("ceiling")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["cache", "datasheet"] == ""

@@ -12,27 +12,14 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.components.trend import window_of
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.results import Trend
-from tests.builders import (
-    make_commit,
-    make_environment,
-    make_measurement,
-    make_record,
-    sha_of,
-)
+from tests.builders import make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView, forget_everything
-from tests.dashboard.history import (
-    BROKEN_AT,
-    COMMIT_COUNT,
-    RMS_NORM,
-    RMS_NORM_BWD,
-    SLOWER_AT,
-    store_history,
-)
+from tests.dashboard.history import BROKEN_AT, COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, SLOWER_AT
 from tests.dashboard.seen import address, choice, many, table, texts
 
 
-def test_trends_list_stored_change_points_with_commit_and_standing(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
+@pytest.mark.usefixtures("judged")
+def test_trends_list_stored_change_points_with_commit_and_standing(open_view: OpenView) -> None:
     changes = table(open_view("trends", kernel="rms_norm", case=RMS_NORM), "verdict")
     assert changes.to_dict("records") == [
         {
@@ -50,9 +37,12 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
     ]
 
 
-def test_a_failed_run_has_no_value_in_the_table_of_trends(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    values = table(open_view("trends", kernel="rms_norm", case=RMS_NORM_BWD, values="open"), "value")
+@pytest.mark.usefixtures("judged")
+def test_trends_open_on_the_newest_open_regression_whose_failed_runs_have_no_value(open_view: OpenView) -> None:
+    app = open_view("trends", values="open")
+    assert choice(app, "Kernel").value == "rms_norm"
+    assert choice(app, "Case").value == RMS_NORM_BWD
+    values = table(app, "value")
     assert values["value"].isna().tolist() == [number >= BROKEN_AT for number in range(COMMIT_COUNT)]
     assert values["outcome"][BROKEN_AT] == "incorrect"
 
@@ -72,8 +62,8 @@ def test_runs_of_uncommitted_changes_are_shown_only_on_request(open_view: OpenVi
     assert len(table(open_view("trends", dirty="yes", values="open"), "value")) == 1
 
 
-def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
+@pytest.mark.usefixtures("judged")
+def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: OpenView) -> None:
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, values="open")
     many(app, "Add metric").set_value(["utilisation"]).run()
     many(app, "Add case").set_value([RMS_NORM_BWD]).run()
@@ -110,8 +100,8 @@ def test_a_range_becomes_the_window_of_the_commits_within() -> None:
     assert window_of(trend, [0.6, 1.4]) is None
 
 
-def test_the_address_may_ask_for_any_window(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
+@pytest.mark.usefixtures("judged")
+def test_the_address_may_ask_for_any_window(open_view: OpenView) -> None:
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, window="3", end=sha_of(COMMIT_COUNT - 2), values="open")
     shown = [sha_of(number)[:8] for number in range(COMMIT_COUNT - 4, COMMIT_COUNT - 1)]
     assert sorted(set(app.dataframe[-1].value["commit"])) == sorted(shown)
@@ -120,8 +110,8 @@ def test_the_address_may_ask_for_any_window(open_view: OpenView, store: Engine) 
 
 
 @pytest.mark.slow
-def test_a_commit_in_the_address_is_shown_with_author_values_and_links(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
+@pytest.mark.usefixtures("judged")
+def test_a_commit_in_the_address_is_shown_with_author_values_and_links(open_view: OpenView) -> None:
     commit = make_commit(SLOWER_AT)
     app = open_view("trends", kernel="rms_norm", case=RMS_NORM, commit=commit.sha)
     said = texts(app)
@@ -133,13 +123,6 @@ def test_a_commit_in_the_address_is_shown_with_author_values_and_links(open_view
     assert f"commit={commit.sha}" in links["Details"]
     assert f"base={sha_of(SLOWER_AT - 1)}" in links[f"Compare with {sha_of(SLOWER_AT - 1)[:8]}"]
     assert address(app)["commit"] == [commit.sha]
-
-
-def test_trends_open_on_the_newest_open_regression(open_view: OpenView, store: Engine) -> None:
-    store_history(store)
-    app = open_view("trends")
-    assert choice(app, "Kernel").value == "rms_norm"
-    assert choice(app, "Case").value == RMS_NORM_BWD
 
 
 MINE, OTHER = make_environment(), make_environment(device_name="Other CPU")

@@ -1,30 +1,19 @@
 """Tokens: storage, validity, revocation."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.db.auth.access import check_token, create_token, list_entries, list_tokens, revoke_token
-from roofwatch.db.auth.values import NewToken, Scope
+from roofwatch.db.auth.values import Scope
 from roofwatch.db.errors import StoreError
+from tests.api.conftest import NOW
+from tests.api.conftest import new_token as make_token
 from tests.builders import PROJECT
 
-NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-
-
-def make_token(store: Engine, *scopes: Scope, days: int = 30) -> NewToken:
-    return create_token(
-        store,
-        name="runner 7",
-        project=PROJECT,
-        scopes=scopes or (Scope.INGEST,),
-        now=NOW,
-        validity=timedelta(days=days),
-        actor="test",
-    )
 
 
 def last_use(store: Engine) -> datetime | None:

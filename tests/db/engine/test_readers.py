@@ -1,6 +1,5 @@
 """Read-only roles: all columns except secrets, no writes."""
 
-import uuid
 from collections.abc import Iterator
 
 import psycopg
@@ -17,27 +16,13 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from tests.builders import PROJECT, make_record, make_regression
-from tests.databases import ingest_all, set_triage, text_of
-
-PASSWORD = "p@ss 'word\\ %"
+from tests.databases import ingest_all, reading_role, set_triage, text_of
 
 
 @pytest.fixture
-def role(store: Engine) -> Iterator[str]:
-    # roles belong to the server, which other tests share
-    name = f'reader " {uuid.uuid4().hex[:12]}'
-    yield name
-    quoted = store.dialect.identifier_preparer.quote_identifier(name)
-    with store.begin() as connection:
-        if connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :name"), {"name": name}):
-            connection.exec_driver_sql(f"DROP OWNED BY {quoted}")
-            connection.exec_driver_sql(f"DROP ROLE {quoted}")
-
-
-@pytest.fixture
-def reader_url(store: Engine, database_url: URL, role: str) -> URL:
-    assert grant_reader(store, role, password=PASSWORD, actor="a test")
-    return database_url.set(username=role, password=PASSWORD)
+def reader_url(store: Engine) -> Iterator[URL]:
+    with reading_role(store) as url:
+        yield url
 
 
 def test_reader_reads_all_columns_except_secrets(store: Engine, reader_url: URL) -> None:
@@ -72,22 +57,13 @@ def test_reader_cannot_write(reader_url: URL) -> None:
     engine.dispose()
 
 
-def test_role_with_triage_rights_writes_only_triage(store: Engine, database_url: URL, role: str) -> None:
-    grant_reader(store, role, password=PASSWORD, actor="a test", writes_decisions=True)
-    decider_url = database_url.set(username=role, password=PASSWORD)
+def test_role_with_triage_rights_writes_only_triage(store: Engine) -> None:
     ingest_all(store, *map(make_record, range(2)))
     replace_regressions(store, PROJECT, [make_regression(1)])
 
-    with open_store(text_of(decider_url)) as engine:
-        set_triage(
-            engine,
-            PROJECT,
-            regression_id(make_regression(1)),
-            TriageState.EXPECTED,
-            person="somebody",
-            reason="it pays",
-            actor="a test",
-        )
+    with reading_role(store, writes_decisions=True) as url, open_store(text_of(url)) as engine:
+        decision = {"person": "somebody", "reason": "it pays", "actor": "a test"}
+        set_triage(engine, PROJECT, regression_id(make_regression(1)), TriageState.EXPECTED, **decision)
         for statement in (
             "DELETE FROM triage",
             "DELETE FROM audit_entry",
@@ -113,10 +89,12 @@ def test_reader_reads_tables_created_later(store: Engine, reader_url: URL) -> No
         assert connection.execute(text("SELECT * FROM later")).all() == []
 
 
-def test_password_is_not_sent_to_the_server(store: Engine, reader_url: URL, role: str) -> None:
+def test_password_is_not_sent_to_the_server(store: Engine, reader_url: URL) -> None:
     driver = psycopg.connect(text_of(store.url.set(drivername="postgresql")))
     with driver, driver.cursor() as cursor:
-        stored = cursor.execute("SELECT rolpassword FROM pg_authid WHERE rolname = %s", [role]).fetchone()
+        stored = cursor.execute(
+            "SELECT rolpassword FROM pg_authid WHERE rolname = %s", [reader_url.username]
+        ).fetchone()
 
     assert stored is not None
     assert stored[0].startswith("SCRAM-SHA-256$")

@@ -30,6 +30,7 @@ from tests.builders import (
     make_accuracy,
     make_case,
     make_commit,
+    make_complete_record,
     make_environment,
     make_measurement,
     make_record,
@@ -37,6 +38,7 @@ from tests.builders import (
     make_static_facts,
     sha_of,
 )
+from tests.databases import ingest_all
 
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 21)]
 
@@ -215,9 +217,7 @@ def test_lost_connection_leaves_no_rows_and_ingest_can_be_repeated(store: Engine
 
 
 def test_deleted_run_takes_its_results(store: Engine) -> None:
-    record = make_record(
-        measurements=[make_measurement()], accuracies=[make_accuracy()], static_facts=[make_static_facts()]
-    )
+    record = make_complete_record()
     ingest_record(store, record)
 
     with Session(store) as session, session.begin():
@@ -289,14 +289,7 @@ INVALID = {
 @pytest.mark.parametrize("what", INVALID)
 def test_constraints_refuse_invalid_rows(store: Engine, what: str) -> None:
     statement, constraint = INVALID[what]
-    for number in range(2):
-        record = make_record(
-            number,
-            measurements=[make_measurement()],
-            accuracies=[make_accuracy()],
-            static_facts=[make_static_facts()],
-        )
-        ingest_record(store, record)
+    ingest_all(store, *map(make_complete_record, range(2)))
     replace_regressions(store, PROJECT, [make_regression(1)])
 
     with store.begin() as connection, pytest.raises(IntegrityError, match=f'"{constraint}"'):

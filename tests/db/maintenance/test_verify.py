@@ -8,13 +8,7 @@ from sqlalchemy import Engine, text
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.db.schema import Base
-from tests.builders import (
-    make_accuracy,
-    make_commit,
-    make_measurement,
-    make_record,
-    make_static_facts,
-)
+from tests.builders import make_accuracy, make_commit, make_measurement, make_record, make_static_facts
 from tests.databases import ingest_all
 from tests.db.queries.test_records import full_record
 

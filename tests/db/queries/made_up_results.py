@@ -11,7 +11,7 @@ from roofwatch.db.ingest.samples import SampleSet, pack
 from roofwatch.db.queries.project import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.values import Cause, ChangePoint, Regression, Suspect, Verdict
+from tests.builders import make_change_point, make_regression
 
 _CHECKS = (
     """
@@ -73,19 +73,12 @@ _NEWEST_RUNS = text(
     ) run JOIN measurement ON run_number = run.number
     """
 )
-_IS_JUDGED = text(
-    """
-    SELECT EXISTS (SELECT FROM regression JOIN project ON project.id = project_id WHERE name = :project)
-    """
-)
 
 
 def fill_evidence(engine: Engine, shape: Shape, pair: int) -> None:
-    """Make it up for one project, unless it is there."""
+    """Samples and regressions for one project."""
     project = shape.project(pair)
     with engine.begin() as connection:
-        if connection.execute(_IS_JUDGED, {"project": project}).scalar_one():
-            return
         _store_samples(connection, project)
     with Session(engine) as session:
         keys = list_series_keys(session, project, metric="median_ns")
@@ -94,23 +87,9 @@ def fill_evidence(engine: Engine, shape: Shape, pair: int) -> None:
     for number in range(_REGRESSIONS):
         before, at = commits[-2 - number // 2], commits[-1 - number // 2]
         own = keys[number * _CHANGE_POINTS % len(keys) :][:_CHANGE_POINTS]
-        judged.append(
-            Regression(
-                project=project,
-                commit=at,
-                kernel=f"kernel_{number}",
-                verdict=Verdict.REGRESSED,
-                cause=Cause.CODE,
-                summary=f"kernel_{number} became 10 % slower on {len(own)} series",
-                change_points=tuple(
-                    ChangePoint(key, at, before, Verdict.REGRESSED, 10_000.0, 11_000.0, "10 µs to 11 µs") for key in own
-                ),
-                suspects=(
-                    Suspect(Cause.CODE, 0.8, "the machine code differs"),
-                    Suspect(Cause.UNKNOWN, 0.2, "the rest"),
-                ),
-            )
-        )
+        changes = tuple(make_change_point(series=key, commit=at, previous_commit=before) for key in own)
+        kernel = f"kernel_{number}"
+        judged.append(make_regression(project=project, commit=at, kernel=kernel, change_points=changes))
     replace_regressions(engine, project, judged)
 
 

@@ -143,22 +143,30 @@ def counters_of(dram_bytes: float, *, launch: int = 0) -> Counters:
     )
 
 
-def test_counters_come_in_the_order_of_the_branch_with_their_launches(store: Engine) -> None:
-    measured = [make_measurement()]
-    ingest_record(store, make_record(1, measurements=measured, counters=[counters_of(3.0)]))
-    first = [counters_of(1.0), counters_of(2.0, launch=1)]
-    ingest_record(store, make_record(0, measurements=measured, counters=first))
-    ingest_record(store, make_record(2, measurements=measured, started_at=NOON + timedelta(days=1)))
+def profile_of(*names: str, left_out_count: int = 0) -> CaseProfile:
+    rows = [make_activity(name, grid=(7, 1, 1), estimated_occupancy=0.5) for name in names]
+    others = {"left_out_count": left_out_count, "left_out_ns": 5 * left_out_count}
+    return make_profile(CASE_ID, *rows, implementation="torch", launch_delay_ns=2.5, **others)
+
+
+def test_counters_and_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
+    first, later = (counters_of(1.0), counters_of(2.0, launch=1)), (counters_of(3.0),)
+    newer, older = profile_of("b", "a", left_out_count=3), profile_of("c").model_copy(update={"rows": ()})
+    ingest_all(
+        store,
+        make_record(1, counters=later, profiles=[newer]),
+        make_record(0, counters=first, profiles=[older]),
+        make_record(2, started_at=NOON + timedelta(days=1)),
+    )
 
     with Session(store) as session:
         counted = read_counted_runs(session, PROJECT, [(CASE_ID, "torch")])
-        of_others = read_counted_runs(session, PROJECT, [(CASE_ID, "triton")])
+        profiled = read_profiled_runs(session, PROJECT, [(CASE_ID, "torch")])
+        assert read_counted_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
+        assert read_profiled_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
 
-    assert [(run.commit.first_parent_count, run.counters) for run in counted] == [
-        (1, tuple(first)),
-        (2, (counters_of(3.0),)),
-    ]
-    assert of_others == []
+    assert [(run.commit.first_parent_count, run.counters) for run in counted] == [(1, first), (2, later)]
+    assert [(run.commit.first_parent_count, run.profile) for run in profiled] == [(1, older), (2, newer)]
 
 
 def test_a_judged_step_names_the_counters_that_moved_with_it(store: Engine) -> None:
@@ -170,27 +178,6 @@ def test_a_judged_step_names_the_counters_that_moved_with_it(store: Engine) -> N
     (found,) = analyse_project(store, PROJECT)
 
     assert "dram bytes +31%" in " ".join(suspect.sentence for suspect in found.suspects)
-
-
-def profile_of(*names: str, left_out_count: int = 0) -> CaseProfile:
-    rows = [make_activity(name, grid=(7, 1, 1), estimated_occupancy=0.5) for name in names]
-    others = {"left_out_count": left_out_count, "left_out_ns": 5 * left_out_count}
-    return make_profile(CASE_ID, *rows, implementation="torch", launch_delay_ns=2.5, **others)
-
-
-def test_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
-    measured = [make_measurement()]
-    newer, older = profile_of("b", "a", left_out_count=3), profile_of("c").model_copy(update={"rows": ()})
-    ingest_record(store, make_record(1, measurements=measured, profiles=[newer]))
-    ingest_record(store, make_record(0, measurements=measured, profiles=[older]))
-    ingest_record(store, make_record(2, measurements=measured, started_at=NOON + timedelta(days=1)))
-
-    with Session(store) as session:
-        found = read_profiled_runs(session, PROJECT, [(CASE_ID, "torch")])
-        of_others = read_profiled_runs(session, PROJECT, [(CASE_ID, "triton")])
-
-    assert [(run.commit.first_parent_count, run.profile) for run in found] == [(1, older), (2, newer)]
-    assert of_others == []
 
 
 def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -> None:

@@ -28,12 +28,13 @@ from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, gpu_record, store
 from tests.databases import ingest_all
 
 
-def test_a_run_of_the_fleet_has_its_machine_its_ceilings_and_where_its_time_went(store: Engine) -> None:
-    record = gpu_record()
-    ingest_record(store, record)
+def test_a_run_of_the_fleet_has_its_machine_its_ceilings_its_energy_and_where_its_time_went(store: Engine) -> None:
+    record, unwatched = gpu_record(1), make_record(0)
+    ingest_all(store, record, unwatched)
 
     with Session(store) as session:
-        (run,) = list_fleet_runs(session, PROJECT, limit=10)
+        run, _ = list_fleet_runs(session, PROJECT, limit=10)
+        energies = read_run_energies(session, (record.run_id, unwatched.run_id))
 
     assert run.run_id == str(record.run_id)
     assert run.environment == record.environment
@@ -41,6 +42,8 @@ def test_a_run_of_the_fleet_has_its_machine_its_ceilings_and_where_its_time_went
     assert run.spent_ns == record.spent_ns
     assert run.wall_ns == run.device_ns == 30e9
     assert not run.is_pair_side
+    # what its counter moved by: 400 W for 599 steps of 50 ms
+    assert energies == {run.run_id: pytest.approx(400 * 599 * 0.05)}
 
 
 def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engine) -> None:
@@ -56,32 +59,7 @@ def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engi
     assert found(or_run="no id at all") == found(or_commit="no sha") == [newest]
 
 
-def test_a_run_took_what_its_energy_counter_moved_by(store: Engine) -> None:
-    watched, unwatched = gpu_record(0), make_record(1)
-    ingest_all(store, watched, unwatched)
-
-    with Session(store) as session:
-        energies = read_run_energies(session, (watched.run_id, unwatched.run_id))
-
-    # 400 W for 599 steps of 50 ms
-    assert energies == {str(watched.run_id): pytest.approx(400 * 599 * 0.05)}
-
-
-def test_a_kernel_costs_its_launches_in_time_and_energy(store: Engine) -> None:
-    record = gpu_record(HOT_AT)
-    ingest_record(store, record)
-
-    with Session(store) as session:
-        costs = {cost.kernel: cost for cost in list_kernel_costs(session, (record.run_id,))}
-
-    launches = 8 * 3 * 10
-    assert costs["gemm"].timed_ns == pytest.approx(210_000.0 * launches)
-    assert costs["gemm"].energy_j == pytest.approx(210_000.0 * 4e-7 * launches)
-    assert (costs["gemm"].family, costs["gemm"].measurement_count, costs["gemm"].degraded_count) == ("matmul", 2, 0)
-    assert (costs["softmax"].measurement_count, costs["softmax"].degraded_count) == (4, 1)
-
-
-def test_what_a_run_spent_is_the_same_alone_and_beside_others(store: Engine) -> None:
+def test_a_kernel_costs_its_launches_in_time_and_energy_alike_alone_and_beside_other_runs(store: Engine) -> None:
     records = [gpu_record(number) for number in (HOT_AT - 1, HOT_AT)]
     ingest_all(store, *records)
     ids = tuple(record.run_id for record in records)
@@ -91,8 +69,14 @@ def test_what_a_run_spent_is_the_same_alone_and_beside_others(store: Engine) -> 
         alone = [cost for one in ids for cost in list_kernel_costs(session, (one,))]
         of_cases = list_case_costs(session, ids, limit=20)
 
+    costs = {cost.kernel: cost for cost in alone if cost.run_id == str(records[1].run_id)}
+    launches = 8 * 3 * 10
+    assert costs["gemm"].timed_ns == pytest.approx(210_000.0 * launches)
+    assert costs["gemm"].energy_j == pytest.approx(210_000.0 * 4e-7 * launches)
+    assert (costs["gemm"].family, costs["gemm"].measurement_count, costs["gemm"].degraded_count) == ("matmul", 2, 0)
+    assert (costs["softmax"].measurement_count, costs["softmax"].degraded_count) == (4, 1)
     assert (of_cases[0].case_id, of_cases[0].implementation, of_cases[0].run_count) == (GEMM, "torch", 2)
-    assert of_cases[0].timed_ns == pytest.approx(2 * 210_000.0 * 240)
+    assert of_cases[0].timed_ns == pytest.approx(2 * 210_000.0 * launches)
     assert of_cases == sorted(of_cases, key=lambda cost: -cost.timed_ns)
     assert {(cost.run_id, cost.kernel): cost.measurement_count for cost in together} == {
         (cost.run_id, cost.kernel): cost.measurement_count for cost in alone

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord, SourceLine
@@ -18,7 +18,7 @@ from roofwatch.db.queries.project import list_commits, read_filter_options
 from roofwatch.db.queries.results import CaseOption, FilterOptions
 from roofwatch.db.queries.runners import list_runner_coverage
 from tests.builders import PROJECT, make_case, make_commit, make_environment, make_measurement, make_record, sha_of
-from tests.databases import TEMPLATE, Databases
+from tests.databases import Databases, ingest_all
 
 MINE, SILENT = make_environment(), make_environment(device_name="Silent CPU")
 SMALL, DEAR = "softmax/n=8/float16/fwd", "softmax/n=8/float32/fwd"
@@ -46,14 +46,9 @@ RECORDS = [
 
 @pytest.fixture(scope="module")
 def session(databases: Databases) -> Iterator[Session]:
-    url = databases.make(TEMPLATE)
-    engine: Engine = create_engine(url)
-    for one in RECORDS:
-        ingest_record(engine, one)
-    with Session(engine) as opened:
+    with databases.store() as engine, Session(engine) as opened:
+        ingest_all(engine, *RECORDS)
         yield opened
-    engine.dispose()
-    databases.finish(url)
 
 
 def found(session: Session, **asked: Any) -> list[int]:
@@ -77,12 +72,10 @@ def test_the_newest_runs_are_found_behind_newer_ones_of_other_branches_and_runne
     assert found(session, limit=1, of_each_class=True, branches=("main",)) == [6, 2]
 
 
-def test_commits_are_those_that_a_runner_class_measured(session: Session) -> None:
+def test_of_the_commits_that_a_runner_class_measured_its_runs_are_read(session: Session) -> None:
     commits = list_commits(session, PROJECT, runner_classes=(SILENT.runner_class,))
     assert [commit.sha for commit in commits] == [sha_of(0), sha_of(2), sha_of(6)]
 
-
-def test_of_two_commits_the_runs_on_the_runner_classes_are_read(session: Session) -> None:
     def classes(**asked: Any) -> list[str]:
         return [
             one.summary.runner_class for one in read_runs_of_commits(session, PROJECT, sha_of(2), sha_of(6), **asked)

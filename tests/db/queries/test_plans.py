@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, Engine, create_engine, event, text
+from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill, settle
@@ -24,12 +24,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
 from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import delete_project
-from roofwatch.db.queries.columns import (
-    count_analysed_values,
-    list_case_row_ids,
-    read_error_columns,
-    read_time_columns,
-)
+from roofwatch.db.queries.columns import count_analysed_values, list_case_row_ids, read_error_columns, read_time_columns
 from roofwatch.db.queries.comparing import (
     find_runs_to_compare,
     read_case_of_both,
@@ -66,18 +61,13 @@ KEY = SeriesKey(PROJECT, SHAPE.case_id(7), "triton", "median_ns", runner_class="
 @pytest.fixture(scope="module")
 def populated(databases: Databases) -> Iterator[Engine]:
     """One project among several, with figures about all tables."""
-    from tests.databases import TEMPLATE
-
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
-    for pair in (0, *OTHERS):
-        fill(engine, SHAPE, pair)
-        fill_checks(engine, SHAPE, pair)
-        fill_evidence(engine, SHAPE, pair)
-    settle(engine)
-    yield engine
-    engine.dispose()
-    databases.finish(url)
+    with databases.store() as engine:
+        for pair in (0, *OTHERS):
+            fill(engine, SHAPE, pair)
+            fill_checks(engine, SHAPE, pair)
+            fill_evidence(engine, SHAPE, pair)
+        settle(engine)
+        yield engine
 
 
 def run_of(session: Session) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
-from roofwatch.collector.record.results import CaseProfile, Counters, ProfiledActivity, ProfilerFinding
+from roofwatch.collector.record.results import CaseProfile, Counters, ProfilerFinding
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_cases, load_record
@@ -20,12 +20,14 @@ from roofwatch.db.queries.runs import read_run_detail
 from roofwatch.db.schema.runs import CaseRow, RunRow
 from tests.builders import (
     make_accuracy,
+    make_activity,
     make_case,
     make_ceiling,
     make_commit,
     make_environment,
     make_imported,
     make_measurement,
+    make_profile,
     make_record,
     make_static_facts,
     make_tensor_error,
@@ -127,31 +129,23 @@ def full_record(**fields: Any) -> RunRecord:
             for index in range(2)
         ],
         profiles=[
-            CaseProfile(
-                case_id=BACKWARD,
-                implementation="triton",
-                call_count=3,
+            make_profile(
+                BACKWARD,
+                make_activity(
+                    "void gemm<float, 128>(Grüße)",
+                    count=6,
+                    total_ns=6_000,
+                    max_ns=1_500,
+                    grid=(128, 1, 1),
+                    block=(256, 1, 1),
+                    registers=64,
+                    shared_bytes=0,
+                    estimated_occupancy=1 / 3,
+                ),
+                make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_500, bytes=2**40),
                 span_ns=9_000,
                 busy_ns=8_000,
                 launch_delay_ns=-1 / 3,
-                rows=(
-                    ProfiledActivity(
-                        kind="kernel",
-                        name="void gemm<float, 128>(Grüße)",
-                        device="0",
-                        count=6,
-                        total_ns=6_000,
-                        max_ns=1_500,
-                        grid=(128, 1, 1),
-                        block=(256, 1, 1),
-                        registers=64,
-                        shared_bytes=0,
-                        estimated_occupancy=1 / 3,
-                    ),
-                    ProfiledActivity(
-                        kind="memcpy", name="Memcpy DtoD", device="0", count=3, total_ns=1_500, bytes=2**40
-                    ),
-                ),
                 left_out_count=7,
                 left_out_ns=500,
             ),

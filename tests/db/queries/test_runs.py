@@ -1,7 +1,7 @@
 """Questions about runs."""
 
 import uuid
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import pytest
@@ -12,7 +12,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
 from roofwatch.db.queries.project import list_commits, list_projects
-from roofwatch.db.queries.results import MeasuredCase, RunSummary, StaticRow
+from roofwatch.db.queries.results import StaticRow
 from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.values import MeasuredCommit
 from tests.builders import (
@@ -33,6 +33,7 @@ from tests.builders import (
     make_tensor_error,
     sha_of,
 )
+from tests.dashboard.values import make_measured_case, make_run_detail
 from tests.databases import ingest_all
 
 
@@ -67,20 +68,16 @@ def test_a_run_is_summed_up(store: Engine) -> None:
     ingest_all(store, record)
 
     with Session(store) as session:
-        assert list_runs(session, PROJECT) == [
-            RunSummary(
-                run_id=str(record.run_id),
-                project=PROJECT,
-                commit=make_commit_ref(4),
-                runner_class=record.environment.runner_class,
-                device_name="Example CPU",
-                started_at=record.started_at,
-                finished_at=record.finished_at,
-                harness_version="7",
-                is_dirty=True,
-                outcome_counts={"ok": 2, "unsupported": 1},
-            )
-        ]
+        (found,) = list_runs(session, PROJECT)
+    assert found == replace(
+        make_run_detail(4).summary,
+        run_id=str(record.run_id),
+        started_at=record.started_at,
+        finished_at=record.finished_at,
+        harness_version="7",
+        is_dirty=True,
+        outcome_counts={"ok": 2, "unsupported": 1},
+    )
 
 
 def test_the_newest_clean_whole_run_speaks_for_a_commit(store: Engine) -> None:
@@ -161,28 +158,16 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
     assert (failed.case_id, failed.outcome, failed.message) == (backward, Outcome.TIMED_OUT, "60 s")
     assert (failed.median_ns, failed.sample_count, failed.accuracy_outcome, failed.rmse_ratio) == (None, 0, None, None)
     assert list(failed.shape) == ["B", "N"]
-    assert measured == MeasuredCase(
-        case_id=CASE_ID,
-        kernel="rms_norm",
-        family="normalisation",
-        shape={"n_rows": 64, "n_cols": 128},
-        dtype="float32",
-        direction="fwd",
+    assert measured == make_measured_case(
         flop_count=32_768,
         memory_bytes=65_536,
-        implementation="torch",
-        outcome=Outcome.OK,
-        message=None,
         median_ns=10_000,
         low_ns=9_925,
         high_ns=10_075,
         sample_count=6,
-        bound="memory",
         utilisation=0.5,
         rmse_ratio=3e-7,
-        accuracy_outcome=Outcome.OK,
         timer="perf_counter",
-        cache="hot",
         is_profiled=True,
     )
     assert [row.target for row in detail.static_rows] == ["sm_90", "gfx942"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, create_engine, text
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill
@@ -29,7 +29,7 @@ from tests.builders import (
     make_series_key,
     sha_of,
 )
-from tests.databases import TEMPLATE, Databases, ingest_all
+from tests.databases import Databases, ingest_all
 from tests.db.queries.test_series import varied_records
 
 LONG = Shape("thinned", run_count=4_000, series_count=2, day_count=60)
@@ -40,25 +40,22 @@ HIGH_AT, LOW_AT, CRASHED_AT, UPDATED_AT, ASKED_AT = 1_111, 1_777, 2_222, 2_999, 
 @pytest.fixture(scope="module")
 def long_history(databases: Databases) -> Iterator[Engine]:
     """Thousands of runs, of which one is slow, one fast, one crashed, and later ones had another toolchain."""
-    url = databases.make(TEMPLATE)
-    engine = create_engine(url)
-    fill(engine, LONG, 0)
-    with engine.begin() as connection:
-        for statement in (
-            "UPDATE measurement SET median_ns = median_ns * 50, q1_ns = q1_ns * 50, q3_ns = q3_ns * 50 "
-            f"WHERE run_number = {HIGH_AT}",
-            f"UPDATE measurement SET median_ns = 1, q1_ns = 1, q3_ns = 1 WHERE run_number = {LOW_AT}",
-            "UPDATE measurement SET median_ns = NULL, q1_ns = NULL, q3_ns = NULL, sample_count = NULL, "
-            "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
-            f"peak_allocated_bytes = NULL, outcome = 'crashed' WHERE run_number = {CRASHED_AT}",
-            "INSERT INTO environment SELECT (jsonb_populate_record(environment, "
-            """'{"id": 4711, "fingerprint": "other", "torch_version": "2.14"}')).* FROM environment""",
-            f"UPDATE run SET environment_id = 4711 WHERE number >= {UPDATED_AT}",
-        ):
-            connection.execute(text(statement))
-    yield engine
-    engine.dispose()
-    databases.finish(url)
+    with databases.store() as engine:
+        fill(engine, LONG, 0)
+        with engine.begin() as connection:
+            for statement in (
+                "UPDATE measurement SET median_ns = median_ns * 50, q1_ns = q1_ns * 50, q3_ns = q3_ns * 50 "
+                f"WHERE run_number = {HIGH_AT}",
+                f"UPDATE measurement SET median_ns = 1, q1_ns = 1, q3_ns = 1 WHERE run_number = {LOW_AT}",
+                "UPDATE measurement SET median_ns = NULL, q1_ns = NULL, q3_ns = NULL, sample_count = NULL, "
+                "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
+                f"peak_allocated_bytes = NULL, outcome = 'crashed' WHERE run_number = {CRASHED_AT}",
+                "INSERT INTO environment SELECT (jsonb_populate_record(environment, "
+                """'{"id": 4711, "fingerprint": "other", "torch_version": "2.14"}')).* FROM environment""",
+                f"UPDATE run SET environment_id = 4711 WHERE number >= {UPDATED_AT}",
+            ):
+                connection.execute(text(statement))
+        yield engine
 
 
 def trend_of(engine: Engine, question: TrendQuestion) -> Trend:
