@@ -306,8 +306,10 @@ def make_record(
 
 def make_complete_record(number: int = 0, **fields: Any) -> RunRecord:
     """A run with a measurement, a check and machine code."""
-    results = {"measurements": [make_measurement()], "accuracies": [make_accuracy()]}
-    return make_record(number, **results, static_facts=[make_static_facts()], **fields)
+    measurements, accuracies = [make_measurement()], [make_accuracy()]
+    return make_record(
+        number, measurements=measurements, accuracies=accuracies, static_facts=[make_static_facts()], **fields
+    )
 
 
 def make_artefact(content: bytes = b"a trace", **fields: Any) -> Artefact:
