@@ -17,12 +17,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from roofwatch.ci.history.history import judge_history
 from roofwatch.db.values import Series
 from tests.builders import NOON, make_series_key
 from tests.ci.planted import Score, plant, score
 from tests.ci.simulated_bisection import PLAIN_SAMPLES, Noise, Scenario, Trial, plain_bisection, search
-from tests.ci.values import make_point
+from tests.ci.values import judge_history, make_point
 
 _DEFAULT = Scenario()
 _SCENARIOS = (

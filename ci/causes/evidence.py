@@ -30,11 +30,6 @@ _STAYED, _MOVED = 1 / 3, 2 / 3
 _ERRORS = 2.0
 """Standard errors that must fit into a third of the step, to tell the two apart."""
 _MIN_EARLY_RUNS = 4
-_NOISE_CHANGED, _NOISE_EQUAL = 2.5, 1.6
-"""Noise measured from 16 pairs of blocks differs by chance by a factor of 2.5 in one of 300 cases."""
-_MIN_NOISE_BLOCKS = 16
-_CALIBRATIONS = 3
-"""Nearest calibrations on either side."""
 _MEDIAN_ERROR = 1.2533
 """Standard error of a median, in standard deviations over √n."""
 
@@ -64,7 +59,7 @@ class SupportingEvidence:
         counted: Iterable[CountedRun] = (),
         profiled: Iterable[ProfiledRun] = (),
     ) -> None:
-        """Compare the pairs, of two commits or of one with itself; blocks of several pairs of the same commits add up.
+        """Compare the pairs; blocks of several pairs of the same commits add up.
 
         Runs with counters and with profiles are in the order of the branch.
         """
@@ -74,7 +69,6 @@ class SupportingEvidence:
         )
         # a pair that was cut short has blocks without partners
         whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
-        self._calibrations = _grouped([pair for pair in whole if pair.base == pair.head], _subject)
         by_commits = _grouped(whole, lambda pair: (*_subject(pair), pair.base.sha, pair.head.sha))
         self._comparisons = {
             measured: compare(
@@ -118,23 +112,6 @@ class SupportingEvidence:
             f"profiles of {base.short_sha} and {head.short_sha} show other launches: "
             f"{_listed(map(_describe_launch, moves), _MAX_LAUNCHES)}",
         )
-
-    def runner_noise(self, key: SeriesKey, began: datetime, ended: datetime | None) -> Evidence | None:
-        """Compare the noise of one commit against itself before a level and during it; None unless that is clear.
-
-        It began when the level was first measured, and ended when the level after it was.
-        """
-        ordered = sorted(self._calibrations.get(_subject(key), []), key=lambda pair: pair.measured_at)
-        earlier = [pair for pair in ordered if pair.measured_at < began]
-        later = [pair for pair in ordered if began <= pair.measured_at and (not ended or pair.measured_at < ended)]
-        before, after = _noise_of(earlier[-_CALIBRATIONS:]), _noise_of(later[:_CALIBRATIONS])
-        if not before or not after:
-            return None
-        ratio = max(before / after, after / before)
-        if _NOISE_EQUAL < ratio < _NOISE_CHANGED:
-            return None
-        sentence = f"noise between blocks of one commit is {before:.1%} before it and {after:.1%} after it"
-        return Evidence(ratio >= _NOISE_CHANGED, sentence)
 
     def check_step(
         self, key: SeriesKey, commits: Sequence[CommitRef], step: Step
@@ -214,13 +191,6 @@ def _rules_out(comparison: Comparison, step: Step, verdict: Verdict) -> bool:
     low, high = comparison.relative_interval
     half = (step.after / step.before) ** 0.5
     return low <= 0 and 1 + high < half if verdict is Verdict.REGRESSED else high >= 0 and 1 + low > half
-
-
-def _noise_of(calibrations: Sequence[Pair]) -> float | None:
-    """Robust standard deviation of the log time of one block; None from too few blocks."""
-    base = [block for pair in calibrations for block in pair.base_blocks_ns]
-    head = [block for pair in calibrations for block in pair.head_blocks_ns]
-    return compare(base, head).block_deviation if len(base) >= _MIN_NOISE_BLOCKS else None
 
 
 def _subject(one: Pair | SeriesKey) -> _Subject:

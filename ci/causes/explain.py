@@ -31,8 +31,6 @@ _OLD_CODE_CHANGED = 19.0
 """Odds of the runner if old code changed too and no other change of the environment is recorded."""
 _CONTRADICTED = 1 / 9
 """Factor on the odds of a cause that a measurement of old code contradicts."""
-_SAME_NOISE = 1 / 2
-"""Factor on the odds of the runner if its noise is as before."""
 _SAME_WORK = 1 / 3
 """Factor on the odds of the code if no hardware counter changed."""
 _POSSIBLE = 1.0
@@ -80,8 +78,6 @@ class ChangeContext:
     """Launches that may explain the change; `has_changed` if they changed exactly at the step."""
     measured_again: Evidence | None = None
     """Old commits, measured again during the new level."""
-    runner_noise: Evidence | None = None
-    """Calibrations before and during the new level."""
 
 
 def explain(context: ChangeContext) -> tuple[Suspect, ...]:
@@ -102,8 +98,6 @@ def explain(context: ChangeContext) -> tuple[Suspect, ...]:
     odds[Cause.CODE] = code
     if context.launches is not None:
         _add_launches(odds, context.launches, is_paired=context.paired is not None)
-    if context.paired is None and context.runner_noise is not None:
-        _add_runner_noise(odds, context.runner_noise)
     if context.paired is None and context.measured_again is not None:
         _add_measured_again(odds, context.measured_again)
     return weigh(odds)
@@ -230,16 +224,6 @@ def _setting_change(before: _Settings, after: _Settings, candidates: frozenset[C
     if near:
         return Odds(_NEAR_STEP, f"{', '.join(near)} at a neighbouring commit, where the step may also lie")
     return None
-
-
-# --- the runner
-
-
-def _add_runner_noise(odds: _Odds, noise: Evidence) -> None:
-    if noise.has_changed:
-        odds[Cause.RUNNER] = odds.get(Cause.RUNNER, Odds(0.0, "")).updated(noise.sentence, at_least=_NEAR_STEP)
-    elif Cause.RUNNER in odds:
-        odds[Cause.RUNNER] = odds[Cause.RUNNER].updated(noise.sentence, factor=_SAME_NOISE)
 
 
 def _add_measured_again(odds: _Odds, again: Evidence) -> None:

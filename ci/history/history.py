@@ -19,7 +19,7 @@ from roofwatch.ci.history.regression import COST_SHIFT_NOTE, Population, note_re
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.db.values import ChangePoint, Pair, Regression, RegressionState, Series, SeriesKey, Verdict
+from roofwatch.db.values import ChangePoint, Regression, RegressionState, Series, SeriesKey, Verdict
 
 
 @dataclass
@@ -42,20 +42,6 @@ class SeriesAnalysis:
         grouped = group_findings(list(settle_shares(self.findings)), population=self.population)
         chosen = choose_alerts(grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate)
         return note_recoveries(chosen)
-
-
-def judge_history(series: Iterable[Series], pairs: Sequence[Pair] = ()) -> list[Regression]:
-    """Find what got worse or better, at which commit, with what certainty and possible causes.
-
-    Args:
-        series: Of any metrics; those that are not judged are ignored.
-        pairs: Paired measurements of neighbouring commits. A pair confirms or dismisses the step between its commits.
-            A pair one commit away counts too if the step may lie there, and moves the regression.
-
-    Returns:
-        Regressions and improvements, worst first, dismissed ones last.
-    """
-    return analyse_series(series, SupportingEvidence(pairs)).regressions()
 
 
 def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> SeriesAnalysis:

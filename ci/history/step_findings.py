@@ -164,7 +164,6 @@ def _time_finding(line: Timeline, step: Step, evidence: SupportingEvidence, comp
         counters=evidence.counters_around(line.key, levels),
         launches=evidence.launches_around(line.key, levels, log_change),
         measured_again=again,
-        runner_noise=evidence.runner_noise(line.key, began, ended),
     )
     finding = TrendFinding.at_commit(change, status, explain(context))
     if status is not Status.CONFIRMED:

@@ -9,6 +9,8 @@ from uuid import UUID
 
 import numpy as np
 
+from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.history import analyse_series
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
@@ -66,6 +68,11 @@ def make_static_series(metric: str, values: Sequence[float | None], codes: str, 
         for number, (value, code) in enumerate(zip(values, codes, strict=True))
     ]
     return Series(make_series_key(metric, **defaults | key), tuple(points))
+
+
+def judge_history(series: Iterable[Series], pairs: Sequence[Pair] = ()) -> list[Regression]:
+    """Analyse some series with paired measurements."""
+    return analyse_series(series, SupportingEvidence(pairs)).regressions()
 
 
 def only(regressions: Sequence[Regression]) -> Regression:

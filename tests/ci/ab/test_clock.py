@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.history.history import judge_history
 from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
 from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import make_series_key
-from tests.ci.values import make_pair, make_point, make_records, make_timed, only, stepped, watched
+from tests.ci.values import judge_history, make_pair, make_point, make_records, make_timed, only, stepped, watched
 
 HOT = ("hw_thermal_slowdown",)
 

@@ -11,12 +11,20 @@ import pytest
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.finding import TrendFinding
-from roofwatch.ci.history.history import analyse_series, judge_history
+from roofwatch.ci.history.history import analyse_series
 from roofwatch.collector.record.results import Counters, ProfiledActivity
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, NOON, make_activity, make_commit_ref, make_profile, make_series_key
-from tests.ci.values import RUNNER_CLASS, make_pair, make_point, make_series, make_static_series, only, stepped
+from tests.ci.values import (
+    RUNNER_CLASS,
+    judge_history,
+    make_point,
+    make_series,
+    make_static_series,
+    only,
+    stepped,
+)
 
 COUNTED_BEFORE = {"dram_bytes": 1e6, "instruction_count": 5e3, "stall_long_scoreboard_share": 0.2, "duration_ns": 1e4}
 COUNTED_AFTER = {
@@ -216,30 +224,3 @@ def test_a_suite_that_changed_is_an_event_unless_old_code_stayed() -> None:
     assert "there without the commit" in moved.suspects[0].sentence
     assert {found.cause for found in stayed} == {Cause.CODE}
     assert "*" not in {found.kernel for found in stayed}
-
-
-# --- calibrations
-
-
-def calibrated_step(*noises: float) -> TrendFinding:
-    """A slowdown at commit 8 of 16 on a runner with a new kernel, with calibrations before and after it."""
-    old, new = RunSetting("1", machine=(("os", "6.1"),)), RunSetting("1", machine=(("os", "6.8"),))
-    points = tuple(
-        replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
-    )
-    calibrations = [
-        make_pair(number, number, noise=noise, block_count=18, measured_at=NOON + timedelta(hours=number))
-        for number, noise in zip((5, 11), noises, strict=False)
-    ]
-    evidence = SupportingEvidence(calibrations)
-    (finding,) = analyse_series([Series(make_series_key(), points)], evidence).findings
-    return finding
-
-
-def test_calibrations_are_evidence_for_or_against_the_runner() -> None:
-    alone, equal, changed = (
-        suspect(calibrated_step(*noises), Cause.RUNNER) for noises in ((), (0.01, 0.01), (0.01, 0.08))
-    )
-
-    assert equal.weight < alone.weight <= changed.weight
-    assert "noise between blocks of one commit is 1." in changed.sentence

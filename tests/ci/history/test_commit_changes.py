@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.history.history import judge_history
 from roofwatch.db.values import Cause, RunSetting, Series, Verdict
 from tests.builders import make_commit_ref
 from tests.ci.values import (
+    judge_history,
     make_series,
     make_static_series,
     only,

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from roofwatch.ci.history.history import judge_history
 from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better, imported_key
 from roofwatch.db.values import Regression, Series, Verdict
-from tests.ci.values import make_series, only, stepped
+from tests.ci.values import judge_history, make_series, only, stepped
 
 STEP = "transformer_inference/B=1,T=128/float32/fwd"
 QUIET_NS = stepped(factor=1.0)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from roofwatch.ci.history.finding import Status, TrendFinding, Window
-from roofwatch.ci.history.history import choose_alerts, judge_history
+from roofwatch.ci.history.history import choose_alerts
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
 from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
-from tests.ci.values import make_point
+from tests.ci.values import judge_history, make_point
 
 DAY = date(2026, 3, 1)
 

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.history import analyse
 from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.finding import ALL_KERNELS
-from roofwatch.ci.history.history import judge_history, unconfirmed
+from roofwatch.ci.history.history import unconfirmed
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.db.ingest.ingest import ingest_record
@@ -30,7 +30,7 @@ from tests.builders import (
     make_static_facts,
 )
 from tests.ci.planted import plant, score
-from tests.ci.values import SOFTMAX, SWIGLU, make_pair, make_series, only, stepped
+from tests.ci.values import SOFTMAX, SWIGLU, judge_history, make_pair, make_series, only, stepped
 from tests.databases import ingest_all
 
 # --- times

@@ -12,11 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.history.history import judge_history, unconfirmed
+from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.steps import find_value_steps, series_noise
 from roofwatch.db.values import Cause, Regression, RunSetting, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
-from tests.ci.values import SOFTMAX, make_pair, make_point, make_series, only, stepped
+from tests.ci.values import SOFTMAX, judge_history, make_pair, make_point, make_series, only, stepped
 
 KEY = make_series_key("rmse_ratio")
 
