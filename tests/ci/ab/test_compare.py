@@ -47,18 +47,6 @@ def noisy_blocks(
 # --- verdicts
 
 
-def test_a_five_percent_slowdown_in_one_percent_noise_is_found() -> None:
-    rng = np.random.default_rng(7)
-
-    judged = compare(rng.normal(1_000, 10, size=(10, 5)), rng.normal(1_050, 10, size=(10, 5)))
-
-    assert judged.verdict is Verdict.REGRESSED
-    assert judged.reason is Reason.BEYOND_THRESHOLD
-    assert judged.relative_change == pytest.approx(0.05, abs=0.01)
-    assert judged.speedup == pytest.approx(1 / 1.05, abs=0.01)
-    assert judged.is_significant
-
-
 def test_drift_that_both_sides_share_cancels() -> None:
     drift = np.linspace(1.0, 2.0, 8)
     base = [[1_000.0 * factor, 1_002.0 * factor] for factor in drift]
@@ -208,12 +196,8 @@ def test_all_interim_analyses_together_keep_the_error_rate() -> None:
     assert 0.999 * ERROR_RATE < sum(rates) < ERROR_RATE
 
 
-def pairs(rng: np.random.Generator, count: int, *, factor: float = 1.0) -> tuple[Floats, Floats]:
-    return np.ones((count, 1)), factor * np.exp(rng.normal(0, 0.01, size=(count, 1)))
-
-
 def test_the_blocks_still_needed_end_at_an_interim_analysis() -> None:
-    judged = compare(*pairs(np.random.default_rng(1), 8, factor=1.035))
+    judged = compare(np.ones((8, 1)), 1.035 * np.exp(np.random.default_rng(1).normal(0, 0.01, size=(8, 1))))
 
     assert judged.reason is Reason.NOISE
     assert judged.more_blocks is not None
@@ -232,26 +216,18 @@ def one_after_the_other(log_noise: Floats, *, factor: float = 1.0) -> tuple[Floa
     return times[:half], factor * times[half:]
 
 
-def test_a_slowdown_of_two_percent_in_one_percent_noise_is_found() -> None:
-    base, head = taken_in_turn(np.random.default_rng(1).normal(0, 0.01, 100), factor=1.02)
-
-    judged = compare_timings(base, head, threshold=0.001)
-
-    assert judged.verdict is Verdict.REGRESSED
-    assert judged.log_interval[0] < math.log(1.02) < judged.log_interval[1]
-
-
 NOISE = np.random.default_rng(6).normal(0, 0.01, 100)
 
 
 @pytest.mark.parametrize(
     ("timings", "order", "verdict"),
     [
+        (taken_in_turn(NOISE, factor=1.02), Order.INTERLEAVED, Verdict.REGRESSED),
         (taken_in_turn(np.linspace(0, 0.5, 100) + 0.2 * NOISE), Order.INTERLEAVED, Verdict.UNCHANGED),
         (one_after_the_other(NOISE, factor=1.05), Order.BLOCKED, Verdict.REGRESSED),
         (one_after_the_other(np.linspace(0, 0.1, 100) + NOISE), Order.BLOCKED, Verdict.INCONCLUSIVE),
     ],
-    ids=["drift cancels", "a change between steady sides", "drift may be the cause"],
+    ids=["two percent", "drift cancels", "a change between steady sides", "drift may be the cause"],
 )
 def test_drift_is_no_change(timings: tuple[Floats, Floats], order: Order, verdict: Verdict) -> None:
     judged = compare_timings(*timings, order=order, threshold=0.01)

@@ -123,12 +123,6 @@ def sentences(base: list[Autotuning], head: list[Autotuning]) -> list[str]:
     return [str(flip) for flip in find_flips(*sides)]
 
 
-def test_another_choice_is_reported_with_its_timings_and_the_settings_that_differ() -> None:
-    assert sentences([make_choice(128)], [make_choice(64, times_us=TIMES)]) == [
-        "the autotuner of _kernel chose BLOCK=64 instead of BLOCK=128; its own timings: 12.6 µs against 12.8 µs"
-    ]
-
-
 def test_processes_that_chose_differently_have_flipped_only_if_none_chose_as_the_other_side() -> None:
     wavering = [make_choice(64, times_us=TIMES), make_choice(128)]
 

@@ -110,10 +110,13 @@ def test_a_slower_step_is_compared_with_a_mean_step_of_another_number() -> None:
     assert {row.change for row in ledger.rows} == {"matched"}
 
 
+def kernels_of(events: list[Event]) -> list[Event]:
+    kernels = (event for event in events if str(event.get("cat")).lower() == "kernel")
+    return sorted(kernels, key=lambda event: event["ts"])
+
+
 def middle_kernel(events: list[Event]) -> Event:
-    kernels = sorted(
-        (event for event in events if str(event.get("cat")).lower() == "kernel"), key=lambda event: event["ts"]
-    )
+    kernels = kernels_of(events)
     return kernels[len(kernels) // 2]
 
 
@@ -141,9 +144,9 @@ def rename(_: list[Event], kernel: Event) -> None:
 
 
 def fuse(events: list[Event], kernel: Event) -> None:
-    at = sorted((event for event in events if str(event.get("cat")).lower() == "kernel"), key=lambda event: event["ts"])
-    first = at.index(kernel)
-    for following in at[first + 1 : first + 3]:
+    kernels = kernels_of(events)
+    first = kernels.index(kernel)
+    for following in kernels[first + 1 : first + 3]:
         events.remove(following)
     kernel["name"] = "fused"
 
@@ -204,7 +207,7 @@ def test_three_kernels_that_became_one_are_one_change(name: str) -> None:
 def test_a_fusion_in_every_layer_is_one_change_beside_a_kernel_added_in_one() -> None:
     name = "nsfw_vit_h100.json.gz"
     base, head = events_of(name), events_of(name)
-    kernels = sorted((event for event in head if event.get("cat") == "kernel"), key=lambda event: event["ts"])
+    kernels = kernels_of(head)
     attentions = [at for at, kernel in enumerate(kernels) if "flash_fwd" in kernel["name"]]
     for at in attentions:
         kernels[at]["name"] = "fused"
@@ -218,9 +221,8 @@ def test_a_fusion_in_every_layer_is_one_change_beside_a_kernel_added_in_one() ->
 
 def test_kernels_with_other_names_at_the_same_places_are_renamed() -> None:
     base, head = events_of("bert_small_h100.json.gz"), events_of("bert_small_h100.json.gz")
-    for event in head:
-        if event.get("cat") == "kernel":
-            event["name"] += " of another toolchain"
+    for kernel in kernels_of(head):
+        kernel["name"] += " of another toolchain"
 
     ledger = ledger_of(base, head)
     assert {row.change for row in ledger.rows} <= {"renamed", "replaced", "matched"}

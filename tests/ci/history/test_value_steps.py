@@ -16,7 +16,7 @@ from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.steps import find_value_steps, series_noise
 from roofwatch.db.values import Cause, Regression, RunSetting, Series, Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
-from tests.ci.values import SOFTMAX, judge_history, make_pair, make_point, make_series, only, stepped
+from tests.ci.values import judge_history, make_pair, make_point, make_series, only, stepped
 
 KEY = make_series_key("rmse_ratio")
 
@@ -144,19 +144,6 @@ def test_a_slower_host_is_unconfirmed_and_no_alert() -> None:
     code = next(one for one in found.suspects if one.cause is Cause.CODE)
     assert "the kernel on the device is not timed here" in code.sentence
     assert unconfirmed([found]) == []
-
-
-def test_time_comes_before_memory() -> None:
-    found = only(
-        judge_history(
-            [
-                make_series(stepped(count=40, at=20, factor=1.2), case_id=SOFTMAX),
-                make_series([4 * MIB] * 20 + [40 * MIB] * 20, MEMORY, case_id=SOFTMAX),
-            ]
-        )
-    )
-
-    assert [one.series.metric for one in found.change_points] == ["median_ns", MEMORY]
 
 
 COUNT = 24

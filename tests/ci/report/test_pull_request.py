@@ -28,34 +28,6 @@ def only_case(judgement: PullRequestJudgement) -> CaseJudgement:
 
 
 @pytest.mark.parametrize(
-    ("factor", "verdict", "exit_status"),
-    [(1.4, Verdict.REGRESSED, 1), (1.0, Verdict.UNCHANGED, 0), (1 / 1.4, Verdict.IMPROVED, 0)],
-)
-def test_a_pair_is_judged_by_its_blocks(factor: float, verdict: Verdict, exit_status: int) -> None:
-    judgement = judge([make_timed()], [make_timed(median_ns=1e6 * factor, levels=QUIET[::-1])])
-
-    assert judgement.is_paired
-    assert judgement.verdict is verdict
-    assert judgement.counts[verdict] == 1
-    assert exit_code(judgement.verdict) == exit_status
-    case = only_case(judgement)
-    assert case.comparison is not None
-    assert case.comparison.relative_change == pytest.approx(factor - 1, abs=0.01)
-
-
-def test_times_of_two_jobs_are_inconclusive() -> None:
-    judgement = judge([make_timed()], [make_timed(median_ns=2e6)], is_paired=False)
-
-    case = only_case(judgement)
-    assert case.verdict is Verdict.INCONCLUSIVE
-    assert case.reason is Reason.NOT_PAIRED
-    assert case.comparison is not None
-    assert case.comparison.verdict is Verdict.REGRESSED
-    assert "not measured in one job" in str(judgement.notes[0])
-    assert exit_code(judgement.verdict) == 2
-
-
-@pytest.mark.parametrize(
     ("fields", "detail"),
     [
         ({"timer": Timer.CUDA_EVENT}, "timer perf_counter and cuda_event"),
@@ -88,7 +60,6 @@ def test_times_of_another_machine_are_refused_and_results_still_judged() -> None
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"harness_version": "2"}, "measured by harness 1, the head by 2"),
         ({"project": "another/project"}, "a record of example/project, the head of another/project"),
         ({"pairing": Pairing(pair_id=PAIR_ID, side=Side.BASE)}, "the records are base and base of their pair"),
     ],
@@ -178,7 +149,6 @@ def test_host_bound_times_are_inconclusive(timer: Timer, reason: Reason) -> None
     [
         (Outcome.OK, Outcome.INCORRECT, Verdict.REGRESSED, Reason.WRONG_RESULT),
         (Outcome.OK, Outcome.CRASHED, Verdict.REGRESSED, Reason.FAILED),
-        (Outcome.OK, Outcome.TIMED_OUT, Verdict.REGRESSED, Reason.FAILED),
         (Outcome.OK, Outcome.UNSUPPORTED, Verdict.REGRESSED, Reason.FAILED),
         (Outcome.UNSUPPORTED, Outcome.CRASHED, Verdict.REGRESSED, Reason.FAILED),
         (Outcome.INCORRECT, Outcome.INCORRECT, Verdict.UNCHANGED, Reason.ALREADY_FAILING),
@@ -210,6 +180,13 @@ def test_outcomes_decide_before_times(base: Outcome, head: Outcome, verdict: Ver
         ([make_timed(), make_accuracy()], [make_timed()], Reason.NOT_COMPARABLE, 2),
         ([make_timed(), make_accuracy()], [make_accuracy()], Reason.REMOVED_CASE, 2),
         ([], [make_timed()], Reason.NEW_CASE, 0),
+        # an error within the tolerance decides nothing
+        (
+            [make_timed(), make_accuracy(rmse_ratio=1e-7)],
+            [make_timed(), make_accuracy(rmse_ratio=8e-6)],
+            Reason.WITHIN_THRESHOLD,
+            0,
+        ),
     ],
 )
 def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: Reason, exit_status: int) -> None:
