@@ -165,14 +165,8 @@ def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float],
 UPGRADED = {"GPU A, driver 580": nightly(20), "GPU A, driver 590": nightly(11, first=20)}
 
 
-def test_a_new_driver_does_not_make_a_device_silent() -> None:
-    state = ProjectState(PROJECT, runs=UPGRADED)
-
-    assert conditions_at(SilenceRule(kind="silence", **CHANNELS), state, NOON + timedelta(days=30)) == []
-
-
-def test_a_runner_that_never_reported_is_silent() -> None:
-    rule = SilenceRule(kind="silence", runners=("*B200*",), **CHANNELS)
+def test_a_runner_that_never_reported_is_silent_and_one_with_a_new_driver_is_not() -> None:
+    rule = SilenceRule(kind="silence", runners=("*B200*", "*GPU A*"), **CHANNELS)
 
     (one,) = conditions_at(rule, ProjectState(PROJECT, runs=UPGRADED), NOON + timedelta(days=30))
 

@@ -15,6 +15,7 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
     rules = parse_rules(
         CHANNEL
         + RULE
+        + 'min_relative_change = "2.5%"\n'
         + '[[rules]]\nname = "floor"\nkind = "level"\nchannels = ["chat"]\nmetric = "flop_per_s"\nat_least = 1e12\n'
         + '[[rules]]\nname = "error"\nkind = "level"\nchannels = ["chat"]\nmetric = "rmse_ratio"\ngrows_by = "50%"\n'
         + '[[rules]]\nname = "silent"\nkind = "silence"\nchannels = ["chat"]\nafter_hours = 48\n'
@@ -24,24 +25,11 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
     )
 
     assert [rule.kind for rule in rules.rules] == ["regression", "level", "level", "silence", "throughput"]
-    drop = rules.rules[-1]
+    slower, drop = rules.rules[0], rules.rules[-1]
+    assert isinstance(slower, RegressionRule)
+    assert slower.min_relative_change == 0.025
     assert isinstance(drop, MetricRule)
     assert (drop.name, drop.drops_by, drop.against_days) == ("attention TFLOP/s, H100", 0.05, 14)
-
-
-def test_percentages_are_written_as_percentages() -> None:
-    rules = parse_rules(
-        CHANNEL
-        + RULE
-        + 'min_relative_change = "2.5%"\n'
-        + THROUGHPUT.replace("slower", "roof").replace("flop_per_s", "utilisation")
-        + 'at_least = "70%"\n'
-    )
-
-    slower, roof = rules.rules
-    assert isinstance(slower, RegressionRule)
-    assert isinstance(roof, MetricRule)
-    assert (slower.min_relative_change, roof.at_least) == (0.025, 0.7)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +58,6 @@ def test_a_limit_may_have_a_unit(metric: str, limit: str, value: float) -> None:
         (CHANNEL + RULE + RULE, "two rules have the name 'slower'"),
         (CHANNEL + RULE + "min_relative_change = 5\n", "rule 'slower': min_relative_change: .* such as \"5%\""),
         (CHANNEL + RULE + 'min_relative_change = "-1%"\n', "rule 'slower': min_relative_change: .* such as \"5%\""),
-        (CHANNEL + THROUGHPUT + "drops_by = 5\n", "rule 'slower': drops_by: .* such as \"5%\""),
         (CHANNEL + THROUGHPUT + 'drops_by = "500%"\n', "rule 'slower': drops_by: must be less than 1"),
         (CHANNEL + THROUGHPUT.replace("flop_per_s", "utilisation") + "at_least = 70\n", 'such as "70%"'),
         (CHANNEL + RULE + "colour = 1\n", "rule 'slower': colour: unknown key"),
@@ -138,30 +125,6 @@ apps/github
 )
 def test_the_last_matching_pattern_owns_a_file(path: str, owners: tuple[str, ...]) -> None:
     assert owners_of(EXAMPLE, path) == owners
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matching", "other"),
-    [
-        ("docs/*", "docs/a.md", "docs/app/a.md"),
-        ("docs/*", "docs/a.md", "x/docs/a.md"),
-        ("*", "any/where.py", None),
-        ("kernels/", "a/kernels/x.py", "kernels"),
-        ("/kernels/", "kernels/a/x.py", "a/kernels/x.py"),
-        ("/kernels/attention", "kernels/attention/triton.py", "kernels/attention2.py"),
-        ("kernels/**/triton.py", "kernels/triton.py", "kernels/a/cuda.py"),
-        ("kernels/**/triton.py", "kernels/a/b/triton.py", "triton.py"),
-        ("**/logs", "logs/a", "catalogs/a"),
-        ("foo/**", "foo/a/b", "foo"),
-        ("*.cu", "kernels/softmax.cu", "kernels/softmax.cuh"),
-        ("sm_?0.py", "kernels/sm_80.py", "kernels/sm_/0.py"),
-        ("a.b", "a.b", "aXb"),
-        ("Kernels/", "Kernels/x", "kernels/x"),
-    ],
-)
-def test_a_pattern_means_what_gitignore_says(pattern: str, matching: str, other: str | None) -> None:
-    assert owners_of(f"{pattern} @owner", matching) == ("@owner",)
-    assert other is None or owners_of(f"{pattern} @owner", other) == ()
 
 
 @pytest.mark.parametrize(

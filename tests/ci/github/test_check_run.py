@@ -104,29 +104,6 @@ def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
 # --- the conclusion
 
 
-@pytest.mark.parametrize(
-    ("situation", "conclusion", "title"),
-    [
-        ("regression", Conclusion.FAILURE, "2 of 3 benchmarks slower · worst +40% (rms_norm); 1 unchanged"),
-        ("not_paired", Conclusion.NEUTRAL, "no result: not measured in one job (1 of 1); 1 inconclusive"),
-        (
-            "not_comparable",
-            Conclusion.NEUTRAL,
-            "no result: the records, or their times, are not comparable; 1 inconclusive",
-        ),
-        ("improvement", Conclusion.SUCCESS, "1 of 2 benchmarks faster · best -20% (rms_norm); 1 new"),
-        ("all_well", Conclusion.SUCCESS, None),
-    ],
-)
-def test_the_conclusion_follows_the_verdict_and_the_title_says_why(
-    situation: str, conclusion: Conclusion, title: str | None
-) -> None:
-    check = concluded(judge_pull_request(*SITUATIONS[situation]()), "")
-
-    assert check.conclusion is conclusion
-    assert title is None or check.title == title
-
-
 def test_a_title_of_hostile_names_is_short_and_printable() -> None:
     title = concluded(judge_pull_request(*SITUATIONS["hostile_names"]()), "").title
 

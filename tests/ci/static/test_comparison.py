@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
 from roofwatch.ci.static.explanation import explain
-from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code, judge_facts
+from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -92,32 +92,6 @@ def test_under_different_toolchains_only_facts_decide(source: str) -> None:
     assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED, Cause.TOOLCHAIN)
 
 
-BASE = {"registers": 64.0, "spilled_registers": 0.0, "local_bytes": 0.0, "shared_bytes": 1024.0, "code_bytes": 4096.0}
-
-
-@pytest.mark.parametrize("name", ["local_bytes", "spilled_registers"])
-def test_more_memory_per_thread_is_a_regression_and_less_an_improvement(name: str) -> None:
-    worse = BASE | {name: 8.0}
-
-    assert judge_facts(BASE, worse) is Verdict.REGRESSED
-    assert judge_facts(worse, BASE) is Verdict.IMPROVED
-
-
-@pytest.mark.parametrize("name", ["registers", "shared_bytes", "code_bytes"])
-def test_a_resource_does_not_decide(name: str) -> None:
-    assert judge_facts(BASE, BASE | {name: 1e6}) is Verdict.UNCHANGED
-
-
-@pytest.mark.parametrize(
-    ("stores", "verdict"),
-    [(16, Verdict.UNCHANGED), (31, Verdict.UNCHANGED), (32, Verdict.REGRESSED), (8, Verdict.IMPROVED)],
-)
-def test_with_equal_bytes_twice_as_many_spill_instructions_decide(stores: int, verdict: Verdict) -> None:
-    base = BASE | {"local_bytes": 64.0, "spill_store_count": 16.0}
-
-    assert judge_facts(base, base | {"spill_store_count": float(stores)}) is verdict
-
-
 def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instructions: int) -> CodeFacts:
     """Facts of a function; `load_128=4` are four loads of 128 bits, `HMMA=2` two such instructions."""
     names = {"load": "global_load", "store": "global_store", "copy": "async_copy"}
@@ -128,12 +102,25 @@ def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instruct
     return code_facts(make_static_facts(theoretical_occupancy=occupancy, local_bytes=local_bytes, instructions=counts))
 
 
+def with_facts(**facts: int) -> CodeFacts:
+    return code_facts(make_static_facts(**{"spilled_registers": 0} | facts))
+
+
 FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHANGED}
 
 
 @pytest.mark.parametrize(
     ("base", "head", "verdict", "reason"),
     [
+        # data that each thread keeps in memory, with equal bytes twice as many instructions for it
+        (with_facts(), with_facts(local_bytes=8), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
+        (with_facts(), with_facts(spilled_registers=8), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
+        (with_facts(spill_store_count=16), with_facts(spill_store_count=31), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (with_facts(spill_store_count=16), with_facts(spill_store_count=32), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
+        # resources are budgets
+        (with_facts(), with_facts(registers=255), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (with_facts(), with_facts(shared_bytes=2**18), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (with_facts(), with_facts(code_bytes=2**20), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # the same bytes in narrower steps
         (compiled(load_128=2), compiled(load_32=8), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
         (compiled(store_128=2), compiled(store_16=16), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
