@@ -102,7 +102,7 @@ def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instruct
     return code_facts(make_static_facts(theoretical_occupancy=occupancy, local_bytes=local_bytes, instructions=counts))
 
 
-def with_facts(**facts: int) -> CodeFacts:
+def with_facts(**facts: Any) -> CodeFacts:
     return code_facts(make_static_facts(**{"spilled_registers": 0} | facts))
 
 
