@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import islice
 
 import numpy as np
@@ -161,20 +162,6 @@ def test_a_slowdown_beyond_noise_and_threshold_is_called(
 # --- families
 
 
-def comparison(p_value: float) -> Comparison:
-    return Comparison(
-        verdict=Verdict.REGRESSED,
-        reason=Reason.BEYOND_THRESHOLD,
-        base_ns=1.0,
-        head_ns=1.1,
-        log_ratio=0.1,
-        log_interval=(0.05, 0.15),
-        block_count=5,
-        threshold=0.03,
-        p_value=p_value,
-    )
-
-
 def test_the_example_of_benjamini_and_hochberg_is_reproduced() -> None:
     # the fifteen p-values of section 3.2 of the paper, of which four are rejected at 0.05
     p_values = (
@@ -182,7 +169,8 @@ def test_the_example_of_benjamini_and_hochberg_is_reproduced() -> None:
         0.3240, 0.4262, 0.5719, 0.6528, 0.7590, 1.0,
     )  # fmt: skip
 
-    judged = control_false_discoveries([comparison(p_value) for p_value in p_values], 0.05)
+    slower = compare([[1.0]] * 5, [[1.1]] * 5)
+    judged = control_false_discoveries([replace(slower, p_value=p_value) for p_value in p_values], 0.05)
 
     assert [one.verdict for one in judged].count(Verdict.REGRESSED) == 4
 

@@ -17,7 +17,6 @@ from roofwatch.ci.ab.noise_floor import (
 )
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.timing.method import Preset
 from roofwatch.db.values import Verdict
 from tests.builders import CASE_ID, make_record, sha_of
@@ -43,11 +42,6 @@ def floor_with(noise_floor: float) -> NoiseFloor:
     return known.model_copy(update={"cases": (known.cases[0].model_copy(update={"noise_floor": noise_floor}),)})
 
 
-def slower(factor: float) -> tuple[RunRecord, RunRecord]:
-    """A pair of records, in noise of 0.3 %, whose head takes so many times as long."""
-    return make_records([make_timed()], [make_timed(median_ns=1e6 * factor, levels=QUIET[::-1])])
-
-
 # --- what is measured
 
 
@@ -67,7 +61,7 @@ def test_a_detectable_change_is_found_four_times_in_five(block_count: int) -> No
 
 
 def test_a_change_must_exceed_three_times_the_floor() -> None:
-    records = slower(1.05)
+    records = make_records([make_timed()], [make_timed(median_ns=1.05e6, levels=QUIET[::-1])])  # noise of 0.3 %
 
     without = judge_pull_request(*records)
     quiet = judge_pull_request(*records, noise_floor=floor_with(0.001))

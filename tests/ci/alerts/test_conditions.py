@@ -13,7 +13,6 @@ from roofwatch.ci.alerts.conditions import (
     coverage,
     coverage_text,
     is_idle,
-    report_interval,
 )
 from roofwatch.ci.alerts.evaluation import conditions_at
 from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
@@ -136,14 +135,6 @@ def test_a_message_has_commit_suspects_and_links() -> None:
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-def test_a_nightly_runner_is_silent_after_several_nights_and_not_before() -> None:
-    interval = report_interval(reversed([NOON + DAY * night for night in range(10)]))
-
-    assert (interval.last_at, interval.usual_gap) == (NOON + DAY * 9, DAY)
-    assert not interval.is_silent(NOON + DAY * 11)
-    assert interval.is_silent(NOON + DAY * 12)
-
-
 def nightly(count: int, gpu: str = "GPU A", first: int = 0) -> list[RunnerRun]:
     days = range(first, first + count)
     return [RunnerRun(uuid4(), gpu, NOON + timedelta(days=day), "1", make_commit_ref(day)) for day in days]
@@ -155,11 +146,10 @@ def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float],
     state = ProjectState(PROJECT, runs={"GPU A, driver 580": nightly(10)})
     last = NOON + timedelta(days=9)
 
-    def is_reported(days: float) -> bool:
-        return bool(conditions_at(rule, state, last + timedelta(days=days)))
-
-    assert not is_reported(silent_after_days - 0.01)
-    assert is_reported(silent_after_days)
+    (one,) = conditions_at(rule, state, last + timedelta(days=silent_after_days))
+    assert [fact.name for fact in one.message.facts] == ["Last result", "Usual interval"]
+    assert one.message.facts[1].text == "24.0 hours"
+    assert conditions_at(rule, state, last + timedelta(days=silent_after_days - 0.01)) == []
 
 
 UPGRADED = {"GPU A, driver 580": nightly(20), "GPU A, driver 590": nightly(11, first=20)}

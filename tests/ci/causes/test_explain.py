@@ -47,10 +47,6 @@ def around(
     return ChangeContext(**defaults | fields)
 
 
-def first(suspects: Sequence[Suspect]) -> Suspect:
-    return suspects[0]
-
-
 def weights(suspects: Sequence[Suspect]) -> dict[Cause, float]:
     return {suspect.cause: suspect.weight for suspect in suspects}
 
@@ -72,7 +68,7 @@ def weights(suspects: Sequence[Suspect]) -> dict[Cause, float]:
 def test_a_setting_that_changed_at_the_step_is_the_first_suspect(
     changed: dict[str, Any], cause: Cause, sentence: str
 ) -> None:
-    suspect = first(explain(around(after={"setting": replace(OLD, **changed)})))
+    suspect = explain(around(after={"setting": replace(OLD, **changed)}))[0]
 
     assert suspect.cause is cause
     assert sentence in suspect.sentence
@@ -97,8 +93,8 @@ def test_a_confirming_pair_leaves_only_the_commit() -> None:
 
     suspects = explain(step)
 
-    assert first(suspects).cause is Cause.CODE
-    assert first(suspects).weight > 0.95
+    assert suspects[0].cause is Cause.CODE
+    assert suspects[0].weight > 0.95
     assert Cause.DRIVER not in weights(suspects)
 
 
@@ -106,14 +102,14 @@ def test_a_confirming_pair_leaves_only_the_commit() -> None:
 
 
 def test_a_change_that_is_gone_in_clock_cycles_suspects_the_clock() -> None:
-    suspect = first(explain(around(before={"sm_clock_mhz": 1_980.0}, after={"sm_clock_mhz": 1_650.0})))
+    suspect = explain(around(before={"sm_clock_mhz": 1_980.0}, after={"sm_clock_mhz": 1_650.0}))[0]
 
     assert suspect.cause is Cause.CLOCK
     assert "from 1980 to 1650 MHz, and in clock cycles the change is" in suspect.sentence
 
 
 def test_throttled_runs_suspect_the_clock_with_the_reason() -> None:
-    suspect = first(explain(around(after={"degraded_by": ("sw_thermal_slowdown",)})))
+    suspect = explain(around(after={"degraded_by": ("sw_thermal_slowdown",)}))[0]
 
     assert suspect.cause is Cause.CLOCK
     assert "6 of 6 runs on the slower level were held back by sw_thermal_slowdown" in suspect.sentence
@@ -127,7 +123,7 @@ def chose(configuration: str) -> dict[str, Any]:
 
 
 def test_a_configuration_that_flipped_is_a_suspect() -> None:
-    suspect = first(explain(around(before=chose("BLOCK=128"), after=chose("BLOCK=64"), code=UNCHANGED)))
+    suspect = explain(around(before=chose("BLOCK=128"), after=chose("BLOCK=64"), code=UNCHANGED))[0]
 
     assert suspect.cause is Cause.AUTOTUNE
     assert "_kernel chose BLOCK=64 after it, BLOCK=128 before" in suspect.sentence
@@ -142,7 +138,7 @@ def test_the_suspects_of_many_series_are_the_mean_of_each() -> None:
     found = combine([driver, driver, driver, code])
 
     assert weights(found)[Cause.DRIVER] == pytest.approx(0.75 * 0.9)
-    assert "(3 of 4 series)" in first(found).sentence
+    assert "(3 of 4 series)" in found[0].sentence
 
 
 def test_a_failure_that_begins_with_another_driver_suspects_it_as_much_as_the_code() -> None:

@@ -32,19 +32,6 @@ def post(github: GitHubStandIn, check: CheckRun, order: RunOrder = RUN, name: st
     github.repository().conclude(SHA, name, order, check, URL)
 
 
-def test_the_check_run_that_is_in_progress_is_the_one_that_concludes(github: GitHubStandIn) -> None:
-    post(github, BEGUN)
-    (begun,) = github.check_runs.values()
-    assert (begun["status"], begun["conclusion"], begun["head_sha"]) == ("in_progress", None, SHA)
-
-    post(github, FAILED)
-
-    (ended,) = github.check_runs.values()
-    assert (ended["status"], ended["conclusion"]) == ("completed", "failure")
-    assert ended["output"] == {"title": FAILED.title, "summary": FAILED.summary}
-    assert ended["details_url"] == URL
-
-
 def test_a_repeated_post_updates_its_check_run_without_repeating_annotations(github: GitHubStandIn) -> None:
     post(github, annotated(2))
     post(github, replace(annotated(2), conclusion=Conclusion.NEUTRAL))
@@ -78,14 +65,21 @@ def annotated(count: int) -> CheckRun:
 
 
 @pytest.mark.parametrize("count", [0, 50, 51])
-def test_annotations_are_sent_once_in_batches_of_fifty(github: GitHubStandIn, count: int) -> None:
+def test_the_check_run_in_progress_concludes_with_annotations_in_batches_of_fifty(
+    github: GitHubStandIn, count: int
+) -> None:
     post(github, BEGUN)
+    (check_run,) = github.check_runs.values()
+    assert (check_run["status"], check_run["conclusion"], check_run["head_sha"]) == ("in_progress", None, SHA)
+
     post(github, annotated(count))
 
-    (check_run,) = github.check_runs.values()
+    assert list(github.check_runs.values()) == [check_run]
+    assert (check_run["status"], check_run["details_url"]) == ("completed", URL)
     assert [each["path"] for each in check_run["annotations"]] == [f"kernels/{number}.py" for number in range(count)]
     assert github.requests.count("update_check_run") == max(1, math.ceil(count / 50))
-    assert (check_run["conclusion"], check_run["output"]["title"]) == ("failure", FAILED.title)
+    assert check_run["conclusion"] == "failure"
+    assert check_run["output"] == {"title": FAILED.title, "summary": FAILED.summary}
 
 
 @pytest.mark.parametrize("is_carried_out", [True, False])
@@ -157,14 +151,6 @@ def comment_body(text: str, order: RunOrder = FIRST, name: str = "roofwatch") ->
 
 def post_one(github: GitHubStandIn, text: str, order: RunOrder = FIRST, *, is_silent: bool = False) -> CommentAction:
     return post_comment(github.repository(), NUMBER, comment_body(text, order), is_silent=is_silent)
-
-
-def test_a_comment_is_posted_once_and_edited_from_then_on(github: GitHubStandIn) -> None:
-    assert post_one(github, "slower") is CommentAction.POSTED
-    assert post_one(github, "fine again", SECOND) is CommentAction.EDITED
-
-    assert github.bodies == [comment_body("fine again", SECOND)]
-    assert github.requests.count("create_comment") == 1
 
 
 def test_the_comment_is_found_on_the_third_page(github: GitHubStandIn) -> None:

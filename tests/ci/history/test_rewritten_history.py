@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 
-import pytest
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
-from roofwatch.collector.git import read_commit, run_git
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
@@ -22,7 +18,7 @@ from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.schema.runs import CommitRow, RunRow
-from tests.builders import NOON, PROJECT, make_accuracy, make_measurement, make_record, make_series_key
+from tests.builders import NOON, PROJECT, make_accuracy, make_commit, make_measurement, make_record, make_series_key
 from tests.ci.values import stepped
 
 KEY = make_series_key()
@@ -31,26 +27,15 @@ KEY = make_series_key()
 class Branch:
     """The branch `main` of a repository, with measurements."""
 
-    def __init__(self, folder: Path, store: Engine) -> None:
-        self.folder = folder
+    def __init__(self, store: Engine) -> None:
         self.store = store
-        self._hours: Iterator[int] = count()
-        run_git(folder, "init", "--quiet", "--initial-branch=main")
-
-    def commit(self) -> str:
-        date = f"{NOON + timedelta(hours=next(self._hours)):%Y-%m-%dT%H:%M:%SZ}"
-        person = {
-            f"GIT_{role}_{part}": value
-            for role in ("AUTHOR", "COMMITTER")
-            for part, value in (("NAME", "Test Author"), ("EMAIL", "author@example.invalid"), ("DATE", date))
-        }
-        run_git(self.folder, "commit", "--quiet", "--allow-empty", "-m", "A change", extra_environment=person)
-        return run_git(self.folder, "rev-parse", "HEAD").strip()
+        self._line: list[str] = []
+        self._numbers = count()
 
     def measured(self, median_ns: float, *, passes: bool = True) -> str:
         """Make and measure a commit."""
-        sha = self.commit()
-        commit = read_commit(self.folder)
+        parents, place = tuple(self._line[-1:]), len(self._line) + 1
+        commit = make_commit(next(self._numbers), parents=parents, first_parent_count=place)
         began = commit.committed_at + timedelta(minutes=1)
         record = make_record(
             commit=commit,
@@ -60,10 +45,11 @@ class Branch:
             accuracies=[make_accuracy(outcome=Outcome.OK if passes else Outcome.INCORRECT)],
         )
         ingest_record(self.store, record)
-        return sha
+        self._line.append(commit.sha)
+        return commit.sha
 
     def rewind(self, sha: str) -> None:
-        run_git(self.folder, "reset", "--quiet", "--hard", sha)
+        del self._line[self._line.index(sha) + 1 :]
 
     def trend(self) -> list[str]:
         """Return the shas of the points, which are the same for pages and for the analysis."""
@@ -76,13 +62,8 @@ class Branch:
         return [point.commit.sha for point in read.points]
 
 
-@pytest.fixture
-def branch(tmp_path: Path, store: Engine) -> Branch:
-    return Branch(tmp_path, store)
-
-
-def test_commits_of_a_rewritten_branch_are_ignored(branch: Branch) -> None:
-    store = branch.store
+def test_commits_of_a_rewritten_branch_are_ignored(store: Engine) -> None:
+    branch = Branch(store)
     values = stepped(at=8, factor=1.4, count=14)
     shared = [branch.measured(value) for value in values[:8]]
     left = [branch.measured(value, passes=False) for value in values[8:]]
