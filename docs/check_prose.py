@@ -1,15 +1,14 @@
 """Check the prose of documents, docstrings and comments: words that we avoid, and long sentences.
 
-    python docs/check_prose.py [--long]
+    python docs/check_prose.py
 
-Avoided words fail the check. Long sentences fail it in documents only; `--long` lists those of docstrings too.
+Avoided words fail the check; so do long sentences in documents.
 """
 
 import ast
 import io
 import re
 import subprocess
-import sys
 import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,13 +83,13 @@ def _of_code(file: Path) -> Iterator[Passage]:
             yield Passage(file, token.start[0], token.string.lstrip("# "), is_document=False)
 
 
-def problems(passage: Passage, *, lists_long: bool) -> Iterator[str]:
+def problems(passage: Passage) -> Iterator[str]:
     """Describe each problem of a passage, one line each."""
     where = f"{passage.file.relative_to(ROOT)}:{passage.line}"
     for found in _AVOIDED.finditer(passage.text):
         word = found[0].lower()
         yield f"{where}: avoid {word!r}: {AVOIDED[word]}"
-    if passage.is_document or lists_long:
+    if passage.is_document:
         for sentence in _SENTENCE_END.split(passage.text):
             if (count := len(sentence.split())) > MAX_WORDS:
                 yield f"{where}: sentence of {count} words: {' '.join(sentence.split()[:8])} …"
@@ -98,8 +97,7 @@ def problems(passage: Passage, *, lists_long: bool) -> Iterator[str]:
 
 def main() -> int:
     """Print all problems; exit status 1 if there are any."""
-    lists_long = "--long" in sys.argv[1:]
-    found = [line for passage in passages() for line in problems(passage, lists_long=lists_long)]
+    found = [line for passage in passages() for line in problems(passage)]
     print("\n".join(found) or "prose: no problem found")
     return 1 if found else 0
 

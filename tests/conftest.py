@@ -100,15 +100,11 @@ def _uses_module_fixture(item: pytest.Item) -> bool:
 def _skip_gpu_tests(items: list[pytest.Item]) -> None:
     """Skip GPU tests without a GPU; torch is only loaded if there are such tests."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
-    if needing and not _has_gpu():
-        for item in needing:
+    if needing:
+        import torch
+
+        for item in [] if torch.cuda.is_available() else needing:
             item.add_marker(pytest.mark.skip(reason="torch sees no GPU on this machine"))
-
-
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
 
 
 @pytest.fixture(scope="module")

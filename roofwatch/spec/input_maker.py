@@ -40,7 +40,7 @@ class InputMaker:
         case: Provides the seed and the dtype.
         device: Of the tensors; use `make.device` for tensors made in another way.
         only_integers: Leave floating-point tensors uninitialised, which is enough to compile for a case; a model's
-            weights then take address space, but neither memory nor time.
+            weights then take address space, but neither memory nor time. Compute nothing from them.
         draws: Keeps random numbers for the next inputs of the same case.
     """
 
@@ -49,7 +49,7 @@ class InputMaker:
     ) -> None:
         self._case = case
         self.device = device
-        self._only_integers = only_integers
+        self.only_integers = only_integers
         self._draws = draws or Draws(max_bytes=0)
         self._drawn_count = 0
 
@@ -63,16 +63,11 @@ class InputMaker:
 
         return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
-    @property
-    def only_integers(self) -> bool:
-        """Whether floating-point tensors are uninitialised; do not compute anything from them then."""
-        return self._only_integers
-
     def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normally distributed around 0 with standard deviation `scale`."""
         import torch
 
-        if self._only_integers:
+        if self.only_integers:
             return self._uninitialised(shape, dtype)
         return self._drawn(lambda generator: torch.randn(shape, generator=generator) * scale, dtype)
 
@@ -80,7 +75,7 @@ class InputMaker:
         """Uniformly distributed over [low, high)."""
         import torch
 
-        if self._only_integers:
+        if self.only_integers:
             return self._uninitialised(shape, dtype)
         return self._drawn(lambda generator: torch.rand(shape, generator=generator) * (high - low) + low, dtype)
 

@@ -23,7 +23,7 @@ from roofwatch.posting import Posted, Report, post, report_on
 from tests.builders import sha_of
 from tests.ci.github.jobs import ROOT
 from tests.ci.situations import SITUATIONS, write_records
-from tests.docs.markdown import fences
+from tests.docs.markdown import code_blocks
 from tests.http_server import Answer, Request, serve
 from tests.roofwatch.command import roofwatch
 
@@ -275,7 +275,7 @@ def test_a_developer_accepts_and_the_next_report_says_so(gitlab: GitLabStandIn, 
 
 
 def test_the_documented_pipeline_is_valid_and_keeps_the_token_from_measured_code(tmp_path: Path) -> None:
-    (shown,) = [fence.text for fence in fences(ROOT / "docs/how-to/gitlab.md") if fence.language == "yaml"]
+    (shown,) = code_blocks(ROOT / "docs/how-to/gitlab.md", "yaml")
     (tmp_path / ".gitlab-ci.yml").write_text(shown)
     jobs = yaml.safe_load(shown)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,13 +22,6 @@ def is_generated(page: Path) -> bool:
 
 
 DOCUMENTS = sorted(page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if not is_generated(page))
-_SHELLS = {"sh", "bash", "shell", "console"}
-
-
-@dataclass(frozen=True)
-class Fence:
-    language: str
-    text: str
 
 
 def name_of(document: Path) -> str:
@@ -41,24 +33,23 @@ def tokens_of(document: Path) -> list[Token]:
     return MarkdownIt("commonmark").enable("table").parse(document.read_text())
 
 
-def fences(document: Path, section: str = "") -> list[Fence]:
+def code_blocks(document: Path, *languages: str, section: str = "") -> list[str]:
     """Of a section with a heading of the second level, or of the whole page."""
-    fenced = [token for token in tokens_of(document) if token.type == "fence"]
+    fenced = [token for token in tokens_of(document) if token.type == "fence" and token.info in languages]
     if section:
         lines = document.read_text().splitlines()
         start = lines.index(f"## {section}")
         end = next((line for line in range(start + 1, len(lines)) if lines[line].startswith("## ")), len(lines))
         fenced = [token for token in fenced if token.map is not None and start < token.map[0] < end]
-    return [Fence(token.info, token.content) for token in fenced]
+    return [token.content for token in fenced]
 
 
 def shell_lines(document: Path, section: str = "") -> list[str]:
     """What a reader would type."""
     return [
         line
-        for fence in fences(document, section)
-        if fence.language in _SHELLS
-        for line in fence.text.splitlines()
+        for block in code_blocks(document, "sh", "bash", section=section)
+        for line in block.splitlines()
         if line.strip() and not line.startswith("#")
     ]
 

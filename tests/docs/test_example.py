@@ -6,10 +6,10 @@ import pytest
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
-from tests.docs.markdown import ROOT, fences, shell_lines
+from tests.docs.markdown import ROOT, code_blocks, shell_lines
 from tests.roofwatch.command import roofwatch, started_roofwatch
 
-EXAMPLE = next(fence.text for fence in fences(ROOT / "README.md") if fence.language == "python")
+EXAMPLE = code_blocks(ROOT / "README.md", "python")[0]
 FILE_NAME = "bench_squared_relu.py"
 
 

@@ -29,8 +29,8 @@ from tests.docs.markdown import (
     DOCUMENTS,
     ROOT,
     anchors,
+    code_blocks,
     code_spans,
-    fences,
     is_generated,
     name_of,
     table_under,
@@ -38,11 +38,6 @@ from tests.docs.markdown import (
 )
 
 DOCS = ROOT / "docs"
-
-
-def block_of(page: str, language: str) -> str:
-    (text,) = [fence.text for fence in fences(DOCS / "how-to" / page) if fence.language == language]
-    return text
 
 
 def test_the_tolerances_are_those_of_the_code() -> None:
@@ -53,7 +48,7 @@ def test_the_tolerances_are_those_of_the_code() -> None:
 
 
 def test_the_example_of_alert_rules_is_valid_and_has_every_kind() -> None:
-    text = block_of("alerts.md", "toml")
+    (text,) = code_blocks(DOCS / "how-to" / "alerts.md", "toml")
     kinds = {kind for rule in get_args(get_args(Rule)[0]) for kind in get_args(rule.model_fields["kind"].annotation)}
 
     assert {rule.kind for rule in parse_rules(text).rules} == kinds
@@ -127,7 +122,7 @@ def test_named_files_exist(document: Path) -> None:
 
 
 def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_measured() -> None:
-    text = block_of("workloads.md", "python")
+    (text,) = code_blocks(DOCS / "how-to" / "workloads.md", "python")
     declared: dict[str, Any] = {}
     exec(text, declared)  # noqa: S102  our own page
     spec = declared["mlp_training"]
@@ -140,7 +135,7 @@ def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_mea
 
 
 def test_the_rule_on_tokens_per_second_has_three_lines_and_reports_a_drop_on_its_devices_only(store: Engine) -> None:
-    text = block_of("workloads.md", "toml")
+    (text,) = code_blocks(DOCS / "how-to" / "workloads.md", "toml")
     channels = '[channels]\nchat = { kind = "apprise", url_env = "URL" }\n'
     (rule,) = (setup := AlertSetup(parse_rules(text + channels))).rules.rules
     step = "llama_decode/B=8,T=256/bfloat16/fwd"

@@ -165,7 +165,6 @@ def test_the_schema_is_printed() -> None:
     ("arguments", "expected"),
     [
         (["run", "gone.py"], "gone.py: no such file or folder"),
-        (["list", "gone"], "gone: no such file or folder"),
         (["static", SUITES / "bench_good.py", "--targets", "h100"], "target 'h100' is not known"),
         (["run", SUITES / "bench_good.py", "-k", "nothing"], "the suite has scale, total"),
         (["ingest", "gone.json"], "gone.json: cannot be read: No such file"),

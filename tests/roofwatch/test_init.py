@@ -11,7 +11,7 @@ import yaml
 from roofwatch.collector.git import run_git
 from roofwatch.proposing import find_kernels, propose
 from tests.docs.command_line import check_line
-from tests.docs.markdown import ROOT, code_spans, fences
+from tests.docs.markdown import ROOT, code_blocks, code_spans
 from tests.git_repository import make_repository
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -86,7 +86,7 @@ def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path)
     (repository / "requirements.txt").touch()
     _, files = propose(repository)
     workflows = [text for path, text in files.items() if path.suffix == ".yml"]
-    shown = [fence.text for fence in fences(ROOT / "docs" / "how-to" / "github.md") if fence.language == "yaml"]
+    shown = code_blocks(ROOT / "docs" / "how-to" / "github.md", "yaml")
 
     assert [text.replace("bench_my_kernels", "bench_layers") for text in workflows] == shown[:2]
 
@@ -94,7 +94,7 @@ def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path)
 def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(repository: Path) -> None:
     (repository / "requirements.txt").touch()
     run_git(repository, "remote", "add", "origin", "git@gitlab.example.com:owner/my-kernels.git")
-    (shown,) = [fence.text for fence in fences(ROOT / "docs" / "how-to" / "gitlab.md") if fence.language == "yaml"]
+    (shown,) = code_blocks(ROOT / "docs" / "how-to" / "gitlab.md", "yaml")
     _, files = propose(repository)
     proposed = {path.name: text.replace("bench_my_kernels", "bench_layers") for path, text in files.items()}
     assert proposed[".gitlab-ci.yml"] == shown

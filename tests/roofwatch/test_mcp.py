@@ -25,7 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from roofwatch.agent_jobs import MAX_ANSWER_BYTES, Jobs
 from roofwatch.mcp_server import TOKEN_VARIABLE, make_server
 from tests.docs.command_line import check_roofwatch
-from tests.docs.markdown import ROOT, fences
+from tests.docs.markdown import ROOT, code_blocks
 from tests.docs.test_tutorials import files_of
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, roofwatch
@@ -197,9 +197,8 @@ def test_http_with_a_short_token_is_refused(repository: Path) -> None:
 
 def test_the_documented_configuration_of_clients_is_valid() -> None:
     stdio, http = (
-        json.loads(fence.text)["mcpServers"]["roofwatch"]
-        for fence in fences(ROOT / "docs" / "how-to" / "agents.md")
-        if fence.language == "json"
+        json.loads(block)["mcpServers"]["roofwatch"]
+        for block in code_blocks(ROOT / "docs" / "how-to" / "agents.md", "json")
     )
 
     command, repository = stdio["args"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.record.record import RunRecord
-from tests.docs.markdown import ROOT, fences
+from tests.docs.markdown import ROOT, code_blocks
 from tests.git_repository import commit_file, make_repository
 
 OPTIONS = ("-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "-q")
@@ -97,7 +97,7 @@ def test_a_wrong_result_or_gradient_fails_its_test(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path) -> None:
     make_repository(tmp_path)
-    example = next(fence.text for fence in fences(ROOT / "docs/how-to/pytest.md") if fence.language == "python")
+    example = code_blocks(ROOT / "docs/how-to/pytest.md", "python")[0]
     function, _, test = example.partition("\n\n\ndef test_softmax")
     body = f"\n\n\ndef test_softmax{test}".replace("torch.randn(64, 128)", "torch.linspace(0, 1, 8192).view(64, 128)")
     (tmp_path / "layers.py").write_text(function)

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, GitHubStandIn
-from tests.docs.markdown import fences
+from tests.docs.markdown import code_blocks
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -81,7 +81,7 @@ def holds(condition: str | None, contexts: Values) -> bool:
 
 def documented_workflow(document: str, text: str) -> str:
     """Return the workflow in a document that contains a text."""
-    shown = [fence.text for fence in fences(ROOT / document) if fence.language == "yaml" and "jobs:" in fence.text]
+    shown = [block for block in code_blocks(ROOT / document, "yaml") if "jobs:" in block]
     (found,) = [workflow for workflow in shown if text in workflow]
     return found
 

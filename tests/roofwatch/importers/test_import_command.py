@@ -26,7 +26,7 @@ from roofwatch.importers import FileImportError
 from roofwatch.importers.records import import_file, to_records, turned
 from tests.builders import make_record, sha_of
 from tests.databases import ingest_all
-from tests.docs.markdown import ROOT, fences
+from tests.docs.markdown import ROOT, code_blocks
 from tests.git_repository import commit_file, make_repository
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.importers.test_formats import DATA, SERVING
@@ -274,8 +274,8 @@ def test_an_exported_record_is_imported_with_the_same_numbers(tmp_path: Path) ->
 
 
 def test_the_documented_plug_in_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (example,) = [fence.text for fence in fences(ROOT / "docs/how-to/import.md") if fence.language == "python"]
-    (entry,) = [fence.text for fence in fences(ROOT / "docs/how-to/import.md") if fence.language == "toml"]
+    (example,) = code_blocks(ROOT / "docs/how-to/import.md", "python")
+    (entry,) = code_blocks(ROOT / "docs/how-to/import.md", "toml")
     (tmp_path / "lap_times.py").write_text(example)
     metadata = tmp_path / "lap_times-1.0.dist-info"
     metadata.mkdir()
