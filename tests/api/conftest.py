@@ -1,21 +1,26 @@
-"""The app on a fresh store, without a network, and tokens for it."""
+"""The app on a fresh store, without a network or behind a real socket, and tokens for it."""
 
 from __future__ import annotations
 
 import io
+import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.app import create_app
 from roofwatch.api.limits import Limits
+from roofwatch.api.serve import configure
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.auth.access import create_token
 from roofwatch.db.auth.values import NewToken, Scope
@@ -93,3 +98,24 @@ def client(store: Engine, make_token: MakeToken) -> Iterator[TestClient]:
     """A client with all scopes in the default project."""
     with TestClient(make_app(store, UNLIMITED), headers=headers_of(make_token())) as client:
         yield client
+
+
+def token_of_today(store: Engine, scope: Scope) -> str:
+    """A token that is valid by the real clock."""
+    return new_token(store, scope, now=datetime.now(UTC)).text
+
+
+@contextmanager
+def served(store: Engine, limits: Limits | None = None) -> Iterator[tuple[str, int]]:
+    """Serve the app, and yield its address."""
+    chosen = limits or Limits()
+    server = uvicorn.Server(configure(make_app(store, chosen), chosen))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            # early clients wait in the socket's queue
+            yield listening.getsockname()[:2]
+        finally:
+            server.should_exit = True
+            thread.join()

@@ -37,8 +37,7 @@ from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
-from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token
-from tests.api.serving import served, token_of_today
+from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token, served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values
 from tests.builders import (
     PROJECT,

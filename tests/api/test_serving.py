@@ -18,8 +18,7 @@ from roofwatch.collector.outbox.spool import Spool
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
-from tests.api.conftest import MakeToken
-from tests.api.serving import served, token_of_today
+from tests.api.conftest import MakeToken, served, token_of_today
 from tests.builders import PROJECT, make_measurement, make_record
 from tests.roofwatch.command import roofwatch
 

@@ -1,15 +1,17 @@
-"""Chromium pages with their errors."""
+"""Chromium pages with their errors and accessibility violations."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -27,6 +29,7 @@ from tests.dashboard.served import ROOT
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SCREENSHOTS = ROOT / "test-output"
 TIMEOUT_MS = 30_000
+_GRAVE, _HEADINGS = {"serious", "critical"}, "heading-order"
 _SCREEN: ViewportSize = {"width": 1280, "height": 900}
 
 
@@ -122,3 +125,22 @@ def launched() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*quiet, "--no-first-run", *as_root])
         yield browser
         browser.close()
+
+
+def grave_violations(page: Page) -> list[str]:
+    """Return serious and critical violations, and headings that skip a level, one line per element."""
+    found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+    return [
+        f"{rule['id']} ({rule['impact']}): {_selector(node)}: {node['html'][:200]} {_why(node)}"
+        for rule in found
+        if rule["impact"] in _GRAVE or rule["id"] == _HEADINGS
+        for node in rule["nodes"]
+    ]
+
+
+def _selector(node: Mapping[str, Any]) -> str:
+    return " ".join(map(str, node["target"]))
+
+
+def _why(node: Mapping[str, Any]) -> str:
+    return " ".join(check["message"] for check in node["any"])

@@ -63,7 +63,9 @@ def open_view(database_url: URL, show_database: Callable[[URL], None]) -> Iterat
         app.query_params.clear()
         for parameter, value in address.items():
             app.query_params[parameter] = value
-        return app.run()
+        app.run()
+        assert not app.exception
+        return app
 
     yield open_it
     forget_everything()

@@ -16,7 +16,7 @@ from roofwatch.dashboard.access import NotAllowedError, Person
 from roofwatch.dashboard.app import VIEWS
 from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.regressions.triage import regression_id
-from tests.api.serving import served, token_of_today
+from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history

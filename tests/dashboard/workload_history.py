@@ -11,6 +11,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import CaseProfile
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
+    PROJECT,
     make_activity,
     make_case,
     make_environment,
@@ -27,14 +28,14 @@ FORMULA = "2e+09 FLOP / 1e+06 ns / 1e+15 FLOP/s (a datasheet, dense)"
 _NOISE_NS = (0, 900, -700, 300, -400, 800, -900, 500, -300, 600, 0, 0)
 
 
-def store_workloads(engine: Engine) -> None:
+def store_workloads(engine: Engine, *, project: str = PROJECT) -> None:
     """Ingest the runs."""
     for number in range(COMMIT_COUNT):
-        ingest_record(engine, _record(number, gpu(), step_ns=1_000_000))
-        ingest_record(engine, _record(number, make_environment(), step_ns=40_000_000))
+        for environment, step_ns in ((gpu(), 1_000_000), (make_environment(), 40_000_000)):
+            ingest_record(engine, _record(number, environment, step_ns=step_ns, project=project))
 
 
-def _record(number: int, environment: Environment, *, step_ns: int) -> RunRecord:
+def _record(number: int, environment: Environment, *, step_ns: int, project: str) -> RunRecord:
     is_slower = number == COMMIT_COUNT - 1 and environment.device_kind == "cuda"
     median_ns = step_ns + _NOISE_NS[number] + (200_000 if is_slower else 0)
     mfu = make_imported(
@@ -49,6 +50,7 @@ def _record(number: int, environment: Environment, *, step_ns: int) -> RunRecord
     )
     return make_record(
         number,
+        project=project,
         environment=environment,
         cases=(_case(),),
         measurements=[

@@ -1,4 +1,4 @@
-"""Run, Runners, Fleet economics and Kernel with GPU data, in Chromium."""
+"""Run, Runners, Fleet economics and Kernel with GPU data, and workloads, in Chromium."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from tests.builders import (
     make_series_key,
     sha_of,
 )
-from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import Watched, new_context, watch
+from tests.dashboard.browsing import Watched, grave_violations, new_context, watch
 from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, gpu_record, store_gpu_history
 from tests.dashboard.served import serving
+from tests.dashboard.workload_history import COMMIT_COUNT, store_workloads
 from tests.databases import Databases
 
 # one worker, so that there is one server and one browser
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser"), pytest.mark.slow]
 PLOT = ".js-plotly-plot"
 DRIFT_AT = 2
-KERNELS, KERNEL_COUNT = "many/kernels", 300
+KERNELS, KERNEL_COUNT, WORKLOADS = "many/kernels", 300, "workloads"
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +56,7 @@ def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str
         many = [make_measurement(f"kernel_{number}/n=1/float32/fwd") for number in range(KERNEL_COUNT)]
         for number in range(2):
             ingest_record(engine, make_record(number, project=KERNELS, measurements=many))
+        store_workloads(engine, project=WORKLOADS)
         return records
 
     with databases.filled(fill) as (url, records), serving(database_url=url) as served:
@@ -180,6 +181,38 @@ def test_hundreds_of_kernels_fill_one_table_and_a_short_timeline(watched: Watche
     assert timeline is not None
     assert timeline["height"] < 1_200
     assert watched.complaints == []
+
+
+def test_a_workload_has_a_row_for_each_runner_that_leads_to_its_token_rate(watched: Watched) -> None:
+    watched.open(f"/?project={WORKLOADS}")
+    rows = watched.page.get_by_role("row").filter(has_text="llama_decode")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text(gpu().runner_class)
+    expect(rows.first.get_by_role("img")).to_be_visible()
+    expect(rows.last).to_contain_text("CPU")
+    # one run of five does not judge it yet
+    expect(watched.page.get_by_text(re.compile("possibly slower.*1 of 5 runs needed"))).to_be_visible()
+    watched.save_screenshot("overview-workloads")
+    assert grave_violations(watched.page) == []
+
+    rows.first.get_by_role("link", name="Trend").click()
+    expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
+    watched.wait_until_shown()
+    expect(watched.page.get_by_text("token rate (tokens/s), higher is better")).to_be_visible()
+    expect(watched.page).to_have_url(re.compile("metric=tokens_per_s"))
+    watched.save_screenshot("trends-workload")
+
+
+def test_comparing_shows_why_a_step_changed(watched: Watched) -> None:
+    watched.open(
+        f"/compare?project={WORKLOADS}&base={sha_of(COMMIT_COUNT - 2)}&head={sha_of(COMMIT_COUNT - 1)}"
+        f"&runner={gpu().runner_class}"
+    )
+    expect(watched.page.get_by_role("heading", name="Why a step changed")).to_be_visible()
+    expect(watched.page.get_by_role("combobox", name="Step of")).to_be_visible()
+    expect(watched.page.get_by_test_id("stDataFrame")).to_have_count(3)
+    watched.save_screenshot("compare-workload")
+    assert grave_violations(watched.page) == []
 
 
 def download(watched: Watched, kind: str) -> Path:

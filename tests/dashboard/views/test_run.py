@@ -214,7 +214,9 @@ def half_trusted(store: Engine) -> Engine:
     return store
 
 
-def test_a_quarantined_run_is_marked_and_opens_by_its_link(open_view: OpenView, half_trusted: Engine) -> None:
+def test_a_quarantined_run_is_marked_opens_by_its_link_and_is_in_no_other_view(
+    open_view: OpenView, half_trusted: Engine
+) -> None:
     app = open_view("run")
     assert address(app)["run"] == [str(TRUSTED[-1].run_id)]
     assert [one.startswith("⊘ quarantined") for one in choice(app, "Run").options] == [True, False, False]
@@ -226,6 +228,12 @@ def test_a_quarantined_run_is_marked_and_opens_by_its_link(open_view: OpenView, 
     assert "Duration 5 min" in texts(linked)
     assert not linked.get("page_link")
 
+    compared = open_view("compare")
+    assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])
+    assert table(open_view("fleet"), "per commit")["runs"].tolist() == [2]
+    values = table(open_view("trends", values="open"), "value")
+    assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]
+
 
 def test_the_overview_counts_quarantined_runs_and_links_to_them(open_view: OpenView, half_trusted: Engine) -> None:
     def links(**asked: str) -> list[str]:
@@ -234,11 +242,3 @@ def test_the_overview_counts_quarantined_runs_and_links_to_them(open_view: OpenV
 
     assert links() == [f"Quarantined (unverified) runs: 1 run?project=example%2Fproject&run={DOUBTED.run_id}"]
     assert links(branch="main") == []
-
-
-def test_other_views_ignore_quarantined_runs(open_view: OpenView, half_trusted: Engine) -> None:
-    compared = open_view("compare")
-    assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])
-    assert table(open_view("fleet"), "per commit")["runs"].tolist() == [2]
-    values = table(open_view("trends", values="open"), "value")
-    assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]

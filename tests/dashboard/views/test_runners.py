@@ -1,4 +1,4 @@
-"""Runners."""
+"""Runners and fleet economics."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import pytest
 from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.dashboard.charts.runners import hours_by_activity
+from roofwatch.dashboard.views.fleet import Spent
 from roofwatch.db.ingest.ingest import ingest_record
-from tests.builders import make_environment, make_record
+from tests.builders import make_commit_ref, make_environment, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, gpu, store_gpu_history
-from tests.dashboard.seen import table, texts
+from tests.dashboard.seen import address, choice, figures, table, texts
+from tests.dashboard.values import make_fleet_run
 
 
 def test_every_runner_class_shows_its_last_result_interval_and_noise(open_view: OpenView, store: Engine) -> None:
@@ -59,3 +62,59 @@ def test_differences_between_comparable_environments_are_listed(open_view: OpenV
     assert sorted(zip(classes["harness"], classes["environments"], strict=True)) == [("1", 2), ("2", 1)]
     differences = table(app, "may move times").set_index("what")
     assert differences["may move times"].to_dict() == {"triton version": "toolchain", "os": ""}
+
+
+def test_the_fleet_adds_up_device_time_and_energy_and_its_bars_can_be_chosen(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
+    app = open_view("fleet")
+    said = texts(app)
+    # six runs and two sides of a pair, of 30 s each
+    assert "Device time 4 min" in said
+    assert "Device energy 71.9 kJ" in said
+    assert "no price set" in said
+    runners = table(app, "per commit")
+    assert runners["runs"].tolist() == [RUN_COUNT + 2]
+    assert "cost" not in runners.columns
+    assert runners["checks"].item() == pytest.approx(9 / 30)
+    for show in ("runner", "family", "runner-energy", "family-energy", "activity"):
+        choice(app, "Show").set_value(show).run()
+        assert not app.exception
+        assert address(app)["show"] == [show]
+        assert figures(app) == 1
+
+
+def test_a_price_turns_hours_into_money(
+    open_view: OpenView, records: list[RunRecord], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"NVIDIA H200*": 6.0}')
+    monkeypatch.setenv("ROOFWATCH_CURRENCY", "EUR")
+    app = open_view("fleet", show="runner-money")
+    assert "Cost 0.40 EUR" in texts(app)
+    assert table(app, "cost")["cost"].item() == pytest.approx(4 / 60 * 6.0)
+    assert address(app)["show"] == ["runner-money"]
+
+
+HALF_HOUR_NS = 1_800_000_000_000
+
+
+def test_time_without_an_activity_is_not_counted() -> None:
+    runs = [make_fleet_run(spent_ns={"timing": HALF_HOUR_NS // 2}), make_fleet_run()]
+    commit = make_commit_ref()
+    assert list(hours_by_activity(runs)) == [
+        (commit, "timing", 0.25),
+        (commit, "unattributed", 0.25),
+        (commit, "unattributed", 0.5),
+    ]
+
+
+def test_the_first_pattern_that_matches_a_runner_class_is_its_price_and_what_is_known_is_added_up() -> None:
+    spent = Spent([make_fleet_run()], {}, {"NVIDIA H200*": 6.0, "NVIDIA*": 2.0}, "USD")
+    assert spent.money == 3.0
+    assert Spent(spent.runs, {}, {"NVIDIA L4*": 6.0, "NVIDIA*": 2.0}, "USD").money == 1.0
+    assert spent.money_of(make_fleet_run(environment=make_environment())) is None
+    runs = [make_fleet_run(0, environment=make_environment()), make_fleet_run(1), make_fleet_run(2)]
+    spent = Spent(runs, {"run 1": 100.0, "run 2": 300.0}, {"NVIDIA*": 2.0}, "USD")
+    assert (spent.energy_j, spent.money, spent.watched.commit_count) == (400.0, 2.0, 2)
+    unknown = Spent(runs[:1], {}, {}, "USD")
+    assert (unknown.energy_j, unknown.money) == (None, None)

@@ -18,7 +18,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
 from tests.builders import make_artefact, make_record
-from tests.db.engine.embedded_server import answers, ask, kill_server, server_pid, using
+from tests.db.engine.conftest import answers, ask, kill_server, server_pid, using
 
 FORK = """
 import os, sys

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, text
+from sqlalchemy import URL, Engine, text
 
 from roofwatch.db.engine.session import ANALYSIS, analysis_lock, open_store
 from tests.builders import PROJECT
 from tests.databases import text_of
-from tests.db.engine.pgbouncer import pooling
 
 TIMEOUT_S = 60
 HOLD = """
@@ -43,6 +48,58 @@ def wait_until(condition: Callable[[], Any]) -> None:
 def holders(engine: Engine) -> list[Any]:
     with engine.connect() as connection:
         return list(connection.execute(text(f"{HOLDERS} AND datname = current_database()")))
+
+
+@contextmanager
+def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
+    """Start a PgBouncer, and yield the URL of the database through it.
+
+    Args:
+        url: Of a database of the server.
+        connections: Maximum to the server per database.
+        settings: Further settings.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    # PgBouncer refuses to run as root, and test folders are private
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        options = {
+            "listen_addr": "127.0.0.1",
+            "listen_port": port,
+            "unix_socket_dir": "",
+            "auth_type": "any",
+            "pool_mode": "transaction",
+            "default_pool_size": connections,
+            **settings,
+        }
+        lines = ["[databases]", f"* = host={url.query['host']} user={url.username}", "[pgbouncer]"]
+        ini = folder / "pgbouncer.ini"
+        ini.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in options.items())]))
+        command = ["pgbouncer", "--quiet", str(ini)]
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            for path in (folder, ini):
+                os.chown(path, nobody.pw_uid, nobody.pw_gid)
+            command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *command]
+        log = folder / "log"
+        with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as bouncer:
+            try:
+                wait_until(lambda: _is_listening(bouncer, port, log))
+                # PgBouncer refuses startup options
+                yield url.set(host="127.0.0.1", port=port, query={})
+            finally:
+                bouncer.terminate()
+
+
+def _is_listening(bouncer: subprocess.Popen[bytes], port: int, log: Path) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port)).close()
+    except OSError:
+        assert bouncer.poll() is None, log.read_text()
+        return False
+    return True
 
 
 @pytest.fixture(params=["direct", "pooled"])

@@ -37,6 +37,15 @@ def test_store_without_schema_is_refused_until_upgraded(empty_database_url: URL)
         migrate.ensure_current(engine)
 
 
+def test_status_names_the_server(store: Engine) -> None:
+    status = migrate.read_status(store)
+
+    assert status.server == f"{store.url.query['host']}:5432/{store.url.database}"
+    assert status.server_version.startswith("18.")
+    assert status.schema_revision is not None
+    assert set(status.row_counts.values()) == {0}
+
+
 def test_a_database_of_another_encoding_is_refused(empty_database_url: URL) -> None:
     server = create_engine(empty_database_url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:

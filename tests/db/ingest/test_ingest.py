@@ -18,11 +18,15 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import IngestResult, ingest_record
 from roofwatch.db.ingest.samples import SampleSet, pack, unpack
+from roofwatch.db.projects import delete_project
+from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.db.queries.runs import list_runs
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import Base
 from tests.builders import (
@@ -225,6 +229,22 @@ def test_deleted_run_takes_its_results(store: Engine) -> None:
 
     left = {name for name, count in row_counts(store).items() if count}
     assert left == {"project", "commit", "environment", "case", "case_version", "series", "static_fact"}
+
+
+def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
+    ingest_all(store, *map(make_complete_record, range(2)))
+    replace_regressions(store, PROJECT, [make_regression(1)])
+    ingest_record(store, make_record(project="other"))
+
+    delete_project(store, PROJECT)
+    delete_project(store, "never there")
+
+    with Session(store) as session:
+        assert list_projects(session) == ["other"]
+        assert list_triaged(session, PROJECT) == []
+        assert len(list_runs(session, "other")) == 1
+    counts = read_status(store).row_counts
+    assert (counts["run"], counts["measurement"], counts["accuracy"], counts["static_fact"]) == (1, 1, 0, 0)
 
 
 def test_commit_keeps_the_largest_count_and_most_parents(store: Engine) -> None:

@@ -1,8 +1,9 @@
-"""Questions that are narrowed to some runners, branches or cases, and the filters that can be chosen."""
+"""Questions that are narrowed to some runners, branches or cases, the filters that can be chosen, and search."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,10 +15,19 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs
-from roofwatch.db.queries.project import list_commits, read_filter_options
-from roofwatch.db.queries.results import CaseOption, FilterOptions
+from roofwatch.db.queries.project import list_commits, read_filter_options, search
+from roofwatch.db.queries.results import CaseOption, FilterOptions, SearchResults
 from roofwatch.db.queries.runners import list_runner_coverage
-from tests.builders import PROJECT, make_case, make_commit, make_environment, make_measurement, make_record, sha_of
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_case,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+    sha_of,
+)
 from tests.databases import Databases, ingest_all
 
 MINE, SILENT = make_environment(), make_environment(device_name="Silent CPU")
@@ -160,3 +170,55 @@ def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_com
 def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store: Engine) -> None:
     ingest_record(store, make_record(project="another/project"))
     assert read(store) == FilterOptions((), {}, ())
+
+
+WIDE, NARROW, GEMM = "soft_max/n=16/float32/fwd", "soft_max/n=8/float32/fwd", "softmaxgemm/M=8/float32/fwd"
+SUBJECTS = ["Start", "Tune 12 100% faster (#1310)", "Fix a typo (#131)", "Merge pull request #131 from a/b"]
+
+
+@pytest.fixture
+def filled(store: Engine) -> Engine:
+    measured = [make_measurement(case_id) for case_id in (WIDE, NARROW, GEMM)]
+    for number, subject in enumerate(SUBJECTS):
+        commit = make_commit(number, subject=subject)
+        ingest_record(store, make_record(number, commit=commit, measurements=measured))
+    ingest_record(store, make_record(0, project="other/project", measurements=measured))
+    return store
+
+
+def searched(engine: Engine, text: str, *, limit: int = 10) -> SearchResults:
+    with Session(engine) as session:
+        return search(session, PROJECT, text, limit=limit)
+
+
+def test_every_word_must_occur_in_the_name_of_a_kernel_or_case(filled: Engine) -> None:
+    assert (searched(filled, "SOFT").kernels, searched(filled, "soft float32").kernels) == (
+        ("soft_max", "softmaxgemm"),
+        (),
+    )
+    assert searched(filled, "soft_max fwd").cases == (WIDE, NARROW)  # `_` is no wildcard
+    assert searched(filled, "soft fwd", limit=2).cases == (WIDE, NARROW)
+    assert searched(filled, "  ") == searched(filled, "no such thing") == SearchResults((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("#131", [3, 2]),
+        ("1310", [1]),
+        ("typo FIX", [2]),
+        ("100%", [1]),
+        (sha_of(1)[:9].upper(), [1]),
+        ("%", [1]),
+    ],
+)
+def test_a_commit_is_found_by_sha_subject_and_pull_request(filled: Engine, text: str, numbers: list[int]) -> None:
+    assert [one.commit.sha for one in searched(filled, text).commits] == [sha_of(number) for number in numbers]
+
+
+def test_a_found_commit_names_its_newest_run(filled: Engine) -> None:
+    later = NOON + timedelta(days=2)
+    newest = make_record(2, started_at=later, finished_at=later)
+    ingest_record(filled, newest)
+    (one,) = searched(filled, sha_of(2)).commits
+    assert one.run_id == str(newest.run_id)

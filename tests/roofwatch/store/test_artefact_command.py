@@ -12,7 +12,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.auth.values import Scope
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.store.transfer import fetch_records
-from tests.api.serving import served, token_of_today
+from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT, make_commit, make_record, sha_of
 from tests.databases import ingest_all
 from tests.roofwatch.command import roofwatch

@@ -26,7 +26,7 @@ from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, choose_project, read_sides
 from roofwatch.store.server import Server
 from roofwatch.store.server_source import ServerSource
-from tests.api.serving import served, token_of_today
+from tests.api.conftest import served, token_of_today
 from tests.builders import (
     CASE_ID,
     PROJECT,
