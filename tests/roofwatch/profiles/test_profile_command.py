@@ -144,7 +144,6 @@ def test_the_summary_of_a_busy_and_an_idle_gpu(kernel_us: int, is_mostly_idle: b
     ("processes", "reason"),
     [
         ((), "the profiler was not loaded"),
-        ((process_of(torch_version=None, has_recorded=False),), "never imported torch"),
         ((process_of(),), "killed before it could be written"),
         ((process_of(has_recorded=False),), "ended before the recording began"),
     ],
