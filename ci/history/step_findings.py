@@ -15,14 +15,7 @@ import numpy as np
 from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.causes.evidence import Evidence, SupportingEvidence, describe_comparison, measured_again
-from roofwatch.ci.causes.explain import (
-    NEAR_RUNS,
-    ChangeContext,
-    CodeChange,
-    explain,
-    explain_drift,
-    explain_secondary,
-)
+from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, CodeChange, explain, explain_drift, explain_secondary
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift

@@ -9,14 +9,7 @@ from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
-from roofwatch.collector.record.measurement import (
-    AutotuneTiming,
-    Autotuning,
-    Block,
-    CacheState,
-    Measurement,
-    Timer,
-)
+from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, CacheState, Measurement, Timer
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding, StaticFacts
 from tests.builders import (

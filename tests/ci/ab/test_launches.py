@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofwatch.ci.ab.launches import (
-    LaunchChange,
-    LaunchMove,
-    find_flips,
-    find_launch_moves,
-)
+from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.ab.side_by_side import side_by_side
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import Reason

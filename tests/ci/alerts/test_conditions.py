@@ -8,12 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from roofwatch.ci.alerts.conditions import (
-    ProjectState,
-    coverage,
-    coverage_text,
-    is_idle,
-)
+from roofwatch.ci.alerts.conditions import ProjectState, coverage, coverage_text, is_idle
 from roofwatch.ci.alerts.evaluation import conditions_at
 from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.collector.record.machine import Outcome
@@ -21,15 +16,7 @@ from roofwatch.db.alerts.values import AlertCondition
 from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
-from tests.builders import (
-    CASE_ID,
-    NOON,
-    PROJECT,
-    make_change_point,
-    make_commit_ref,
-    make_regression,
-    make_series_key,
-)
+from tests.builders import CASE_ID, NOON, PROJECT, make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.dashboard.values import make_measured_case
 
 NOW = NOON + timedelta(days=1)

@@ -16,15 +16,7 @@ from roofwatch.collector.record.results import Counters, ProfiledActivity
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
 from tests.builders import CASE_ID, NOON, make_activity, make_commit_ref, make_profile, make_series_key
-from tests.ci.values import (
-    RUNNER_CLASS,
-    judge_history,
-    make_point,
-    make_series,
-    make_static_series,
-    only,
-    stepped,
-)
+from tests.ci.values import RUNNER_CLASS, judge_history, make_point, make_series, make_static_series, only, stepped
 
 COUNTED_BEFORE = {"dram_bytes": 1e6, "instruction_count": 5e3, "stall_long_scoreboard_share": 0.2, "duration_ns": 1e4}
 COUNTED_AFTER = COUNTED_BEFORE | {"dram_bytes": 1.31e6, "stall_long_scoreboard_share": 0.4, "duration_ns": 1.4e4}

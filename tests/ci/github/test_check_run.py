@@ -5,14 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.github.check_run import (
-    BEGUN,
-    Annotation,
-    CheckRun,
-    Conclusion,
-    annotations_of,
-    concluded,
-)
+from roofwatch.ci.github.check_run import BEGUN, Annotation, CheckRun, Conclusion, annotations_of, concluded
 from roofwatch.ci.github.comment import CommentAction, CommentState, check_name, compose, post_comment, report_marker
 from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError

@@ -8,13 +8,7 @@ import pytest
 
 from roofwatch.db.values import Cause, RunSetting, Series, Verdict
 from tests.builders import make_commit_ref
-from tests.ci.values import (
-    judge_history,
-    make_series,
-    make_static_series,
-    only,
-    stepped,
-)
+from tests.ci.values import judge_history, make_series, make_static_series, only, stepped
 
 
 def test_a_spill_is_a_confirmed_regression_of_the_code() -> None:
