@@ -108,17 +108,17 @@ class GitLabProject:
     def edit_comment(self, comment: Comment, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
         change = {"body": _without_commands(body)}
-        return self._exists(lambda: self._notes(comment.number).update(comment.comment_id, change))
+        return self._find(lambda: self._notes(comment.number).update(comment.comment_id, change)) is not None
 
     def delete_comment(self, comment: Comment) -> None:
-        self._exists(lambda: self._notes(comment.number).delete(comment.comment_id))
+        self._find(lambda: self._notes(comment.number).delete(comment.comment_id))
 
     def may_write(self, login: str) -> bool:
         """Return whether the author of a listed comment has the role Developer or a higher one."""
-        found: list[Any] = []
-        if login in self._author_ids:
-            self._exists(lambda: found.append(self._project.members_all.get(self._author_ids[login])))
-        return any(one.access_level >= _DEVELOPER and one.state == "active" for one in found)
+        if login not in self._author_ids:
+            return False
+        member = self._find(lambda: self._project.members_all.get(self._author_ids[login]))
+        return member is not None and member.access_level >= _DEVELOPER and member.state == "active"
 
     def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
         """Set the status of this name in the pipeline."""
@@ -153,13 +153,12 @@ class GitLabProject:
             updated_at=str(found["updated_at"]),
         )
 
-    def _exists(self, request: Callable[[], object]) -> bool:
-        """Make a request; return False if the object does not exist."""
+    def _find(self, request: Callable[[], Any]) -> Any:
+        """Return the answer to a request; None if the object does not exist."""
         try:
-            self._call(request)
+            return self._call(request)
         except NotFoundError:
-            return False
-        return True
+            return None
 
     def _call(self, request: Callable[[], _Found], *, is_repeatable: bool = True) -> _Found:
         try:

@@ -122,9 +122,7 @@ def _memory_change(key: Key, base: Measurement, head: Measurement, *, is_one_all
 
 def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]]) -> Iterator[Change]:
     compared = {
-        key: comparison
-        for key, sides in measured.items()
-        if (comparison := _compare_hosts(*sides, THRESHOLDS.host_relative_change)) is not None
+        key: comparison for key, sides in measured.items() if (comparison := _compare_hosts(*sides)) is not None
     }
     controlled = control_false_discoveries(list(compared.values()), THRESHOLDS.false_discovery_rate)
     for key, one in zip(compared, controlled, strict=True):
@@ -135,7 +133,7 @@ def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]]) -> Itera
             )
 
 
-def _compare_hosts(base: Measurement, head: Measurement, threshold: float) -> Comparison | None:
+def _compare_hosts(base: Measurement, head: Measurement) -> Comparison | None:
     """None unless every block of both sides has a host time."""
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None
@@ -143,13 +141,14 @@ def _compare_hosts(base: Measurement, head: Measurement, threshold: float) -> Co
     sides = [[[block.host_ns] for block in side if block.host_ns is not None] for side in (pairs.base, pairs.head)]
     if pairs.are_too_few or not pairs.base or any(len(side) < len(pairs.base) for side in sides):
         return None
-    return compare(*sides, threshold=threshold, error_rate=alpha_at(len(base.blocks)))
+    error_rate = alpha_at(len(base.blocks))
+    return compare(*sides, threshold=THRESHOLDS.host_relative_change, error_rate=error_rate)
 
 
 # --- accuracy
 
 
-def find_accuracy_changes(base: RunRecord, head: RunRecord, *, relative_change: float) -> tuple[Change, ...]:
+def find_accuracy_changes(base: RunRecord, head: RunRecord) -> tuple[Change, ...]:
     """Find tensors whose error grew or fell by a factor within the tolerance, the largest growth first.
 
     Only results that were right on both sides and checked on one runner class, or in Triton's interpreter, count.
@@ -170,7 +169,7 @@ def find_accuracy_changes(base: RunRecord, head: RunRecord, *, relative_change: 
                 reason = Reason.LESS_ACCURATE if new > old else Reason.MORE_ACCURATE
                 subject = after.case_id, after.implementation
                 changes.append(Change(*subject, "rmse_ratio", old, new, reason=reason, part=tensor.tensor))
-    relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(relative_change)]
+    relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(THRESHOLDS.error_relative_change)]
     return tuple(sorted(relevant, key=lambda one: (-one.log_ratio, *one.place)))
 
 

@@ -9,7 +9,7 @@ from roofwatch.ci.report.findings import worst_first
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts
-from roofwatch.ci.verdicts import Reason
+from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.values import Verdict
 
@@ -78,7 +78,7 @@ _Size = tuple[tuple[str, ...], float, float]
 def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
     for case in judgement.cases:
         if case.verdict is Verdict.REGRESSED:
-            yield from _case_sizes(case, error_growth=judgement.thresholds.error_relative_change)
+            yield from _case_sizes(case)
     for item in judgement.static:
         if item.verdict is Verdict.REGRESSED:
             function = item.case_id, item.implementation, item.function, item.target, item.reason
@@ -90,7 +90,7 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
             yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
 
 
-def _case_sizes(case: CaseJudgement, *, error_growth: float) -> Iterator[_Size]:
+def _case_sizes(case: CaseJudgement) -> Iterator[_Size]:
     name = *case.key, case.reason
     if case.comparison is not None:
         low, high = case.comparison.relative_interval
@@ -104,7 +104,7 @@ def _case_sizes(case: CaseJudgement, *, error_growth: float) -> Iterator[_Size]:
             error = getattr(case.head, measure)
             if error is None or case.head.tensor_count < known:
                 error = _NOT_FINITE
-            yield (*name, measure), error, error * (1 + error_growth)
+            yield (*name, measure), error, error * (1 + THRESHOLDS.error_relative_change)
 
 
 def _code_sizes(item: StaticJudgement) -> dict[str, float]:

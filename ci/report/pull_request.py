@@ -33,7 +33,7 @@ from roofwatch.ci.static.comparison import (
     is_same_machine_code,
     toolchain_of,
 )
-from roofwatch.ci.verdicts import THRESHOLDS, Reason, Thresholds
+from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Commit, RunRecord, SourceLine
@@ -92,7 +92,6 @@ class PullRequestJudgement:
     """Functions whose machine code differs."""
     unchanged_by_target: Mapping[str, int]
     """Functions whose machine code is identical."""
-    thresholds: Thresholds
     detectable_change: float | None = None
     """Smallest slowdown, as a fraction, that these blocks find with 80 % probability: median over the comparisons."""
     counter_changes: tuple[Change, ...] = ()
@@ -155,7 +154,7 @@ def judge_pull_request(
     secondary: tuple[Change, ...] = ()
     if not refusals:
         static, baseline_notes = _judge_static(base, head, baseline or Baseline())
-        accuracy = find_accuracy_changes(base, head, relative_change=THRESHOLDS.error_relative_change)
+        accuracy = find_accuracy_changes(base, head)
         working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
     judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
@@ -177,7 +176,6 @@ def judge_pull_request(
         cases=tuple(cases),
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
-        thresholds=THRESHOLDS,
         detectable_change=_detectable_change(compared) if is_paired else None,
         counter_changes=find_counter_changes(base.counters, head.counters) if has_times else (),
         launch_moves=launch_moves,

@@ -17,7 +17,7 @@ from roofwatch.ci.report.markdown import Row, Section, code, count_of, listed
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.ci.verdicts import Reason
+from roofwatch.ci.verdicts import THRESHOLDS, Reason
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.db.values import Cause, Verdict
 
@@ -248,11 +248,10 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
 
 
 def _intervals(judgement: PullRequestJudgement) -> str:
-    limits = judgement.thresholds
     compared = [case.comparison for case in judgement.cases if case.comparison is not None]
     halves = [(high - low) / 2 for low, high in (one.log_interval for one in compared) if math.isfinite(high)]
-    text = f"Flagged only if the whole 95% confidence interval is beyond ±{limits.relative_change:.0%}"
-    text += f" (false discovery rate {limits.false_discovery_rate:.0%})."
+    text = f"Flagged only if the whole 95% confidence interval is beyond ±{THRESHOLDS.relative_change:.0%}"
+    text += f" (false discovery rate {THRESHOLDS.false_discovery_rate:.0%})."
     if not judgement.is_paired:
         text += " The records are not a pair, so the noise between them is unknown."
     elif halves:

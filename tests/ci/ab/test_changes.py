@@ -109,7 +109,7 @@ def test_host_time_is_compared_block_by_block(factor: float, verdict: Verdict | 
 
 
 def accuracy_changes(base: Accuracy, head: Accuracy) -> list[tuple[Reason, str]]:
-    found = find_accuracy_changes(*make_records([base], [head]), relative_change=0.5)
+    found = find_accuracy_changes(*make_records([base], [head]))
     return [(change.reason, change.part) for change in found]
 
 
