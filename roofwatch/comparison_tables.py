@@ -147,13 +147,9 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
         )
         for one in deliveries
     ]
-    shown: list[Table | str] = []
-    if of_alerts:
-        shown.append(make_table(("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts))
-    if of_deliveries:
-        columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
-        shown.append(make_table(columns, of_deliveries))
-    return shown
+    columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
+    found = make_table(("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts)
+    return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

@@ -60,7 +60,7 @@ def prune(
     from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.collector.run_plan import Progress
     from roofwatch.db.errors import StoreError
-    from roofwatch.db.maintenance.retention import Part, Pruned
+    from roofwatch.db.maintenance.retention import Part
     from roofwatch.db.maintenance.retention import prune as prune_store
     from roofwatch.settings import load_settings
 
@@ -69,12 +69,14 @@ def prune(
     if not limits:
         raise StoreError("no retention is configured: set days in [retention] of roofwatch.toml")
     with open_configured_store() as engine, progress("pruning") as show:
-
-        def on_progress(done: Pruned) -> None:
-            show(Progress(done.run_count, 0, f"{done.part}: {done.run_count} runs"))
-
-        now = datetime.now(UTC)
-        pruned = prune_store(engine, limits, now=now, is_dry_run=dry_run, actor=ACTOR, on_progress=on_progress)
+        pruned = prune_store(
+            engine,
+            limits,
+            now=datetime.now(UTC),
+            is_dry_run=dry_run,
+            actor=ACTOR,
+            on_progress=lambda done: show(Progress(done.run_count, 0, f"{done.part}: {done.run_count} runs")),
+        )
     rows = [(one.part, f"{one.older_than:%Y-%m-%d}", one.run_count, format_bytes(one.size_bytes)) for one in pruned]
     table = make_table(("what", "older than", "runs", "size"), rows, title="would be removed" if dry_run else "removed")
     print_result({"is_dry_run": dry_run, "parts": pruned}, table, as_json=as_json)
@@ -93,11 +95,9 @@ def export(
     from roofwatch.db.maintenance.parquet import export_parquet
 
     with open_configured_store() as engine, progress("exporting") as show:
-
-        def on_progress(table: str, count: int) -> None:
-            show(Progress(count, 0, f"{table}: {count} rows"))
-
-        exported = export_parquet(engine, parquet, on_progress=on_progress)
+        exported = export_parquet(
+            engine, parquet, on_progress=lambda table, count: show(Progress(count, 0, f"{table}: {count} rows"))
+        )
     rows = [(one.name, one.row_count, format_bytes(one.size_bytes)) for one in exported]
     print_result(exported, make_table(("table", "rows", "size"), rows), as_json=as_json)
 
