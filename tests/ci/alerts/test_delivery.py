@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Send, deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
-from roofwatch.ci.alerts.rules import AlertRules, parse_rules
+from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.alerts.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
 from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
@@ -43,16 +43,12 @@ escalate_to = ["chat"]
 """
 
 
-def rules_for(channel: str) -> AlertRules:
-    return parse_rules(RULES % channel)
-
-
 class Service:
     """Raises alerts and delivers messages as the service does."""
 
     def __init__(self, engine: Engine, channel: str, api_url: str = "") -> None:
         self.engine = engine
-        self.plan = AlertSetup(rules_for(channel))
+        self.plan = AlertSetup(parse_rules(RULES % channel))
         named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "chat"}}
         self.channels: dict[str, Send | str] = {
             name: open_channel(one, Path(), api_url=api_url) for name, one in named.items()

@@ -41,9 +41,7 @@ def test_a_late_older_run_decides_nothing(github: GitHubStandIn) -> None:
     assert check_run["conclusion"] == "failure"
 
 
-def test_the_pull_request_of_a_fork_is_found_by_its_commit(
-    github: GitHubStandIn,
-) -> None:
+def test_the_pull_request_of_a_fork_is_found_by_its_commit(github: GitHubStandIn) -> None:
     heads = [(7, "someone:fix/faster", SHA), (8, "someone:other", SHA), (9, "someone:fix/faster", sha_of(2))]
     github.pull_requests = [{"number": number, "head": {"label": label, "sha": sha}} for number, label, sha in heads]
     job = Job(ActionsRun(github.url, REPOSITORY, RUN, URL), SHA, head_label="someone:fix/faster")

@@ -68,14 +68,7 @@ def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
         [*[1e-7] * 10, 1e-5, 1e-5, *[1e-7] * 10],
         [*[4e-8] * 10, *[9e-8] * 10],
     ],
-    ids=[
-        "equal",
-        "exact",
-        "two in turn",
-        "by less than half",
-        "two that differ",
-        "within the spacing of float32",
-    ],
+    ids=["equal", "exact", "two in turn", "by less than half", "two that differ", "within the spacing of float32"],
 )
 def test_small_or_short_changes_of_errors_are_ignored(values: list[float]) -> None:
     assert judge_history([errors(*values)]) == []

@@ -79,17 +79,6 @@ def test_hostile_text_stays_in_code_spans() -> None:
     assert outside.count("<details>") == outside.count("</details>")
 
 
-def test_a_cut_comment_keeps_the_worst_rows_and_counts_the_others() -> None:
-    written = comment("huge")
-
-    rows = [line for line in written.splitlines() if "dimension_a" in line]
-    cut = sum(int(count) for count in re.findall(r"_(\d+) more rows? cut", written))
-    assert "n_rows=4999 " in rows[0]
-    assert "and 4999 more cases, median +35%" in rows[0]
-    assert len(rows) - 1 + cut >= 5_000
-    assert written.count("<details>") == written.count("</details>")
-
-
 @given(text=st.text(max_size=300))
 def test_untrusted_text_never_leaves_its_code_span(text: str) -> None:
     span = code(text)
