@@ -253,47 +253,31 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
 
 
 def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[TrendFinding]:
-    steps = find_value_steps(line.key, line.values)
-    if is_judged_import(line.key):
-        yield from _imported_findings(line, steps)
-        return
+    """The steps of a value. Those of another tool are never certain, for its noise is unknown."""
+    steps, is_imported = find_value_steps(line.key, line.values), is_judged_import(line.key)
+    has_chances = is_imported and min(line.values) > 0
+    chances = chances_of_steps(line.values, steps) if has_chances else [None] * len(steps)
     edges = [0, *(step.index for step in steps), len(line.commits)]
-    for step, start, end in zip(steps, edges, edges[2:], strict=False):
+    for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
         before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
-        is_exact = _has_one_value(before) and _has_one_value(after)
+        is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
         evidence = _describe_value_step(line, step, is_exact=is_exact)
         errors = None if is_exact else _finite(step.standard_errors)
         change = _change(line, step.index, step.before, step.after, evidence, standard_errors=errors)
         places = (step.index,) if is_exact else step.candidates
-        context = ChangeContext(
-            before=before,
-            after=after,
-            log_change=math.log(step.after / step.before) if step.before > 0 < step.after else math.inf,
-            candidates=frozenset(line.commits[place] for place in places),
-            code=compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict),
-        )
-        suspects = explain_secondary(context, line.key.metric)
+        context = ChangeContext(before, after, candidates=frozenset(line.commits[place] for place in places))
+        if is_imported:
+            suspects = explain(context)
+        else:
+            code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
+            suspects = explain_secondary(replace(context, code=code), line.key.metric)
         if is_exact:
             found = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
         else:
             window, reach = windows_between(line.commits, min(places), max(places))
             found = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
-        yield replace(found, outline=line.outline(step.index))
-
-
-def _imported_findings(line: Timeline, steps: Sequence[Step]) -> Iterator[TrendFinding]:
-    """Report steps of another tool's values: never certain, for its noise is unknown."""
-    chances = chances_of_steps(line.values, steps) if min(line.values) > 0 else [None] * len(steps)
-    for step, chance in zip(steps, chances, strict=True):
-        evidence = _describe_value_step(line, step, is_exact=False)
-        errors = _finite(step.standard_errors)
-        change = _change(line, step.index, step.before, step.after, evidence, standard_errors=errors)
-        before, after = line.runs(step.index - NEAR_RUNS, step.index), line.runs(step.index, step.index + NEAR_RUNS)
-        context = ChangeContext(before, after, candidates=frozenset(line.commits[place] for place in step.candidates))
-        window, reach = windows_between(line.commits, min(step.candidates), max(step.candidates))
-        found = TrendFinding(change, Status.UNCONFIRMED, explain(context), window, reach)
-        outline = line.outline(step.index)
-        yield replace(found, p_value=chance, measured_on=line.dates[step.index], outline=outline)
+        measured_on = line.dates[step.index] if is_imported else None
+        yield replace(found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index))
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
