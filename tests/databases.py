@@ -16,6 +16,7 @@ from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.records import load_record
 from roofwatch.db.regressions.triage import decide
 
 TEMPLATE = "roofwatch_template"
@@ -95,6 +96,22 @@ def reading_role(store: Engine, **rights: Any) -> Iterator[URL]:
 def ingest_all(store: Engine, *records: RunRecord) -> None:
     for record in records:
         ingest_record(store, record)
+
+
+def stored_record(store: Engine, run_id: UUID) -> RunRecord:
+    with Session(store) as session:
+        return load_record(session, run_id)
+
+
+def allow_connections(url: URL, *, are_allowed: bool) -> None:
+    """Let a database refuse connections, and close those it has; or let it accept them again."""
+    admin = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS {are_allowed}"))
+        if not are_allowed:
+            close = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = :name"
+            connection.execute(text(close), {"name": url.database})
+    admin.dispose()
 
 
 def text_of(url: URL, **query: str) -> str:

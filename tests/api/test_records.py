@@ -32,6 +32,7 @@ from tests.builders import (
     make_profile,
     make_record,
 )
+from tests.databases import stored_record
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
@@ -61,8 +62,7 @@ def test_record_is_stored_once_and_acknowledged(client: TestClient, store: Engin
         "is_quarantined": False,
         "lacking_artefacts": [],
     }
-    with Session(store) as session:
-        assert load_record(session, record.run_id) == record
+    assert stored_record(store, record.run_id) == record
 
 
 def test_other_content_under_a_known_id_is_refused(client: TestClient, store: Engine) -> None:
@@ -75,8 +75,7 @@ def test_other_content_under_a_known_id_is_refused(client: TestClient, store: En
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["type"] == "urn:roofwatch:problem:other-content"
     assert "run_id" not in answer.json()
-    with Session(store) as session:
-        assert load_record(session, first.run_id) == first
+    assert stored_record(store, first.run_id) == first
 
 
 def test_record_of_a_newer_minor_version_is_stored(client: TestClient, store: Engine) -> None:
@@ -85,8 +84,7 @@ def test_record_of_a_newer_minor_version_is_stored(client: TestClient, store: En
     )
 
     assert post(client, record).status_code == 201
-    with Session(store) as session:
-        assert load_record(session, record.run_id).measurements == record.measurements
+    assert stored_record(store, record.run_id).measurements == record.measurements
     verification = verify_store(store)
     assert (verification.is_whole, verification.unproven_count) == (True, 1)
 
@@ -162,8 +160,7 @@ def test_untrusted_text_is_stored_and_escaped(client: TestClient, store: Engine)
 
     assert post(client, record).status_code == 201
 
-    with Session(store) as session:
-        assert load_record(session, record.run_id) == record
+    assert stored_record(store, record.run_id) == record
     answer = client.get(f"/v1/runs/{record.run_id}")
     assert answer.json()["cases"][0]["implementation"] == POISON
     served = client.get(f"/v1/runs/{record.run_id}/record").json()

@@ -20,6 +20,7 @@ from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
 from tests.api.conftest import MakeToken, served, token_of_today
 from tests.builders import PROJECT, make_measurement, make_record
+from tests.databases import allow_connections
 from tests.roofwatch.command import roofwatch
 
 
@@ -45,17 +46,6 @@ def test_token_commands(database_url: URL, tmp_path: Path) -> None:
     assert text[16:] not in listed
     assert token("revoke", token_id)[0] == 0
     assert "revoked" in token("list")[1]
-
-
-def allow_connections(url: URL, *, are_allowed: bool) -> None:
-    """Let a database refuse connections, and close those it has; or let it accept them again."""
-    admin = create_engine(url.set(database="postgres"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS {are_allowed}"))
-        if not are_allowed:
-            close = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = :name"
-            connection.execute(text(close), {"name": url.database})
-    admin.dispose()
 
 
 def test_record_stays_in_the_spool_while_the_database_is_down(

@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome, Telemetry
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement, Timer
-from roofwatch.collector.record.record import Pairing, RunRecord, Side, SourceLine
+from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.record.results import Counters, ProfilerFinding
 from roofwatch.db.ingest.ingest import ingest_record
 from tests.builders import (
@@ -22,6 +22,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_record,
+    make_source_line,
     make_static_facts,
     make_tensor_error,
 )
@@ -111,13 +112,8 @@ def gpu_record(number: int = 0, **fields: Any) -> RunRecord:
             )
         ],
         "source_lines": [
-            SourceLine(
-                kernel="softmax",
-                implementation="triton",
-                function=_FUNCTION,
-                file="kernels/softmax.py",
-                line=12,
-                is_jitted=True,
+            make_source_line(
+                kernel="softmax", implementation="triton", function=_FUNCTION, file="kernels/softmax.py", is_jitted=True
             )
         ],
         "telemetry": _telemetry(started_at, is_hot=is_hot),

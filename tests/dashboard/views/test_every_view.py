@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import URL, Engine, create_engine, text
+from sqlalchemy import URL, Engine
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.app import VIEWS
@@ -17,7 +17,7 @@ from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history, store_hostile_project
 from tests.dashboard.seen import address, choice, texts
 from tests.dashboard.values import HOSTILE
-from tests.databases import reading_role
+from tests.databases import allow_connections, reading_role
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Parts of the view Runners."""
@@ -76,19 +76,12 @@ def test_a_lost_database_is_an_error_until_it_is_back(open_view: OpenView, store
     store.dispose()
     app = open_view("overview")
     assert not app.error
-    name = database_url.database
-    admin = create_engine(database_url.set(database="postgres"), isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false"))
-        connection.execute(
-            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = :name"), {"name": name}
-        )
-        data._remembered.clear()
-        app.run()
-        assert "the database was lost" in app.error[0].value
-        connection.execute(text(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true"))
-        app.run()
-    admin.dispose()
+    allow_connections(database_url, are_allowed=False)
+    data._remembered.clear()
+    app.run()
+    assert "the database was lost" in app.error[0].value
+    allow_connections(database_url, are_allowed=True)
+    app.run()
     assert not app.exception
     assert not app.error
 

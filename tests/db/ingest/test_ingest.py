@@ -24,7 +24,6 @@ from roofwatch.db.ingest.ingest import IngestResult, ingest_record
 from roofwatch.db.ingest.samples import SampleSet, pack, unpack
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.project import list_projects
-from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.runs import CommitRow, RunRow
@@ -42,7 +41,7 @@ from tests.builders import (
     make_static_facts,
     sha_of,
 )
-from tests.databases import ingest_all
+from tests.databases import ingest_all, stored_record
 
 CASE_IDS = [f"softmax/n_rows={n_rows},n_cols=8/float32/fwd" for n_rows in range(1, 21)]
 
@@ -136,8 +135,7 @@ def test_run_is_replaced_on_request_in_its_own_project(store: Engine) -> None:
     assert (again.was_new, again.was_replaced) == (False, False)
     with pytest.raises(ConflictError, match="stored in another project"):
         ingest_record(store, make_record(run_id=first.run_id, project="another"), replaces=True)
-    with Session(store) as session:
-        assert load_record(session, first.run_id) == second
+    assert stored_record(store, first.run_id) == second
     assert row_counts(store)["accuracy"] == row_counts(store)["compilation"] == 0
 
 
@@ -163,8 +161,7 @@ def test_order_of_known_and_new_cases_is_kept(store: Engine) -> None:
 
     ingest_record(store, mixed)
 
-    with Session(store) as session:
-        assert load_record(session, mixed.run_id) == mixed
+    assert stored_record(store, mixed.run_id) == mixed
 
 
 def long_name(seed: int) -> str:

@@ -5,16 +5,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import URL, Engine, create_engine, func, select, text
-from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.backup import restore_backup, write_backup
 from roofwatch.db.maintenance.parquet import SECRET, export_parquet
 from roofwatch.db.maintenance.verify import verify_store
-from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema import Base
 from tests.builders import make_record
+from tests.databases import stored_record
 from tests.db.queries.test_records import full_record
 
 
@@ -40,8 +39,7 @@ def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Pat
     assert kept_databases(store) == []
     verification = verify_store(store)
     assert (verification.run_count, verification.proven_count) == (1, 1)
-    with Session(store) as session:
-        assert load_record(session, record.run_id) == record
+    assert stored_record(store, record.run_id) == record
     assert ingest_record(store, later).was_new
 
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import RunRecord, SourceLine
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
@@ -26,6 +26,7 @@ from tests.builders import (
     make_environment,
     make_measurement,
     make_record,
+    make_source_line,
     sha_of,
 )
 from tests.databases import Databases, ingest_all
@@ -152,17 +153,11 @@ def test_branches_have_their_commits_and_runner_classes_are_named_once(store: En
 def test_a_kernel_is_where_the_newest_run_that_knows_it_says_and_what_triton_compiles_says_it_first(
     store: Engine,
 ) -> None:
-    def line(file: str, *, is_jitted: bool) -> SourceLine:
-        return SourceLine(
-            kernel="softmax", implementation="triton", function="f", file=file, line=1, is_jitted=is_jitted
-        )
-
-    lines = [
-        (line("old.py", is_jitted=True),),
-        (line("launcher.py", is_jitted=False), line("kernel.py", is_jitted=True)),
-        (),
-    ]
-    for number, own in enumerate(lines):
+    old, launcher, kernel = (
+        make_source_line(kernel="softmax", file=file, is_jitted=file != "launcher.py")
+        for file in ("old.py", "launcher.py", "kernel.py")
+    )
+    for number, own in enumerate([(old,), (launcher, kernel), ()]):
         ingest_record(store, make_record(number, source_lines=own))
     assert read(store).source_files == {"softmax": "kernel.py"}
 

@@ -32,7 +32,7 @@ from tests.builders import (
     make_static_facts,
     make_tensor_error,
 )
-from tests.databases import ingest_all
+from tests.databases import ingest_all, stored_record
 
 BACKWARD = "swiglu/n_rows=3,N=5,M=7,routing=zipf/bfloat16/bwd"
 
@@ -171,8 +171,7 @@ def full_record(**fields: Any) -> RunRecord:
 
 def read_back(store: Engine, record: RunRecord) -> RunRecord:
     ingest_record(store, record)
-    with Session(store) as session:
-        return load_record(session, record.run_id)
+    return stored_record(store, record.run_id)
 
 
 def test_a_record_with_everything_reads_back_equal_to_the_byte(store: Engine) -> None:
@@ -218,8 +217,7 @@ def test_each_run_keeps_what_it_recorded(store: Engine, first: RunRecord, second
     ingest_record(store, first)
 
     assert read_back(store, second) == second
-    with Session(store) as session:
-        assert load_record(session, first.run_id) == first
+    assert stored_record(store, first.run_id) == first
 
 
 def test_without_samples_the_summary_and_the_other_results_remain(store: Engine) -> None:
