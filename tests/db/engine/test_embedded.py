@@ -39,7 +39,17 @@ os._exit(0)
 """
 
 
-def test_server_is_durable_and_private(folder: Path) -> None:
+def test_server_is_durable_and_private_and_ignores_pg_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "PGDATA": "/nowhere",
+        "PGHOST": "192.0.2.1",
+        "PGPORT": "1",
+        "PGUSER": "somebody",
+        "PGPASSWORD": "wrong",
+        "PGDATABASE": "other",
+        "PGOPTIONS": "-c no_such_setting=1",
+    }.items():
+        monkeypatch.setenv(name, value)
     settings = {
         "fsync": "on",
         "synchronous_commit": "on",
@@ -53,24 +63,9 @@ def test_server_is_durable_and_private(folder: Path) -> None:
     }
 
     with embedded.start(folder) as server:
+        assert ask(server.url, "SELECT current_database()") == "postgres"
         assert {name: ask(server.url, f"SHOW {name}") for name in settings} == settings
         assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
-
-
-def test_pg_environment_variables_are_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {
-        "PGDATA": "/nowhere",
-        "PGHOST": "192.0.2.1",
-        "PGPORT": "1",
-        "PGUSER": "somebody",
-        "PGPASSWORD": "wrong",
-        "PGDATABASE": "other",
-        "PGOPTIONS": "-c no_such_setting=1",
-    }.items():
-        monkeypatch.setenv(name, value)
-
-    with embedded.start(folder) as server:
-        assert ask(server.url, "SELECT current_database()") == "postgres"
 
 
 def test_missing_wheel_is_reported_with_both_fixes(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,35 +207,29 @@ def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> No
     assert times == {make_environment().runner_class: 1, other.runner_class: 1}
 
 
-def test_each_tensor_has_a_series_of_each_error(store: Engine) -> None:
+@pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])
+def test_each_tensor_has_a_series_of_each_error_and_a_check_that_fails_fails_in_all(
+    store: Engine, outcome: Outcome
+) -> None:
     tensors = [
         make_tensor_error(tensor="out", rmse_ratio=1e-7, max_abs_error=1e-6),
         make_tensor_error(tensor="grad_x", rmse_ratio=2e-7, max_abs_error=2e-6),
     ]
-    ingest_all(store, make_record(accuracies=[make_accuracy(tensors=tensors)]))
+    ingest_all(
+        store,
+        make_record(0, accuracies=[make_accuracy(tensors=tensors)]),
+        make_record(1, accuracies=[make_accuracy(outcome=outcome)]),
+    )
 
-    assert {(key.tensor, key.metric): found.points[0].value for key, found in read(store).items()} == {
+    series = read(store)
+
+    assert {(key.tensor, key.metric): found.points[0].value for key, found in series.items()} == {
         ("out", "rmse_ratio"): 1e-7,
         ("out", "max_abs_error"): 1e-6,
         ("grad_x", "rmse_ratio"): 2e-7,
         ("grad_x", "max_abs_error"): 2e-6,
     }
-
-
-@pytest.mark.parametrize("outcome", [Outcome.INCORRECT, Outcome.CRASHED])
-def test_an_accuracy_check_that_fails_fails_for_every_tensor_ever_seen(store: Engine, outcome: Outcome) -> None:
-    both = [make_tensor_error(tensor="out"), make_tensor_error(tensor="grad_x")]
-    ingest_all(
-        store,
-        make_record(0, accuracies=[make_accuracy(tensors=both)]),
-        make_record(1, accuracies=[make_accuracy(outcome=outcome)]),
-    )
-
-    for tensor in ("out", "grad_x"):
-        before, after = read_one(store, accuracy_key(tensor=tensor))
-        assert before.value == 1e-7
-        assert (after.value, after.outcome) == (None, outcome)
-    assert accuracy_key(tensor="") not in read(store)
+    assert {(found.points[1].value, found.points[1].outcome) for found in series.values()} == {(None, outcome)}
 
 
 def varied_records() -> list[RunRecord]:
