@@ -195,12 +195,9 @@ def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(store: Engine, monke
     assert statuses == [503] * 20
 
 
-def test_workflows_need_an_audience(store: Engine, issuer: Issuer) -> None:
+def test_workflows_need_an_audience_and_an_issuer_with_https(store: Engine, issuer: Issuer) -> None:
     trust_repository(store, REPOSITORY, PROJECT, [MAIN], actor="test")
 
     assert send(TestClient(make_app(store)), issuer.token()).status_code == 401
-
-
-def test_issuer_needs_https(store: Engine) -> None:
     with pytest.raises(ValueError, match="must be https"):
         Workflows(store, AUDIENCE, "http://issuer.example")

@@ -50,19 +50,17 @@ def test_sigterm_stops_the_embedded_database(tmp_path: Path) -> None:
     assert not embedded._is_alive(folder)
 
 
-@pytest.mark.slow
-def test_serving_writes_nothing_into_the_home_folder(database_url: URL, tmp_path: Path) -> None:
-    with serving(database_url=database_url, environment={"HOME": str(tmp_path)}) as served:
-        assert status_of(served.address) == 200
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_folders_of_the_working_directory_are_not_imported(database_url: URL, tmp_path: Path) -> None:
+def test_the_working_directory_is_not_imported_and_nothing_is_written_into_the_home_folder(
+    database_url: URL, tmp_path: Path
+) -> None:
+    home, cwd = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
     for name in ("db", "ci", "dashboard", "streamlit"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise ImportError('not the one you want')")
-    with serving(database_url=database_url, cwd=tmp_path) as served:
+        (cwd / name).mkdir(parents=True)
+        (cwd / name / "__init__.py").write_text("raise ImportError('not the one you want')")
+    with serving(database_url=database_url, cwd=cwd, environment={"HOME": str(home)}) as served:
         assert status_of(served.address) == 200
+    assert list(home.iterdir()) == []
 
 
 def test_a_port_in_use_and_an_address_that_is_not_of_this_machine_are_named() -> None:

@@ -158,6 +158,8 @@ def test_two_series_share_one_axis_and_each_keeps_its_own_runs(store: Engine) ->
     assert [one.key for one in trend.series] == [other, make_series_key()]
     assert [len(one.points) for one in trend.series] == [1, 1]
     assert trend.places == {sha_of(0): 0, sha_of(1): 1}
+    assert trend_of(store, TrendQuestion(PROJECT, ())) == Trend((), {}, 0, 0)
+    assert trend_of(store, TrendQuestion(PROJECT, (make_series_key(implementation="none"),))).series == ()
 
 
 def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
@@ -185,8 +187,3 @@ def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
     assert len(timings) < 60
     assert timings[sha_of(0)] == "perf_counter, hot"
     assert timings[sha_of(41)] == "perf_counter, cold"
-
-
-def test_no_series_have_no_trend(store: Engine) -> None:
-    assert trend_of(store, TrendQuestion(PROJECT, ())) == Trend((), {}, 0, 0)
-    assert trend_of(store, TrendQuestion(PROJECT, (make_series_key(),))).series == ()
