@@ -239,7 +239,9 @@ def test_a_regression_is_mailed_and_shown_over_https(operator: Operator, mail_ur
     assert "rms_norm" in subject
     with launched() as browser:
         page = browser.new_context(ignore_https_errors=True).new_page()
-        page.goto("https://localhost/")
+        with page.expect_response("**/index.*.js") as script:
+            page.goto("https://localhost/")
+        assert script.value.headers["content-encoding"] in {"zstd", "gzip"}
         expect(page.get_by_test_id("stMain")).to_contain_text("rms_norm", timeout=TIMEOUT_MS)
         expect(page.get_by_test_id("stMain")).to_contain_text("20")
 
