@@ -33,7 +33,7 @@ _MIN_LEVEL = 8
 """Values that a level needs before a step away from it can be seen."""
 _MIN_NEW = 5
 """Values that a new level needs."""
-_ACCEPTED = 20
+ACCEPTED = 20
 """Values after which a new level is no burst."""
 _CANDIDATES = 12
 """Newest values that are tried as the new level."""
@@ -90,14 +90,9 @@ class OnlineDetector:
         """Begin with no values.
 
         Args:
-            min_relative_change: Smallest step to report.
+            min_relative_change: Smallest step to report, above 0.
             threshold: Evidence that a step needs in a long history, as -2 ln of a likelihood ratio.
-
-        Raises:
-            ValueError: `min_relative_change` is not above 0.
         """
-        if not min_relative_change > 0:
-            raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
         self._smallest_step = math.log1p(min_relative_change)
         self._floor = self._smallest_step / 3
         self._threshold = threshold
@@ -124,7 +119,7 @@ class OnlineDetector:
                 self._end_learning()
             return None
         alarm = self._find_step()
-        if len(self._earlier) and (len(self._logs) >= _ACCEPTED if alarm is None else not alarm.is_return):
+        if len(self._earlier) and (len(self._logs) >= ACCEPTED if alarm is None else not alarm.is_return):
             # the present level is no burst: of the level before, keep the noise alone
             self._remember(self._earlier - median(self._earlier))
             self._earlier = np.empty(0)

@@ -67,7 +67,7 @@ class TrendFinding:
     log_error: float = 0.0
     """Standard error of the log change; 0 for exact changes."""
     p_value: float | None = None
-    """How often noise alone shows such a change anywhere in the series; None for other metrics than time."""
+    """How often noise alone shows such a change; 1 if it is new and not sure, None for other metrics than time."""
     measured_on: date | None = None
     """Date (UTC) of the first measurement of the new level."""
     runner_changed: bool | None = None

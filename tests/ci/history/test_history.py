@@ -51,6 +51,13 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
     assert "8 commits before and 8 after" in change.evidence
 
 
+@pytest.mark.parametrize(("new_count", "is_alert"), [(4, False), (8, True), (20, True)])
+def test_a_new_step_is_an_alert_once_the_online_detector_sees_it(new_count: int, is_alert: bool) -> None:
+    found = only(judge_history([make_series(stepped(count=80 + new_count, at=80, factor=1.3))]))
+
+    assert (found.commit, found.is_alert) == (make_commit_ref(80), is_alert)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_improvements_are_found_like_regressions(seed: int) -> None:
     values = [*stepped(count=40, at=20, factor=1.15, noise=0.02, seed=seed), *stepped(count=20, factor=1.0, seed=seed)]
