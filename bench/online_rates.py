@@ -1,12 +1,14 @@
 """False alarms, delays and probabilities of the online detector on noise that it was not tuned on.
 
-    PYTHONPATH=. python bench/online_rates.py FOLDER [--series N] [--seed N]
+    PYTHONPATH=. python bench/online_rates.py FOLDER [--series N] [--seed N] [--service]
 
 FOLDER contains `data/real/gpu_raw.jsonl`, histories of several projects, and `synth.py`, with `noise`. Steps are
 planted in noise drawn from each project: six neighbouring residuals at a time, off a running median of 31 values.
 
 The threshold is the lowest at which no source has more than 1.2 false alarms per 1,000 values. The rates of a
 source are those at the threshold of the other sources, and its probabilities are fitted to the other sources.
+
+`--service` measures what the service does instead: it analyses all values offline whenever one is new.
 """
 
 import argparse
@@ -14,8 +16,9 @@ import importlib
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -23,8 +26,12 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
+from roofwatch.ci.changepoint.chance import chances_of_steps
+from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
-from roofwatch.ci.changepoint.online import LEARNING, Alarm, OnlineDetector
+from roofwatch.ci.changepoint.online import LEARNING, Alarm, OnlineDetector, is_seen_online
+from roofwatch.ci.history.steps import find_time_steps
+from roofwatch.ci.verdicts import THRESHOLDS
 
 Values = NDArray[np.float64]
 
@@ -75,36 +82,58 @@ class Score:
         values = sum(max(min(count, high) - low, 0) for count in self.value_counts)
         return 1_000 * sum(low < at <= high for at in self.false_at) / values
 
-    def row(self) -> str:
+    def row(self, spans: Sequence[tuple[int, int]] = _SPANS) -> str:
         """Rates by the values seen, and share of steps found within 5 and 10 values."""
         early = [sum(delay <= most for delay in self.delays) / self.step_count for most in (5, 10)]
-        return " | ".join([*(f"{self.rate(*span):.2f}" for span in _SPANS), *(f"{share:.0%}" for share in early)])
+        return " | ".join([*(f"{self.rate(*span):.2f}" for span in spans), *(f"{share:.0%}" for share in early)])
 
 
-def score(series: Sequence[Planted], threshold: float) -> Score:
+Found = Iterator[tuple[int, Alarm | Step]]
+"""Values seen, and what they show."""
+
+
+def online(values: Values, threshold: float) -> Found:
+    """Feed the detector value by value."""
+    detector = OnlineDetector(min_relative_change=0.005, threshold=threshold)
+    for seen, value in enumerate(values, start=1):
+        alarm = detector.update(float(value))
+        if alarm is not None and not alarm.is_return:
+            yield seen, alarm
+
+
+def service(values: Values) -> Found:
+    """Analyse all values again after each, as the service does, for steps of a time that may raise an alert."""
+    for seen in range(1, len(values) + 1):
+        known = values[:seen]
+        steps = find_time_steps(known, np.full(seen, math.nan))
+        for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
+            if chance <= THRESHOLDS.false_discovery_rate and is_seen_online(
+                known.tolist(), step, THRESHOLDS.trend_relative_change
+            ):
+                yield seen, step
+
+
+def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score:
     """Feed each series value by value. An alarm that repeats an earlier one does not count."""
     total = Score()
     for one in series:
-        detector = OnlineDetector(min_relative_change=0.005, threshold=threshold)
         places: list[int] = []
         is_found = False
         total.value_counts.append(len(one.values))
         total.step_count += one.step_at is not None
-        for seen, value in enumerate(one.values, start=1):
-            alarm = detector.update(float(value))
-            if alarm is None or alarm.is_return:
-                continue
-            is_near = one.step_at is not None and seen > one.step_at and abs(alarm.index - one.step_at) <= _MARGIN
+        for seen, found in detect(one.values):
+            is_near = one.step_at is not None and seen > one.step_at and abs(found.index - one.step_at) <= _MARGIN
             if is_near and not is_found and one.step_at is not None:
                 is_found = True
                 total.delays.append(seen - one.step_at)
-            elif any(abs(alarm.index - place) <= _MARGIN for place in places):
+            elif any(abs(found.index - place) <= _MARGIN for place in places):
                 continue
             else:
                 is_near = False
                 total.false_at.append(seen)
-            places.append(alarm.index)
-            total.judged.append((alarm, is_near))
+            places.append(found.index)
+            if isinstance(found, Alarm):
+                total.judged.append((found, is_near))
     return total
 
 
@@ -189,6 +218,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--series", type=int, default=160, help="series of each source, half of them with a step")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--service", action="store_true", help="measure what the service alerts to")
     arguments = parser.parse_args()
     if not (arguments.folder / "synth.py").is_file():
         raise SystemExit(f"{arguments.folder}: no synth.py; give a folder with synth.py and data/real/gpu_raw.jsonl")
@@ -197,9 +227,17 @@ def main() -> None:
     rng = np.random.default_rng(arguments.seed)
     histories = {**_histories(arguments.folder), "synthetic": []}
     sources = {name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()}
-    scores = {name: {limit: score(own, limit) for limit in _THRESHOLDS} for name, own in sources.items()}
-
-    columns = " | ".join(f"false alarms per 1,000 after {low} to {high} values" for low, high in _SPANS)
+    spans = ((0, LEARNING), *_SPANS) if arguments.service else _SPANS
+    columns = " | ".join(f"false alarms per 1,000 after {low} to {high} values" for low, high in spans)
+    if arguments.service:
+        print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
+        for name, planted in sources.items():
+            print(f"| {name} | {score(planted, service).row(spans)} |", flush=True)
+        return
+    scores = {
+        name: {limit: score(planted, partial(online, threshold=limit)) for limit in _THRESHOLDS}
+        for name, planted in sources.items()
+    }
     print(f"| source | threshold | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
     for name, own in scores.items():
         for limit in _THRESHOLDS:

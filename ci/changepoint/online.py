@@ -7,10 +7,12 @@ Lai 1995), here with bounded evidence per value, so a short burst is no step.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.levels import fit_levels
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, leftover_inflation, median
 
@@ -33,7 +35,7 @@ _MIN_LEVEL = 8
 """Values that a level needs before a step away from it can be seen."""
 _MIN_NEW = 5
 """Values that a new level needs."""
-ACCEPTED = 20
+_ACCEPTED = 20
 """Values after which a new level is no burst."""
 _CANDIDATES = 12
 """Newest values that are tried as the new level."""
@@ -59,6 +61,10 @@ _OUTLIER_SHARE = 0.02
 """Values that may be anywhere, as a share; one at least."""
 _OUTLIER_SCALE = 3.0
 """Standard deviations within which half of them are expected."""
+_LEARNT_FROM = 100
+"""Values before a new step of the offline method from which the detector learns."""
+_SAME_PLACE = 5
+"""Values by which the two may place a step differently."""
 _LOG_ODDS = (3.1, -1.1)
 """Of a real step: constant, and per unit of ln(values of the new level)."""
 
@@ -119,7 +125,7 @@ class OnlineDetector:
                 self._end_learning()
             return None
         alarm = self._find_step()
-        if len(self._earlier) and (len(self._logs) >= ACCEPTED if alarm is None else not alarm.is_return):
+        if len(self._earlier) and (len(self._logs) >= _ACCEPTED if alarm is None else not alarm.is_return):
             # the present level is no burst: of the level before, keep the noise alone
             self._remember(self._earlier - median(self._earlier))
             self._earlier = np.empty(0)
@@ -178,6 +184,20 @@ class OnlineDetector:
             count_after=length,
             is_return=is_return,
         )
+
+
+def is_seen_online(values: Sequence[float], step: Step, min_relative_change: float) -> bool:
+    """Whether the detector sees a step of the offline method too.
+
+    Steps with 20 values after them count as seen; so do those in the first values, from which the detector only learns.
+    """
+    if step.index <= LEARNING or len(values) - step.index >= _ACCEPTED:
+        return True
+    start = max(step.index - _LEARNT_FROM, 0)
+    detector = OnlineDetector(min_relative_change=min_relative_change)
+    alarms = [alarm for alarm in map(detector.update, values[start:]) if alarm is not None]
+    near = [alarm for alarm in alarms if abs(start + alarm.index - step.index) <= _SAME_PLACE]
+    return any((alarm.after > alarm.before) == (step.after > step.before) for alarm in near)
 
 
 def _caution(known: Values, noise_widths: float) -> float:

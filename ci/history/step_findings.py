@@ -19,7 +19,7 @@ from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, CodeChange, ex
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.online import ACCEPTED, LEARNING, OnlineDetector
+from roofwatch.ci.changepoint.online import is_seen_online
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import (
@@ -39,10 +39,6 @@ _MIN_SURE_RUNS = 2
 """Runs on either side that must have the same number."""
 _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not slow."""
-_SETTLED = 100
-"""Values before a new step from which the online detector learns."""
-_SAME_PLACE = 5
-"""Values by which the online detector may place a step differently."""
 _SURE_OF_A_DRIFT = 6.0
 """Likelihood ratio by which a drift must beat the steps in its place: odds of 20 to 1."""
 
@@ -102,22 +98,12 @@ def _time_findings(line: Timeline, evidence: SupportingEvidence, compiled: Compi
     count, drift = _drift_after(line, steps, evidence)
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        is_sure = chance <= THRESHOLDS.false_discovery_rate and _is_seen_online(line.values, step)
+        smallest = THRESHOLDS.trend_relative_change
+        is_sure = chance <= THRESHOLDS.false_discovery_rate and is_seen_online(line.values, step, smallest)
         log_error = abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         yield replace(finding, log_error=log_error, p_value=chance if is_sure else 1.0)
     if drift is not None:
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
-
-
-def _is_seen_online(values: Sequence[float], step: Step) -> bool:
-    """Whether the online detector shows a new step too. Old steps, and those in its first values, count as seen."""
-    if step.index <= LEARNING or len(values) - step.index >= ACCEPTED:
-        return True
-    start = max(step.index - _SETTLED, 0)
-    detector = OnlineDetector(min_relative_change=THRESHOLDS.trend_relative_change)
-    alarms = [alarm for alarm in map(detector.update, values[start:]) if alarm is not None]
-    near = [alarm for alarm in alarms if abs(start + alarm.index - step.index) <= _SAME_PLACE]
-    return any((alarm.after > alarm.before) == (step.after > step.before) for alarm in near)
 
 
 def _drift_after(line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence) -> tuple[int, Drift | None]:
