@@ -100,14 +100,21 @@ def noise_floor(values: Sequence[float] | Values, *, count: int = 10, min_relati
     """Measure how noisy a series is, and how small a change it can show.
 
     Args:
-        values: In time order; at least two, all finite and above 0.
+        values: As for `find_change_points`; at least two that are finite and above 0.
         count: Values on either side of the change.
         min_relative_change: Smallest change to report however quiet the series.
+
+    Raises:
+        ValueError: There are fewer than two finite values, or one is 0 or below.
     """
-    noise = fit_levels(np.log(values), floor=1e-9).noise
+    given = np.asarray(values, dtype=np.float64).ravel()
+    raw = given[np.isfinite(given)]
+    if len(raw) < 2 or np.any(raw <= 0):
+        raise ValueError(f"{len(raw)} finite values: give 2 or more, all above 0")
+    noise = fit_levels(np.log(raw), floor=1e-9).noise
     # a step is reported once twice its log likelihood ratio exceeds the penalty. Two standard errors more make that 9
     # of 10 times: 1.28, and the cost of learning the noise from the same values
-    needed = math.sqrt(penalty(len(values))) + 2.0
+    needed = math.sqrt(penalty(len(raw))) + 2.0
     smallest = needed * noise.deviation * math.sqrt(2 * noise.mean_inflation / count)
     return NoiseFloor(math.expm1(noise.deviation), max(math.expm1(smallest), min_relative_change))
 

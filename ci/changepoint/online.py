@@ -96,9 +96,14 @@ class OnlineDetector:
         """Begin with no values.
 
         Args:
-            min_relative_change: Smallest step to report, above 0.
+            min_relative_change: Smallest step to report.
             threshold: Evidence that a step needs in a long history, as -2 ln of a likelihood ratio.
+
+        Raises:
+            ValueError: `min_relative_change` is not above 0.
         """
+        if not min_relative_change > 0:
+            raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
         self._smallest_step = math.log1p(min_relative_change)
         self._floor = self._smallest_step / 3
         self._threshold = threshold

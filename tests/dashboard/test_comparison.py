@@ -71,10 +71,10 @@ def test_runs_that_differ_in_runner_class_or_harness_are_refused_with_the_reason
 
 
 def compared(differing: dict[str, Any]) -> Any:
-    alike = make_measured_case(implementation="alike", median_ns=10_000.0)
+    matching = make_measured_case(implementation="matching", median_ns=10_000.0)
     other = make_measured_case(implementation="other", median_ns=10_000.0)
-    head = [replace(alike, median_ns=11_000.0), replace(other, median_ns=4_000.0, **differing)]
-    return compare_runs(make_run_detail(0, cases=[alike, other]), make_run_detail(1, cases=head), [])
+    head = [replace(matching, median_ns=11_000.0), replace(other, median_ns=4_000.0, **differing)]
+    return compare_runs(make_run_detail(0, cases=[matching, other]), make_run_detail(1, cases=head), [])
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_a_case_timed_differently_has_no_change_but_a_reason_also_in_the_export(
     differing: dict[str, Any], why: str
 ) -> None:
     rows = compared(differing)
-    alike, other = sorted(rows, key=lambda row: row.implementation)
+    matching, other = sorted(rows, key=lambda row: row.implementation)
     assert (other.refusal, other.relative_change) == (why, None)
-    assert (alike.refusal, alike.relative_change) == ("", pytest.approx(0.1))
+    assert (matching.refusal, matching.relative_change) == ("", pytest.approx(0.1))
     assert [row.implementation for row in rows if SHOWN["not comparable"](row)] == ["other"]
     exported = pd.read_csv(io.BytesIO(to_csv(frame_of(rows, comparison_columns(rows)))))
     assert exported["change"].isna().tolist() == [False, True]

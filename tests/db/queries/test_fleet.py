@@ -59,7 +59,7 @@ def test_an_older_run_is_among_them_if_it_or_its_commit_is_asked_for(store: Engi
     assert found(or_run="no id at all") == found(or_commit="no sha") == [newest]
 
 
-def test_a_kernel_costs_its_launches_in_time_and_energy_alike_alone_and_beside_other_runs(store: Engine) -> None:
+def test_a_kernel_costs_the_same_time_and_energy_alone_and_beside_other_runs(store: Engine) -> None:
     records = [gpu_record(number) for number in (HOT_AT - 1, HOT_AT)]
     ingest_all(store, *records)
     ids = tuple(record.run_id for record in records)
