@@ -1,7 +1,5 @@
 """Recordings of NVML for tests, and readings without one."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

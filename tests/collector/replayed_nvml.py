@@ -1,8 +1,6 @@
 """Replays recordings of NVML in place of the `pynvml` module; tests/data/nvml/README.md describes the files."""
 
-# ruff: noqa: ARG002, N802
-
-from __future__ import annotations
+# ruff: noqa: N802
 
 import json
 import os
@@ -43,27 +41,19 @@ class ReplayedNvml:
             for function, answer in entry["answers"].items():
                 self._answers.setdefault((uuid, function), []).append(answer)
 
-    def _answer(self, function: str, uuid: str = _LIBRARY) -> Any:
+    def _answer(self, function: str, uuid: str) -> Any:
         answers = self._answers.get((uuid, function), [{"error": "FUNCTION_NOT_FOUND"}])
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, dict):
             raise pynvml.NVMLError(getattr(pynvml, f"NVML_ERROR_{answer['error']}"))
         return answer
 
-    def _set(self, function: str, uuid: str, *values: int) -> None:
-        self._answer(function, uuid)
-        with self._calls_file.open("a") as calls:
-            calls.write(json.dumps([function, uuid, *values]) + "\n")
-
     def nvmlInit(self) -> None:
         if (_LIBRARY, "nvmlInit") in self._answers:
-            self._answer("nvmlInit")
+            self._answer("nvmlInit", _LIBRARY)
 
     def nvmlShutdown(self) -> None:
         pass
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return str(self._answer("nvmlSystemGetDriverVersion"))
 
     def nvmlDeviceGetHandleByPciBusId(self, address: str) -> str:
         if address != PCI_ADDRESS:
@@ -81,21 +71,20 @@ class ReplayedNvml:
     def nvmlDeviceGetClockInfo(self, handle: str, type: int) -> Any:
         return self._answer(f"nvmlDeviceGetClockInfo({_CLOCKS[type]})", handle)
 
-    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> Any:
-        return self._answer("nvmlDeviceGetTemperature", handle)
-
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
         pids = self._answer("nvmlDeviceGetComputeRunningProcesses", handle)
         return [SimpleNamespace(pid=os.getpid() if pid == "own" else pid) for pid in pids]
 
-    def nvmlDeviceSetGpuLockedClocks(self, handle: str, minGpuClockMHz: int, maxGpuClockMHz: int) -> None:
-        self._set("nvmlDeviceSetGpuLockedClocks", handle, minGpuClockMHz, maxGpuClockMHz)
-
-    def nvmlDeviceResetGpuLockedClocks(self, handle: str) -> None:
-        self._set("nvmlDeviceResetGpuLockedClocks", handle)
-
     def __getattr__(self, name: str) -> Any:
-        """Constants of `pynvml`; any other function of a device takes only its handle."""
-        if name.startswith("nvmlDevice"):
-            return lambda handle: self._answer(name, handle)
-        return getattr(pynvml, name)
+        """Constants of `pynvml`, and any other function; a setting that was changed is noted in the file of calls."""
+        if not name.startswith("nvml"):
+            return getattr(pynvml, name)
+
+        def answer(handle: str = _LIBRARY, *values: int) -> Any:
+            found = self._answer(name, handle)
+            if name.endswith("LockedClocks"):
+                with self._calls_file.open("a") as calls:
+                    calls.write(json.dumps([name, handle, *values]) + "\n")
+            return found
+
+        return answer

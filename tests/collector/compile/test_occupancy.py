@@ -9,13 +9,8 @@ from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, theoret
 
 @pytest.mark.parametrize(
     ("threads", "registers", "expected"),
-    [
-        # CUDA C++ Best Practices Guide, "Calculating Occupancy": 65536 registers, 64 warps
-        (128, 37, 0.75),
-        (320, 37, 0.625),
-        (1024, 32, 1.0),
-        (1024, 64, 0.5),
-    ],
+    # CUDA C++ Best Practices Guide, "Calculating Occupancy": 65536 registers, 64 warps
+    [(128, 37, 0.75), (320, 37, 0.625), (1024, 32, 1.0), (1024, 64, 0.5)],
 )
 def test_the_examples_of_nvidias_guide(threads: int, registers: int, expected: float) -> None:
     share, limited_by = theoretical_occupancy(LIMITS["sm_80"], threads=threads, registers=registers, shared_bytes=0)

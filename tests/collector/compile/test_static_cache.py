@@ -34,7 +34,6 @@ SUITE = (
     )
 )
 
-
 Facts = dict[str, StaticFacts]
 
 

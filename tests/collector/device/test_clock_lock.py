@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.device.clock_lock import (
-    ClockLock,
-    holds_clock,
-)
+from roofwatch.collector.device.clock_lock import ClockLock, holds_clock
 from roofwatch.collector.errors import CollectorError
 from tests.collector.nvml import UUID, calls_in, make_reading, replay_everywhere
 
@@ -28,6 +25,12 @@ input()
 """
 
 
+@pytest.fixture
+def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Lists the changes that were made to the clock, which here can be locked."""
+    return replay_everywhere("locked", tmp_path, monkeypatch)
+
+
 def wait_until_ended(pid: int) -> None:
     """Wait for a process that need not be a child."""
     try:
@@ -41,10 +44,7 @@ def wait_until_ended(pid: int) -> None:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_a_killed_collector_leaves_the_clock_unlocked(
-    how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = replay_everywhere("locked", tmp_path, monkeypatch)
+def test_a_killed_collector_leaves_the_clock_unlocked(how: signal.Signals, calls: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", COLLECTOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as collector:
@@ -61,10 +61,7 @@ def test_a_killed_collector_leaves_the_clock_unlocked(
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_the_watchdog_ignores_signals_to_its_group(
-    how: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = replay_everywhere("locked", tmp_path, monkeypatch)
+def test_the_watchdog_ignores_signals_to_its_group(how: signal.Signals, calls: Path) -> None:
     lock = ClockLock(UUID, 1500)
 
     os.kill(lock.watchdog.pid, how)
@@ -75,9 +72,8 @@ def test_the_watchdog_ignores_signals_to_its_group(
 
 
 def test_the_collector_unlocks_the_clock_if_the_watchdog_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = replay_everywhere("locked", tmp_path, monkeypatch)
     lock = ClockLock(UUID, 1500)
     os.kill(lock.watchdog.pid, signal.SIGKILL)
 

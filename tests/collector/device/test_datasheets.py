@@ -2,13 +2,7 @@
 
 import pytest
 
-from roofwatch.collector.device.datasheets import (
-    DATASHEETS,
-    Datasheet,
-    compare_with_datasheet,
-    datasheet_ceilings,
-    datasheet_of,
-)
+from roofwatch.collector.device.datasheets import DATASHEETS, Datasheet, compare_with_datasheet, datasheet_ceilings
 from tests.builders import make_ceiling
 
 H200 = "NVIDIA H200"
@@ -27,10 +21,7 @@ def test_all_peaks_imply_plausible_clocks(sheet: Datasheet) -> None:
 
 @pytest.mark.parametrize(
     ("name", "terabytes_per_s", "half_teraflops"),
-    [
-        (H200, 4.8, 989.5),
-        ("AMD Instinct MI355X", 8.0, 2516.6),
-    ],
+    [(H200, 4.8, 989.5), ("AMD Instinct MI355X", 8.0, 2516.6)],
 )
 def test_known_devices_have_their_vendors_figures(name: str, terabytes_per_s: float, half_teraflops: float) -> None:
     memory, half = datasheet_ceilings(name, ["bfloat16"])
@@ -41,7 +32,6 @@ def test_known_devices_have_their_vendors_figures(name: str, terabytes_per_s: fl
 
 @pytest.mark.parametrize("name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "Example CPU", ""])
 def test_unlisted_devices_have_no_datasheet(name: str) -> None:
-    assert datasheet_of(name) is None
     assert datasheet_ceilings(name, ["bfloat16"]) == []
 
 

@@ -11,6 +11,7 @@ from roofwatch.collector.device.device_state import Window
 from roofwatch.collector.device.telemetry import Sampler, join_telemetry
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
+from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan, Steps
@@ -43,6 +44,11 @@ def session_of(recording: str) -> DeviceSession:
     return DeviceSession(nvml=replayed(recording), wait=no_wait)
 
 
+def telemetry_of(session: DeviceSession) -> Telemetry:
+    assert session.telemetry is not None
+    return session.telemetry
+
+
 def begun(recording: str, lock_mhz: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceSession, Path]:
     calls = replay_everywhere(recording, tmp_path, monkeypatch)
     return DeviceSession(lock_mhz, wait=no_wait), calls
@@ -56,11 +62,10 @@ def test_two_runs_share_the_readings_of_the_gpu_that_torch_uses_and_they_remain(
     with session_of("two_gpus") as session:
         assert [session.begin(GPU, OTHER_UUID) for _ in range(2)] == [GPU, GPU]
         state = session.state(whole_run(), launch_count=10)
-    telemetry = session.telemetry
+    telemetry = telemetry_of(session)
 
     assert state is not None
     assert state.sm_clock_mhz == 1755
-    assert telemetry is not None
     assert (telemetry.status, telemetry.message) == ("ok", None)
     assert len(telemetry.offset_ms) >= 2
     assert set(telemetry.sm_clock_mhz) == {1755}
@@ -81,11 +86,9 @@ def test_a_device_without_telemetry_is_measured_anyway(
     with session_of(recording) as session:
         environment = session.begin(GPU, uuid)
         state = session.state(whole_run(), launch_count=10)
-    telemetry = session.telemetry
+    telemetry = telemetry_of(session)
 
-    assert environment == GPU
-    assert state is None
-    assert telemetry is not None
+    assert (environment, state) == (GPU, None)
     assert telemetry.status == status
     assert words in str(telemetry.message)
     assert telemetry.offset_ms == ()
@@ -96,9 +99,8 @@ def test_a_device_that_is_lost_does_not_end_the_run() -> None:
         session.begin(GPU, UUID)
         for _ in range(5):
             session.state(whole_run(), launch_count=10)
-    telemetry = session.telemetry
+    telemetry = telemetry_of(session)
 
-    assert telemetry is not None
     assert len(telemetry.offset_ms) == 3
     assert "GPU is lost" in str(telemetry.message)
 
@@ -158,22 +160,11 @@ def measured(
     return run.record()
 
 
-@pytest.mark.slow
-def test_every_block_has_a_device_state(suite: SuiteAt) -> None:
-    record = measured(suite, session_of("power_cap"))
-    states = [block.device_state for measurement in record.measurements for block in measurement.blocks]
-
-    assert states
-    assert {(state is not None and state.clock_event_reasons) for state in states} == {("sw_power_cap",)}
-    assert all(state is not None and state.reading_count > 0 and not state.degraded_by for state in states)
-    assert record.telemetry is not None
-    assert all(ceiling.sm_clock_mhz for ceiling in record.ceilings)
-    assert record.telemetry.clock_event_reasons[0] == ("sw_power_cap",)
-
-
 @pytest.mark.parametrize("is_torn", [False, True])
 @pytest.mark.slow
-def test_a_resumed_run_keeps_the_telemetry_of_each_process(suite: SuiteAt, tmp_path: Path, is_torn: bool) -> None:
+def test_every_block_has_a_state_and_a_resumed_run_keeps_the_telemetry_of_each_process(
+    suite: SuiteAt, tmp_path: Path, is_torn: bool
+) -> None:
     path, header = tmp_path / "record.json.journal", make_header({ALONE: suite}, PLAN)
     with Journal(path, header) as journal:
         before = measured(suite, session_of("normal"), 1, journal)
@@ -184,8 +175,14 @@ def test_a_resumed_run_keeps_the_telemetry_of_each_process(suite: SuiteAt, tmp_p
         after = measured(suite, DeviceSession(earlier=journal.seen, nvml=replayed("power_cap")), None, journal)
         journalled = join_telemetry(journal.seen)
 
+    states = [block.device_state for measurement in after.measurements for block in measurement.blocks]
+    own_states = states if is_torn else states[1:]  # the first process took the first block
+    assert {state and state.clock_event_reasons for state in own_states} == {("sw_power_cap",)}
+    assert all(state and state.reading_count > 0 and not state.degraded_by for state in states)
+    assert all(ceiling.sm_clock_mhz for ceiling in after.ceilings)
     assert before.telemetry is not None
     assert after.telemetry is not None
+    assert after.telemetry.clock_event_reasons[-1] == ("sw_power_cap",)
     readings, own_count = after.telemetry, after.telemetry.sm_clock_mhz.index(None)
     assert readings.sm_clock_mhz[own_count + 1] == 1410, "of the time in between nothing is known"
     assert 0 < own_count <= len(before.telemetry.offset_ms)
@@ -212,10 +209,9 @@ def test_a_hot_device_cools_by_ten_degrees_before_it_is_measured() -> None:
         session.begin(GPU, UUID)
         for _ in range(3):
             session.cool_down(messages.append)
-    telemetry = session.telemetry
+    telemetry = telemetry_of(session)
 
     assert messages == ["heat throttles the GPU at 88 °C: waiting up to 180 s for it to cool down"]
-    assert telemetry is not None
     assert list(telemetry.temperature_c) == [88, 86, 84, 82, 80, 78]
     assert telemetry.message == "waited 5 s for the GPU to cool down"
 
@@ -235,8 +231,7 @@ def test_a_device_that_stays_hot_is_waited_for_once_and_degraded() -> None:
     assert len(messages) == 1
     assert state is not None
     assert "hw_thermal_slowdown" in state.degraded_by
-    assert session.telemetry is not None
-    assert session.telemetry.message == "waited 180 s for the GPU to cool down, without success"
+    assert telemetry_of(session).message == "waited 180 s for the GPU to cool down, without success"
 
 
 def with_a_foreign_process() -> ReplayedNvml:
@@ -263,8 +258,7 @@ def test_a_warning_about_an_unfit_device_is_in_the_record() -> None:
         session.begin(GPU, UUID)
 
     assert session.warning == "results on this GPU are not reliable: 1 other process uses it (list them: `nvidia-smi`)"
-    assert session.telemetry is not None
-    assert session.telemetry.message == session.warning
+    assert telemetry_of(session).message == session.warning
 
 
 @pytest.mark.parametrize("recording", ["normal", "other_pid_namespace", "no_driver"])

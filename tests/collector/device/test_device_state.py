@@ -1,7 +1,5 @@
 """Device state of a block, from readings."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -23,20 +21,14 @@ def state_of(*changes: tuple[float, dict[str, Any]], **arguments: Any) -> Device
     return device_state(readings, WINDOW, **{"launch_count": 1_000} | arguments)
 
 
-def test_a_block_without_faults_is_summarised() -> None:
-    state = state_of()
-
-    assert state.reading_count == 5
-    assert (state.sm_clock_mhz, state.memory_clock_mhz) == (1980, 2619)
-    assert (state.power_w, state.temperature_c) == (400, 50)
-    assert state.energy_per_launch_j == pytest.approx(0.08)  # 400 W for 200 ms over 1000 launches
-    assert state.clock_event_reasons == state.degraded_by == ()
-
-
 def test_clocks_are_medians_power_a_mean_and_the_temperature_the_highest() -> None:
     state = state_of((150, {"sm_clock_mhz": 1965, "power_w": 500.0, "temperature_c": 61}))
 
-    assert (state.sm_clock_mhz, state.power_w, state.temperature_c) == (1980, 420, 61)
+    assert state.reading_count == 5
+    assert (state.sm_clock_mhz, state.memory_clock_mhz) == (1980, 2619)
+    assert (state.power_w, state.temperature_c) == (420, 61)
+    assert state.energy_per_launch_j == pytest.approx(0.08)  # 400 W for 200 ms over 1000 launches
+    assert state.clock_event_reasons == state.degraded_by == ()
 
 
 @pytest.mark.parametrize(
@@ -75,14 +67,11 @@ def test_a_short_block_takes_the_nearest_reading() -> None:
     assert device_state([], WINDOW, launch_count=10) == DeviceState(reading_count=0)
 
 
-def test_energy_is_interpolated_at_the_ends_of_the_window() -> None:
-    assert energy_between(BUSY, Window(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
-
-
-def test_energy_is_unknown_if_the_counter_went_back_moved_once_or_was_not_read_on_both_sides() -> None:
+def test_energy_is_interpolated_and_unknown_if_the_counter_went_back_moved_once_or_was_not_read_on_both_sides() -> None:
     went_back = [make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 5.0 + at_ms) for at_ms in range(0, 500, 50)]
     moved_once = [make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 1_040.0) for at_ms in range(0, 500, 50)]
 
+    assert energy_between(BUSY, Window(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
     assert energy_between(went_back, WINDOW) is None
     assert energy_between(moved_once, WINDOW) is None
     assert energy_between(BUSY, Window(-10 * MS, 300 * MS)) is None

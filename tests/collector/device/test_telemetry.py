@@ -1,10 +1,7 @@
 """Sampling of a device, and the columns of readings in a record."""
 
-from __future__ import annotations
-
 import os
 import threading
-from collections.abc import Sequence
 from datetime import timedelta
 from itertools import count
 
@@ -14,12 +11,10 @@ from roofwatch.collector.device.nvml import NvmlDevice
 from roofwatch.collector.device.telemetry import (
     MAX_STORED_READINGS,
     OwnProcesses,
-    Reading,
     Sampler,
     join_telemetry,
     no_telemetry,
 )
-from roofwatch.collector.record.machine import Telemetry
 from tests.builders import NOON
 from tests.collector.nvml import MS, UUID, after, make_reading, replayed, telemetry_of
 
@@ -72,10 +67,6 @@ def test_descendants_of_the_collector_are_its_own_even_after_they_ended(monkeypa
     assert 99 not in own
 
 
-def seen(readings: Sequence[Reading], *, days_later: float = 0) -> Telemetry:
-    return telemetry_of(readings, started_at=NOON + timedelta(days=days_later))
-
-
 def test_unsupported_quantities_have_no_column() -> None:
     telemetry = after(3, "older_driver").telemetry(message="some are missing")
 
@@ -90,7 +81,7 @@ def test_unsupported_quantities_have_no_column() -> None:
 def test_very_many_readings_are_thinned_out() -> None:
     readings = [make_reading(50 * step) for step in range(MAX_STORED_READINGS + 1)]
 
-    telemetry = join_telemetry([seen(readings)])
+    telemetry = join_telemetry([telemetry_of(readings, started_at=NOON)])
 
     assert len(telemetry.offset_ms) == MAX_STORED_READINGS // 2 + 1
     assert telemetry.offset_ms[1] == 100
@@ -110,7 +101,8 @@ def test_a_gap_separates_two_processes() -> None:
     first = [make_reading(at_ms) for at_ms in (0, 50)]
     second = [make_reading(at_ms, sm_clock_mhz=1200) for at_ms in (0, 50)]
 
-    telemetry = join_telemetry([seen(first), seen(second, days_later=1)])
+    next_day = NOON + timedelta(days=1)
+    telemetry = join_telemetry([telemetry_of(first, started_at=NOON), telemetry_of(second, started_at=next_day)])
 
     day_ms = 24 * 3_600_000
     assert telemetry.started_at == NOON
@@ -123,7 +115,7 @@ def test_a_process_without_telemetry_adds_only_its_message() -> None:
     unavailable = no_telemetry("unavailable", "no driver")
     refused = no_telemetry("not_permitted", "no permission")
 
-    joined = join_telemetry([seen([make_reading(0)]), refused])
+    joined = join_telemetry([telemetry_of([make_reading(0)], started_at=NOON), refused])
     without = join_telemetry([unavailable, refused])
 
     assert (joined.status, joined.message, list(joined.offset_ms)) == ("ok", "no permission", [0])

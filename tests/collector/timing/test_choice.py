@@ -19,21 +19,16 @@ from tests.builders import make_commit
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
+CUPTI, EVENT = (Timer.CUPTI, CacheState.COLD), (Timer.CUDA_EVENT, CacheState.COLD)
+
 
 @pytest.mark.parametrize(
     ("device", "timer", "cache", "methods"),
     [
         ("cpu", None, None, [(Timer.PERF_COUNTER, CacheState.HOT)]),
-        (
-            *("cuda", None, None),
-            [
-                (Timer.CUPTI, CacheState.COLD),
-                (Timer.CUDA_GRAPH, CacheState.ROTATED),
-                (Timer.CUDA_EVENT, CacheState.COLD),
-            ],
-        ),
-        ("cuda", Timer.CUDA_EVENT, None, [(Timer.CUDA_EVENT, CacheState.COLD)]),
-        ("cuda", None, CacheState.COLD, [(Timer.CUPTI, CacheState.COLD), (Timer.CUDA_EVENT, CacheState.COLD)]),
+        ("cuda", None, None, [CUPTI, (Timer.CUDA_GRAPH, CacheState.ROTATED), EVENT]),
+        ("cuda", Timer.CUDA_EVENT, None, [EVENT]),
+        ("cuda", None, CacheState.COLD, [CUPTI, EVENT]),
     ],
 )
 def test_methods_of_a_device_that_fit_a_request_come_best_first(
@@ -54,7 +49,7 @@ def test_an_impossible_request_is_refused(device: str, timer: Timer, cache: Cach
         possible_methods(device, timer, cache)
 
 
-GOOD = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py")
+GOOD = SuiteAt(SuiteSource(Path(__file__).parents[2] / "suites" / "bench_good.py"), make_commit(), "good")
 PLAN = RunPlan(kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1))
 
 
@@ -69,18 +64,13 @@ def test_an_unavailable_timer_is_explained() -> None:
 def test_a_run_with_an_unavailable_timer_measures_nothing(fork_server: ForkServer) -> None:
     done: list[Progress] = []
     with pytest.raises(TimerError, match="--timer cupti"):
-        measure(
-            [SuiteAt(GOOD, make_commit(), "good")],
-            replace(PLAN, timer=Timer.CUPTI),
-            done.append,
-            fork_server=fork_server,
-        )
+        measure([GOOD], replace(PLAN, timer=Timer.CUPTI), done.append, fork_server=fork_server)
     assert {now.done for now in done} == {0}
 
 
 def test_a_case_that_touches_too_little_for_a_rotated_cache_is_unsupported(fork_server: ForkServer) -> None:
     plan = replace(PLAN, cases=("total/n=500/float32/fwd",), cache=CacheState.ROTATED)
-    (record,) = measure([SuiteAt(GOOD, make_commit(), "good")], plan, fork_server=fork_server)
+    (record,) = measure([GOOD], plan, fork_server=fork_server)
     [measurement] = record.measurements
     assert (measurement.outcome, measurement.cache) == (Outcome.UNSUPPORTED, CacheState.ROTATED)
     assert "copies to exceed twice the last-level cache" in (measurement.message or "")

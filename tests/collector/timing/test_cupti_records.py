@@ -3,7 +3,7 @@
 import ctypes
 import enum
 from collections.abc import Callable
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import torch
 
 from roofwatch.collector.errors import TimerError
 from roofwatch.collector.timing.cupti import Activity, Recorder, Window, recorder, samples_of
+from roofwatch.collector.timing.stopwatch import Sample
 from roofwatch.spec import UnsupportedError
 
 
@@ -86,13 +87,13 @@ def kernel(name: str, start: int, end: int) -> SimpleNamespace:
     return SimpleNamespace(kind=int(Kind.CONCURRENT_KERNEL), name=name, start=start, end=end)
 
 
-def module(stand_in: StandIn) -> ModuleType:
-    return stand_in  # type: ignore[return-value]  # all that is used of the module
+def recorder_of(stand_in: StandIn) -> Recorder:
+    return Recorder(stand_in)  # type: ignore[arg-type]  # all that is used of the module
 
 
 def test_an_activity_without_a_name_is_named_by_its_kind() -> None:
     cupti = StandIn()
-    records = Recorder(module(cupti))
+    records = recorder_of(cupti)
     with records.recording():
         cupti.run(kernel("softmax", 20, 30), SimpleNamespace(kind=2, start=31, end=32))
         assert records.activities() == [Activity("softmax", 20, 30), Activity("memset", 31, 32)]
@@ -101,25 +102,19 @@ def test_an_activity_without_a_name_is_named_by_its_kind() -> None:
 @pytest.mark.parametrize("kernel_count", [1, 2, 3])
 def test_a_partly_filled_buffer_is_flushed(kernel_count: int) -> None:
     cupti = StandIn(records_per_buffer=2)
-    records = Recorder(module(cupti))
+    records = recorder_of(cupti)
     with records.recording():
         cupti.run(kernel("earlier", 20, 30), *(kernel("last", 100 + at, 101 + at) for at in range(kernel_count)))
         assert [activity.name for activity in records.activities()] == ["earlier", *["last"] * kernel_count]
 
 
-def test_dropped_records_are_refused() -> None:
+def test_dropped_records_and_kernels_without_times_are_refused() -> None:
     cupti = StandIn(records_per_buffer=2, most_buffers=1)
-    records = Recorder(module(cupti))
+    records = recorder_of(cupti)
     with records.recording():
         cupti.run(*(kernel("mine", at, at + 1) for at in range(20, 25)))
         with pytest.raises(UnsupportedError, match=r"CUPTI lost 3 records .* --timer cuda_event"):
             records.activities()
-
-
-def test_a_kernel_without_times_is_refused() -> None:
-    cupti = StandIn()
-    records = Recorder(module(cupti))
-    with records.recording():
         cupti.run(kernel("known", 20, 30), kernel("unknown", 0, 0))
         with pytest.raises(UnsupportedError, match="CUPTI lost 1 records"):
             records.activities()
@@ -127,7 +122,7 @@ def test_a_kernel_without_times_is_refused() -> None:
 
 def test_a_cupti_error_is_explained() -> None:
     cupti = StandIn()
-    records = Recorder(module(cupti))
+    records = recorder_of(cupti)
     cupti.refused = {Kind.MEMSET}
     with pytest.raises(TimerError, match=r"MULTIPLE_SUBSCRIBERS.*another profiler"), records.recording():
         pass
@@ -136,24 +131,16 @@ def test_a_cupti_error_is_explained() -> None:
 
 def test_the_error_of_a_kernel_is_not_hidden_by_that_of_a_broken_device() -> None:
     cupti = StandIn()
-    records = Recorder(module(cupti))
-
-    def launch() -> None:
-        cupti.is_broken = True
+    cupti.is_broken = True
+    with pytest.raises(ValueError, match="illegal memory access"), recorder_of(cupti).recording():
         raise ValueError("illegal memory access")
-
-    with pytest.raises(ValueError, match="illegal memory access"), records.recording():
-        launch()
 
 
 def test_the_binding_has_every_name_used() -> None:
     cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed: the extra gpu")
 
-    for name in (
-        *("activity_register_callbacks", "activity_enable", "activity_disable", "activity_flush_all"),
-        *("activity_get_num_dropped_records", "get_timestamp"),
-    ):
-        assert callable(getattr(cupti, name))
+    names = [name for name in vars(StandIn) if name.startswith("activity_")]
+    assert all(callable(getattr(cupti, name)) for name in (*names, "get_timestamp"))
     assert issubclass(cupti.cuptiError, Exception)
     for kind in Kind:
         assert cupti.ActivityKind[kind.name] == kind
@@ -170,29 +157,22 @@ def test_a_missing_driver_is_explained() -> None:
 # --- assignment of activities to launches, times in ns
 
 
-def window(begin_ns: int, end_ns: int) -> Window:
-    return Window(begin_ns, end_ns, host_ns=5_000)
-
-
 def test_the_kernels_of_a_launch_start_in_its_window() -> None:
-    activities = [
-        Activity("mine", 2_015, 2_040),
-        Activity("flush", 100, 900),
-        Activity("mine", 1_010, 1_030),
-        Activity("flush", 1_200, 1_900),
+    flushes = [Activity("flush", 100, 900), Activity("flush", 1_200, 1_900)]
+    activities = [Activity("mine", 2_015, 2_040), *flushes, Activity("mine", 1_010, 1_030)]
+
+    samples = samples_of(activities, [Window(1_000, 1_100, host_ns=5), Window(2_000, 2_100, host_ns=6)])
+
+    assert samples == [
+        Sample(busy_ns=20, span_ns=20, host_ns=5, launch_delay_ns=10, kernels=("mine",)),
+        Sample(busy_ns=25, span_ns=25, host_ns=6, launch_delay_ns=15, kernels=("mine",)),
     ]
-
-    samples = samples_of(activities, [window(1_000, 1_100), window(2_000, 2_100)])
-
-    assert [sample.busy_ns for sample in samples] == [20, 25]
-    assert [sample.launch_delay_ns for sample in samples] == [10, 15]
-    assert [sample.kernels for sample in samples] == [("mine",), ("mine",)]
 
 
 def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
     early = [Activity("mine", 9_900, 9_990), Activity("mine", 19_950, 20_040)]
 
-    samples = samples_of(early, [window(10_000, 10_100), window(20_000, 20_100)])
+    samples = samples_of(early, [Window(10_000, 10_100, 0), Window(20_000, 20_100, 0)])
 
     assert [sample.busy_ns for sample in samples] == [90, 90]
     assert [sample.launch_delay_ns for sample in samples] == [0, 0]
@@ -201,7 +181,7 @@ def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
 def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> None:
     activities = [Activity("first", 1_010, 1_050), Activity("second", 1_030, 1_060), Activity("memset", 1_100, 1_110)]
 
-    (sample,) = samples_of(activities, [window(1_000, 1_200)])
+    (sample,) = samples_of(activities, [Window(1_000, 1_200, 0)])
 
     assert (sample.busy_ns, sample.span_ns) == (60, 100)
     assert sample.kernels == ("first", "memset", "second")
@@ -209,8 +189,8 @@ def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> 
 
 def test_a_kernel_below_the_clocks_resolution_takes_one_ns_and_an_empty_launch_is_refused() -> None:
     empty = Activity("empty", 1_010, 1_010)
-    (sample,) = samples_of([empty], [window(1_000, 1_100)])
+    (sample,) = samples_of([empty], [Window(1_000, 1_100, 0)])
 
     assert sample.busy_ns == 1
     with pytest.raises(UnsupportedError, match="in 1 of 2 launches"):
-        samples_of([empty], [window(1_000, 1_100), window(2_000, 2_100)])
+        samples_of([empty], [Window(1_000, 1_100, 0), Window(2_000, 2_100, 0)])

@@ -12,32 +12,16 @@ from bench.gpu_evidence import Step, run_step, steps
 from bench.gpu_page import compare_timers, measured_targets, page
 from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.kernels.registry import find_kernel
-from tests.builders import (
-    CASE_ID,
-    make_blocks,
-    make_case,
-    make_environment,
-    make_measurement,
-    make_record,
-    make_static_facts,
-)
-
-
-def run(*medians_ns: float) -> RunRecord:
-    """A run of one case with a block for each median."""
-    return make_record(measurements=[make_measurement(blocks=make_blocks(medians_ns))])
+from tests.builders import CASE_ID, make_case, make_environment, make_measurement, make_record, make_static_facts
 
 
 def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     case_id = "softmax/n=8/float32/fwd"
     names = ("memory_copy", "softmax", "rms_norm", "matmul", "attention", "w4a16_matmul")
-    ids = {name: f"{name}/n=8/float32/fwd" for name in names}
-    make_record(
-        measurements=[make_measurement(case_id=case_id) for case_id in ids.values()],
-        cases=tuple(make_case(case_id, kernel=name) for name, case_id in ids.items()),
-    ).write(tmp_path / "quick.json.gz")
+    make_record(measurements=[make_measurement(f"{name}/n=8/float32/fwd") for name in names]).write(
+        tmp_path / "quick.json.gz"
+    )
     commands = [step.command(tmp_path) for step in steps("cuda")]
 
     ours = [words[3:] for words in commands if words[1:3] == ["-m", "roofwatch"]]
@@ -69,11 +53,7 @@ def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: 
     copy, norm = "memory_copy/n=8/float32/fwd", "rms_norm/n=8/float32/fwd"
     times_ns = [(copy, "torch", 100.0), (norm, "triton", 200.0), (norm, "compile", 250.0)]
     record = make_record(
-        measurements=[
-            make_measurement(case_id=case, implementation=name, blocks=make_blocks([ns]), bound="memory")
-            for case, name, ns in times_ns
-        ],
-        cases=tuple(make_case(case, kernel=case.split("/")[0], memory_bytes=1_000.0) for case in (copy, norm)),
+        measurements=[make_measurement(case, implementation=name, median_ns=ns) for case, name, ns in times_ns]
     )
 
     share, speed = measured_targets(tmp_path, record)
@@ -93,7 +73,7 @@ def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
     cases = {name: next(case for case in find_kernel(name).cases if "quick" in case.tags) for name in rivals}
     record = make_record(
         measurements=[
-            make_measurement(case_id=cases[name].id, implementation=one, blocks=make_blocks([ns]))
+            make_measurement(cases[name].id, implementation=one, median_ns=ns)
             for name, (rival, _) in rivals.items()
             for one, ns in ((rival, 95.0), ("triton", 100.0))
         ],
@@ -111,9 +91,8 @@ def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
 
 
 def test_timers_are_compared() -> None:
-    rows = list(
-        compare_timers({"cupti": run(1_000), "cuda_graph": make_record(measurements=[]), "cuda_event": run(1_100)})
-    )
+    cupti, event = (make_record(measurements=[make_measurement(median_ns=ns)]) for ns in (1_000, 1_100))
+    rows = list(compare_timers({"cupti": cupti, "cuda_graph": make_record(measurements=[]), "cuda_event": event}))
 
     assert rows[0] == "| case | implementation | cupti | cuda_graph | cuda_event | difference |"
     assert rows[2] == f"| {CASE_ID} | torch | 1 µs |  | 1.1 µs | 10.0% |"

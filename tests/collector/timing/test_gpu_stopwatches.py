@@ -1,6 +1,6 @@
 """The timers of a GPU on a stand-in for one, on a made-up clock: what comes in which order, what is in a sample."""
 
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,12 +9,12 @@ import torch
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.timing import memory
 from roofwatch.collector.timing.cuda_timers import BusyDevice, EventStopwatch, GraphStopwatch
-from roofwatch.collector.timing.cupti import CuptiStopwatch, Recorder
+from roofwatch.collector.timing.cupti import CuptiStopwatch
 from roofwatch.collector.timing.memory import CacheFlush, Rotation
 from roofwatch.collector.timing.stopwatch import ALONE, Ranks, Sample
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
-from tests.collector.timing.test_cupti_records import StandIn, kernel
+from tests.collector.timing.test_cupti_records import StandIn, kernel, recorder_of
 
 KERNEL_NS, ISSUE_NS, FLUSH_NS = 7_000, 3_000, 90_000
 
@@ -54,9 +54,7 @@ def test_a_sample_is_the_mean_of_several_launches(gpu: StandInGpu) -> None:
 # --- the device, held
 
 
-def test_an_early_start_is_repeated_with_a_longer_spin_and_half_the_work(
-    gpu: StandInGpu,
-) -> None:
+def test_an_early_start_is_repeated_with_a_longer_spin_and_half_the_work(gpu: StandInGpu) -> None:
     samples = events_of(gpu, issue_ns=1_000_000).take(50, 1)
 
     # 50 launches take the host 50 ms, then 25 and 12; a spin of 5 ms is too short, so is one of 10, and 19.2 is not
@@ -109,13 +107,9 @@ def test_all_ranks_repeat_an_early_start(gpu: StandInGpu) -> None:
 # --- graphs
 
 
-def graph_of(gpu: StandInGpu) -> GraphStopwatch:
-    launches = [lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * 3
-    return GraphStopwatch(Rotation(list(launches)), CacheState.ROTATED, lambda: None, ALONE)
-
-
 def test_a_graph_holds_each_copy_equally_often(gpu: StandInGpu) -> None:
-    stopwatch = graph_of(gpu)
+    copies = Rotation([lambda: gpu.launch("mine", KERNEL_NS, ISSUE_NS)] * 3)
+    stopwatch = GraphStopwatch(copies, CacheState.ROTATED, lambda: None, ALONE)
     rehearsed_ns = stopwatch.rehearse()
     launches = stopwatch.launches_for(KERNEL_NS)
     gpu.happened.clear()
@@ -157,8 +151,7 @@ def recorded_by_cupti(gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch) -> Stand
         return gpu.host_ns - 100
 
     monkeypatch.setattr(cupti, "get_timestamp", read_clock, raising=False)
-    module: ModuleType = cupti  # type: ignore[assignment]  # all that is used of the module
-    monkeypatch.setattr("roofwatch.collector.timing.cupti.recorder", lambda: Recorder(module))
+    monkeypatch.setattr("roofwatch.collector.timing.cupti.recorder", lambda: recorder_of(cupti))
     return cupti
 
 
@@ -218,20 +211,6 @@ def test_a_launch_that_never_uses_the_gpu_is_refused(gpu: StandInGpu, monkeypatc
 # --- what is set aside in the L2
 
 
-def driver(monkeypatch: pytest.MonkeyPatch, happened: list[str], set_aside_bytes: int) -> None:
-    def reset() -> int:
-        happened.append("released")
-        return 0
-
-    def limit(result: Any, name: int) -> int:
-        assert name == 6, "CU_LIMIT_PERSISTING_L2_CACHE_SIZE"
-        result._obj.value = set_aside_bytes
-        return 0
-
-    calls = SimpleNamespace(cuCtxResetPersistingL2Cache=reset, cuCtxGetLimit=limit)
-    monkeypatch.setattr(memory, "_driver", lambda: calls)
-
-
 @pytest.mark.parametrize(("set_aside_bytes", "expected"), [(0, ["overwritten"]), (4096, ["released", "overwritten"])])
 def test_a_flush_overwrites_twice_the_cache_and_releases_persisting_lines(
     set_aside_bytes: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
@@ -243,7 +222,17 @@ def test_a_flush_overwrites_twice_the_cache_and_releases_persisting_lines(
         sizes.append(size)
         return SimpleNamespace(zero_=lambda: happened.append("overwritten"))
 
-    driver(monkeypatch, happened, set_aside_bytes)
+    def reset() -> int:
+        happened.append("released")
+        return 0
+
+    def limit(result: Any, name: int) -> int:
+        assert name == 6, "CU_LIMIT_PERSISTING_L2_CACHE_SIZE"
+        result._obj.value = set_aside_bytes
+        return 0
+
+    driver = SimpleNamespace(cuCtxResetPersistingL2Cache=reset, cuCtxGetLimit=limit)
+    monkeypatch.setattr(memory, "_driver", lambda: driver)
     monkeypatch.setattr(memory, "last_level_cache_bytes", lambda _: 50)
     monkeypatch.setattr(torch, "empty", empty)
     flush = CacheFlush("cuda")

@@ -44,15 +44,11 @@ def test_launches_take_turns() -> None:
     assert rotation.count == 3
 
 
-class Result:
-    pass
-
-
 def test_a_result_is_kept_until_its_launch_is_called_again() -> None:
-    made: list[weakref.ref[Result]] = []
+    made: list[weakref.ref[set[int]]] = []
 
-    def launch() -> Result:
-        result = Result()
+    def launch() -> set[int]:
+        result = {1}
         made.append(weakref.ref(result))
         return result
 
