@@ -167,7 +167,7 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
     return {
         "static_facts": answer.facts,
         "base": answer.base,
-        "judged": [judgement_to_json(item) | {"base": item.base, "head": item.head} for item in applied.judged],
+        "judged": [_judgement_to_json(item) for item in applied.judged],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
         "baseline": {"file": str(answer.baseline_file), **listed},
@@ -175,9 +175,10 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
     }
 
 
-def judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
+def _judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
     detail = None if item.detail is None else str(item.detail)
-    return {**asdict(item.key), "verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
+    judged = {"verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
+    return {**asdict(item.key), **judged, "base": item.base, "head": item.head}
 
 
 # --- `roofwatch static capture`

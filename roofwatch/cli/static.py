@@ -8,11 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 from roofwatch.options import AsJson, RunOptions, SuitePath, shared_options
-from roofwatch.terminal import make_table, print_result, progress
+from roofwatch.terminal import print_result, progress
 
 
 class DefaultCommandGroup(TyperGroup):
-    """Runs its default if no command is named: `static PATH` next to `static audit`."""
+    """Runs its default if no command is named: `static PATH` next to `static capture`."""
 
     default_command = "compile"
 
@@ -23,8 +23,7 @@ class DefaultCommandGroup(TyperGroup):
 
 app = typer.Typer()
 static_app = typer.Typer(
-    cls=DefaultCommandGroup,
-    help="Compile every kernel for GPUs that are not present; audit Triton upgrades; capture launches.",
+    cls=DefaultCommandGroup, help="Compile every kernel for GPUs that are not present; capture launches."
 )
 app.add_typer(static_app, name="static")
 
@@ -70,40 +69,6 @@ def static(
         shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
-
-
-@static_app.command()
-@shared_options("targets", "kernel", "implementation", "tag", "compile_timeout")
-def audit(
-    path: SuitePath = None,
-    *,
-    triton: Annotated[
-        list[str],
-        typer.Option(
-            help="Releases of Triton, for example 3.6.0 3.7.1. A single one is compared with the running version."
-        ),
-    ],
-    options: RunOptions,
-    as_json: AsJson = False,
-) -> None:
-    """Compile a suite under several versions of Triton and show what each upgrade makes worse.
-
-    Each version is installed into its own folder in the cache.
-
-    Exit status: 1 if an upgrade makes code worse, 2 if a version could not be tried.
-    """
-    from roofwatch import auditing
-    from roofwatch.ci.static.toolchain_audit import audit_tables, judge_upgrades
-
-    arguments = auditing.static_arguments(path, options)
-    versions = auditing.audited_versions(triton)
-    with progress("audit") as on_progress:
-        builds = auditing.build_under_each(versions, arguments, on_progress)
-    upgrades = judge_upgrades(builds)
-    status = auditing.exit_status(builds, upgrades)
-    shown = [make_table(one.columns, one.rows, title=one.title) for one in audit_tables(builds, upgrades)]
-    print_result(auditing.to_json(builds, upgrades, status), *shown, as_json=as_json)
-    raise typer.Exit(status)
 
 
 @static_app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
