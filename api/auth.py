@@ -25,12 +25,12 @@ from sqlalchemy.orm import Session
 from roofwatch.api.limits import Limits, RateLimit
 from roofwatch.api.problems import ProblemError, not_found, unavailable
 from roofwatch.api.state import State
-from roofwatch.db.auth.access import check_token, list_trusted
-from roofwatch.db.auth.values import Scope
+from roofwatch.db.access import check_token, list_trusted
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.question import Subjects
+from roofwatch.db.queries.questions import Subjects
 from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.regressions.judgements import RunState, read_run_state
+from roofwatch.db.values import Scope
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

@@ -10,8 +10,7 @@ from roofwatch.api.auth import Reader
 from roofwatch.api.models import check_is_json, parse_body
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.queries.question import Subjects, answer_to_json
-from roofwatch.db.queries.questions import QUESTIONS
+from roofwatch.db.queries.questions import QUESTIONS, Subjects, answer_to_json
 
 router = APIRouter(tags=["questions"], responses=PROBLEMS)
 

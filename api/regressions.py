@@ -26,8 +26,8 @@ from roofwatch.api.models import (
 )
 from roofwatch.api.problems import PROBLEMS, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.auth.access import list_entries
-from roofwatch.db.auth.values import AuditEntry, TriagedRegression, TriageState
+from roofwatch.db.access import AuditEntry, list_entries
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import decide
 from roofwatch.db.values import RegressionState

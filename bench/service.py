@@ -21,10 +21,10 @@ from typing import Self
 from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.access import create_token
-from roofwatch.db.auth.values import Scope
+from roofwatch.db.access import create_token
 from roofwatch.db.engine import embedded, migrate
 from roofwatch.db.engine.session import make_engine
+from roofwatch.db.values import Scope
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli.main import main; main()")
 _WAIT_S = 120.0

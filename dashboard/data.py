@@ -20,11 +20,11 @@ from roofwatch.ci.alerts.owners import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.collector.errors import SpoolError
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.question import Question
+from roofwatch.db.queries.questions import Question
 from roofwatch.db.queries.results import FilterOptions
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions import triage
 from roofwatch.db.values import Regression
 from roofwatch.settings import load_settings

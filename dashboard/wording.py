@@ -9,7 +9,7 @@ from html import escape
 from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, format_bytes, format_ns, metric
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey, Verdict
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9

@@ -10,12 +10,11 @@ from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, text, upd
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
-from roofwatch.db.bisection_values import Answer, BisectionProgress, BisectionResult
 from roofwatch.db.errors import StoreError
+from roofwatch.db.regression_values import Answer, BisectionProgress, BisectionRange, BisectionResult, BisectionState
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import BisectionRange, BisectionState
 
 
 @dataclass(frozen=True, kw_only=True)

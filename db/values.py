@@ -35,6 +35,15 @@ class RegressionState(StrEnum):
     """It was certain enough for an alert, and a later analysis does not find it."""
 
 
+class Scope(StrEnum):
+    """What a token may do. Only `admin` includes the others."""
+
+    INGEST = "ingest"
+    READ = "read"
+    TRIAGE = "triage"
+    ADMIN = "admin"
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class CommitRef:
     """Ordered along the branch."""
@@ -303,34 +312,3 @@ OUTCOMES: Mapping[str, Outcome] = {outcome.value: outcome for outcome in Outcome
 """For thousands of rows, five times as fast as a call of `Outcome`."""
 BOUNDS: Mapping[bool | None, str | None] = {None: None, True: "memory", False: "compute"}
 """Words for `is_memory_bound` of a measurement."""
-
-
-class BisectionState(StrEnum):
-    """How far a bisection is."""
-
-    REQUESTED = "requested"
-    """Waiting for a runner."""
-    RUNNING = "running"
-    FOUND = "found"
-    """One commit was found."""
-    NARROWED = "narrowed"
-    """One of several commits; those in between cannot be measured."""
-    UNDECIDED = "undecided"
-    """The budget was spent first."""
-    NO_CHANGE = "no_change"
-    """The two ends do not differ."""
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class BisectionRange:
-    """What to bisect."""
-
-    project: str
-    case_id: str
-    implementation: str | None
-    """None if the case has only one."""
-    good_sha: str
-    bad_sha: str
-    runner_class: str | None = None
-    """Runner class to measure on; None for any."""

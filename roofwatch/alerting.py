@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from roofwatch.ci.alerts.owners import PLACES, Ownership, parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts.values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
+from roofwatch.db.alert_values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings
 
 if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither

@@ -13,9 +13,9 @@ from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findin
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import format_ns, is_metric
-from roofwatch.db.alerts.values import Alert, Delivery
-from roofwatch.db.auth.values import Triage
+from roofwatch.db.alert_values import Alert, Delivery
 from roofwatch.db.queries.results import RunSummary
+from roofwatch.db.regression_values import Triage
 from roofwatch.db.values import Regression, Series, Verdict
 from roofwatch.measurement.submissions import Result
 from roofwatch.tables import joined, verdict

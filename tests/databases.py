@@ -12,11 +12,11 @@ from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import decide
 
 TEMPLATE = "roofwatch_template"

@@ -27,7 +27,7 @@ from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, may_carry_secrets
 from roofwatch.ci.report.markdown import code, plain
 from roofwatch.collector.record.metrics import metric
-from roofwatch.db.alerts.values import AlertEvent, AlertState, Change, Delivery
+from roofwatch.db.alert_values import AlertEvent, AlertState, Change, Delivery
 
 SIGNATURE = "X-Roofwatch-Signature-256"
 _MIN_SECRET = 16

@@ -14,9 +14,9 @@ from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceR
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.metrics import METRICS, Layer
-from roofwatch.db.alerts.values import AlertCondition, Change, Fact, Link, Message
-from roofwatch.db.auth.values import TriagedRegression, TriageState
+from roofwatch.db.alert_values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
 MAX_CHANGES = 20

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from sqlalchemy import Engine
 
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts.alerts import claim_next, write_outcome
-from roofwatch.db.alerts.values import Delivery, DeliveryState
+from roofwatch.db.alert_values import Delivery, DeliveryState
+from roofwatch.db.alerts import claim_next, write_outcome
 
 MAX_ATTEMPTS = 12
 """About twenty hours: long enough for a channel that is down overnight."""

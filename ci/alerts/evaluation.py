@@ -19,9 +19,8 @@ from roofwatch.ci.alerts.metric_conditions import metric_conditions
 from roofwatch.ci.alerts.owners import Ownership
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
-from roofwatch.db.alerts.alerts import list_alerts, write_steps
-from roofwatch.db.alerts.values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Delivery, Fact
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.alert_values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Delivery, Fact
+from roofwatch.db.alerts import list_alerts, write_steps
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.project import find_commit, list_projects, read_filter_options
@@ -29,6 +28,7 @@ from roofwatch.db.queries.results import FilterOptions
 from roofwatch.db.queries.runners import read_runner_history
 from roofwatch.db.queries.runs import list_cases_of_run, list_imported_values
 from roofwatch.db.queries.series import read_series
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 
 REPLAY_DAYS = 30

@@ -12,7 +12,7 @@ from roofwatch.ci.alerts.rules import MetricRule
 from roofwatch.ci.report.markdown import count_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS
-from roofwatch.db.alerts.values import AlertCondition, Fact, Message
+from roofwatch.db.alert_values import AlertCondition, Fact, Message
 from roofwatch.db.queries.results import RunnerRun
 from roofwatch.db.values import CommitRef, SeriesKey, timing_of
 

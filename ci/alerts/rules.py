@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 
 from roofwatch.ci.messages import AlertError
 from roofwatch.collector.record.metrics import METRICS, Better, Metric, is_metric, metric, parse_amount
-from roofwatch.db.alerts.values import Severity
+from roofwatch.db.alert_values import Severity
 
 _JUDGED = (
     *("flop_per_s", "memory_bytes_per_s", "bus_bytes_per_s", "tokens_per_s", "utilisation"),

@@ -14,7 +14,8 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Accuracy
-from roofwatch.db.values import BisectionRange, ChangePoint, Regression, Series
+from roofwatch.db.regression_values import BisectionRange
+from roofwatch.db.values import ChangePoint, Regression, Series
 
 _EXTRA_POINTS = 2
 """History analysis can place a step a commit or two off: the range includes two more measured commits on each side."""

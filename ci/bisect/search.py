@@ -11,8 +11,14 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.bisect.pairs import PairResult, compare_pairs
-from roofwatch.db.bisection_values import BisectionCommit, BisectionProgress, BisectionStep, CommitStatus
-from roofwatch.db.values import BisectionState, CommitRef, Verdict
+from roofwatch.db.regression_values import (
+    BisectionCommit,
+    BisectionProgress,
+    BisectionState,
+    BisectionStep,
+    CommitStatus,
+)
+from roofwatch.db.values import CommitRef, Verdict
 
 SAME_SOURCES = "no source of the kernel changed"
 SAME_CODE = "the machine code is identical"

@@ -15,10 +15,10 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
 from roofwatch.dashboard.wording import age_text, code_span, percent
-from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RecentRuns, RunnerCoverage
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import Regression
 
 _NOISY = 0.05

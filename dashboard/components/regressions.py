@@ -24,7 +24,7 @@ from roofwatch.dashboard.wording import (
     shortened,
     transition_text,
 )
-from roofwatch.db.auth.values import TriagedRegression, TriageState
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
 
 _SPARK_PX = (140, 48)

@@ -10,7 +10,8 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage, person_here
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import TRIAGE_MARKS, code_span, shortened, written
-from roofwatch.db.auth.values import AuditEntry, TriagedRegression, TriageState
+from roofwatch.db.access import AuditEntry
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.regressions.triage import StaleTriageError
 from roofwatch.settings import load_settings
 

@@ -20,9 +20,9 @@ from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.components.triage import find_triager, show_selected
 from roofwatch.dashboard.components.workloads import show_workloads
 from roofwatch.dashboard.wording import percent, shortened
-from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RunnerCoverage
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 
 _ROWS_AT_FIRST = 10
 _WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}

@@ -29,12 +29,11 @@ from roofwatch.dashboard.wording import (
     shortened,
     written,
 )
-from roofwatch.db.auth.values import TriagedRegression
-from roofwatch.db.bisection_values import Answer
 from roofwatch.db.bisections import Bisection
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
-from roofwatch.db.values import BisectionState, ChangePoint, Regression
+from roofwatch.db.regression_values import Answer, BisectionState, TriagedRegression
+from roofwatch.db.values import ChangePoint, Regression
 
 _TREND_PX = 260
 _ROWS_UNFOLDED, _ROWS_PX = 8, 320

@@ -4,7 +4,7 @@ from psycopg import sql
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.access import add_entry
+from roofwatch.db.access import add_entry
 from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.errors import StoreError
 

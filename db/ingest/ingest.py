@@ -13,8 +13,8 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.db.access import add_entry
 from roofwatch.db.artefacts import link_contents, list_artefacts
-from roofwatch.db.auth.access import add_entry
 from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
 from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, NotQuarantinedError, StoreError
 from roofwatch.db.ingest.run_rows import store_run

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.outbox.files import atomic_path, reason_of
-from roofwatch.db.auth.access import add_entry
+from roofwatch.db.access import add_entry
 from roofwatch.db.engine.embedded import wheel_programs
 from roofwatch.db.engine.migrate import upgrade
 from roofwatch.db.engine.session import driver_connection, open_url

@@ -13,7 +13,7 @@ from sqlalchemy import types as sql
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.schema import Base
 from roofwatch.db.schema.measurements import SampleSetRow
 
@@ -101,7 +101,7 @@ def _value(column: Column[Any], value: Any) -> Any:
     if value is None:
         return None
     if column is _SAMPLES:
-        return unpack(value).samples_ns
+        return unpack_samples(value).samples_ns
     if isinstance(column.type, sql.JSON):
         return json.dumps(value)
     return str(value) if isinstance(column.type, sql.Uuid) else value

@@ -26,10 +26,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
+from roofwatch.db.access import add_entry
 from roofwatch.db.artefacts import drop_unlinked
-from roofwatch.db.auth.access import add_entry
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.projects import QUARANTINE
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow

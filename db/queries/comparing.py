@@ -10,10 +10,9 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.db.errors import NotStoredError
-from roofwatch.db.queries.question import Word, Words
 from roofwatch.db.queries.records import load_cases
 from roofwatch.db.queries.results import RunDetail
-from roofwatch.db.queries.run_filter import is_on, project_id
+from roofwatch.db.queries.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow

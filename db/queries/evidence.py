@@ -12,9 +12,8 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.results import CaseProfile, Counters
-from roofwatch.db.queries.question import Word
 from roofwatch.db.queries.results import CountedRun, KernelFunction, ProfiledRun, StepShare
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, is_in_series, is_number_of, project_id
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Word, is_in_series, is_number_of, project_id
 from roofwatch.db.schema.measurements import AccuracyRow, CaseDocumentRow, CompilationRow, ImportedRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import CommitRef

@@ -24,9 +24,8 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.queries.question import CaseIds, Limit, RunIds, Word, Words
 from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
-from roofwatch.db.queries.run_filter import is_on, project_id
+from roofwatch.db.queries.run_filter import CaseIds, Limit, RunIds, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow

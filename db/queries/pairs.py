@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.collector.record.record import Side
-from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
@@ -76,7 +76,7 @@ def list_pairs(
     pairs = []
     for row in session.execute(query):
         base_blocks_ns, head_blocks_ns = (
-            unpack(content).blocks_ns() for content in (row.base_content, row.head_content)
+            unpack_samples(content).blocks_ns() for content in (row.base_content, row.head_content)
         )
         if base_blocks_ns and head_blocks_ns:
             pairs.append(

@@ -16,7 +16,7 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.record.results import Accuracy, ImportedValue, StaticFacts, TensorError
 from roofwatch.db.errors import AgedError, NotStoredError
-from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
@@ -204,7 +204,7 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
     fields = _fields(Measurement, row)
     fields["bound"] = BOUNDS[row["is_memory_bound"]]
     if row["content"] is not None:
-        samples = unpack(b64decode(row["content"]))
+        samples = unpack_samples(b64decode(row["content"]))
         fields |= {
             "launches_per_sample": samples.launches_per_sample,
             "memory": samples.memory,

@@ -1,9 +1,11 @@
-"""Conditions on the runs of a project."""
+"""Conditions on the runs of a project, and the types of what clients select by."""
 
 from collections.abc import Collection
 from dataclasses import fields
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
+from uuid import UUID
 
+from pydantic import Field
 from sqlalchemy import ColumnElement, ScalarSelect, and_, exists, false, func, or_, select, true
 from sqlalchemy.orm import aliased
 
@@ -13,6 +15,13 @@ from roofwatch.db.values import CommitRef
 
 COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
 _DEFAULT_BRANCHES = ("main", "master", "trunk")
+
+# Parameters come from anybody with a token, so their types limit them.
+Word = Annotated[str, Field(max_length=500, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Words = Annotated[tuple[Word, ...], Field(max_length=10_000)]
+RunIds = Annotated[tuple[UUID, ...], Field(max_length=10_000)]
+CaseIds = Annotated[frozenset[Word], Field(max_length=100_000)]
+Limit = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class IncludedRuns(TypedDict, total=False):

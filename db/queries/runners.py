@@ -10,9 +10,8 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.question import Limit, Word, Words
 from roofwatch.db.queries.results import CaseCoverage, RecentRuns, RecentSeries, RunnerCoverage, RunnerRun
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, is_in_series, is_on, project_id
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_in_series, is_on, project_id
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import CommitRef, SeriesKey, timing_of

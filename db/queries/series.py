@@ -9,10 +9,9 @@ from typing import Any, Unpack
 from sqlalchemy import ARRAY, ColumnElement, Integer, Text, and_, any_, cast, false, func, literal, null, select
 from sqlalchemy.orm import Session
 
-from roofwatch.db.ingest.samples import unpack
+from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.question import Word, Words
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, IncludedRuns, is_in_series, is_on
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, IncludedRuns, Word, Words, is_in_series, is_on
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
@@ -184,7 +183,7 @@ def _in_order(points: Collection[SeriesPoint]) -> tuple[SeriesPoint, ...]:
 
 def _conditions(content: bytes) -> dict[str, Any]:
     """Summarise the device's state during a measurement, and what the autotuner chose."""
-    samples = unpack(content)
+    samples = unpack_samples(content)
     states = [state for block in samples.facts if (state := block.get("device_state"))]
     clocks = [clock for state in states if (clock := state.get("sm_clock_mhz"))]
     temperatures_c = [temperature_c for state in states if (temperature_c := state.get("temperature_c")) is not None]

@@ -29,9 +29,8 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import is_metric
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.question import Limit
 from roofwatch.db.queries.results import Trend
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, is_in_series, project_id
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, is_in_series, project_id
 from roofwatch.db.queries.series import POINT_COLUMNS, setting_of
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint

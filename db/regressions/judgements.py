@@ -10,10 +10,10 @@ from pydantic import TypeAdapter
 from sqlalchemy import Engine, Update, and_, delete, func, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
 from roofwatch.db.queries.run_filter import is_in_series, project_id
+from roofwatch.db.regression_values import Triage, TriagedRegression, TriageState
 from roofwatch.db.regressions.triage import follow_regressions
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow

@@ -6,11 +6,11 @@ from uuid import UUID, uuid5
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.access import add_entry
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.run_filter import is_in_series
+from roofwatch.db.regression_values import Triage, TriageState
 from roofwatch.db.schema.regressions import TriageRow
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value

@@ -5,8 +5,8 @@ from datetime import datetime
 from sqlalchemy import CheckConstraint, Identity, Index, LargeBinary, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.auth.values import Scope
 from roofwatch.db.schema.table import Base, quoted
+from roofwatch.db.values import Scope
 
 
 class TokenRow(Base):

@@ -8,11 +8,11 @@ from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, UniqueConst
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.alerts.values import AlertEvent, AlertState, DeliveryState
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.alert_values import AlertEvent, AlertState, DeliveryState
+from roofwatch.db.regression_values import BisectionState, TriageState
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import Base
-from roofwatch.db.values import BisectionState, RegressionState, Verdict
+from roofwatch.db.values import RegressionState, Verdict
 
 
 class RegressionRow(Base):

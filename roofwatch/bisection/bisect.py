@@ -38,8 +38,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
-from roofwatch.db.bisection_values import BisectionProgress, CommitStatus
-from roofwatch.db.values import BisectionRange, BisectionState
+from roofwatch.db.regression_values import BisectionProgress, BisectionRange, BisectionState, CommitStatus
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX

@@ -14,7 +14,6 @@ from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisection_values import BisectionProgress, BisectionResult
 from roofwatch.db.bisections import (
     Claim,
     ClaimLostError,
@@ -26,8 +25,8 @@ from roofwatch.db.bisections import (
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
+from roofwatch.db.regression_values import BisectionProgress, BisectionRange, BisectionResult, BisectionState
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.values import BisectionRange, BisectionState
 from roofwatch.terminal import console, print_error
 from roofwatch.terminal import progress as progress_bar
 

@@ -11,8 +11,15 @@ from roofwatch.bisection.bisect import BisectPlan
 from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, Result
 from roofwatch.ci.report.markdown import count_of
-from roofwatch.db.bisection_values import Answer, BisectionCommit, BisectionProgress, BisectionResult, CommitStatus
-from roofwatch.db.values import BisectionState, CommitRef, Verdict
+from roofwatch.db.regression_values import (
+    Answer,
+    BisectionCommit,
+    BisectionProgress,
+    BisectionResult,
+    BisectionState,
+    CommitStatus,
+)
+from roofwatch.db.values import CommitRef, Verdict
 from roofwatch.terminal import make_table, one_line
 
 _BAR_WIDTH = 20

@@ -29,7 +29,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     from roofwatch.ci.alerts.delivery import deliver_waiting
     from roofwatch.ci.alerts.evaluation import raise_alerts
     from roofwatch.comparison_tables import alert_tables
-    from roofwatch.db.alerts.values import DeliveryState
+    from roofwatch.db.alert_values import DeliveryState
     from roofwatch.settings import load_settings
 
     configured = read_alerts(rules, load_settings())
@@ -57,8 +57,8 @@ def list_(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.comparison_tables import alert_tables
-    from roofwatch.db.alerts.alerts import list_alerts, list_deliveries
-    from roofwatch.db.alerts.values import AlertState, DeliveryState
+    from roofwatch.db.alert_values import AlertState, DeliveryState
+    from roofwatch.db.alerts import list_alerts, list_deliveries
 
     states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
     unsent = None if everything else {state for state in DeliveryState if state is not DeliveryState.SENT}
@@ -143,7 +143,7 @@ def acknowledge_(
 ) -> None:
     """Acknowledge an alert and its regression: it is not escalated."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.alerts.alerts import acknowledge
+    from roofwatch.db.alerts import acknowledge
 
     with open_configured_store() as engine:
         alert = acknowledge(engine, alert_id, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))

@@ -67,7 +67,7 @@ def bisect(
     from roofwatch.bisection.report import as_json_document, commit_table, exit_status, sentences
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.db.values import BisectionRange
+    from roofwatch.db.regression_values import BisectionRange
     from roofwatch.settings import load_settings
 
     if sum([series is not None, regression is not None, next_one]) != 1 or (series and not (good and bad)):

@@ -99,7 +99,7 @@ def regressions(
 ) -> None:
     """List the regressions of a project with their triage, newest commit first."""
     from roofwatch.comparison_tables import regressions_table
-    from roofwatch.db.auth.values import TriageState
+    from roofwatch.db.regression_values import TriageState
     from roofwatch.db.values import RegressionState
     from roofwatch.store.reading import choose_project, open_source
 

@@ -35,9 +35,9 @@ def create(
 ) -> None:
     """Create a token and show it once; only its hash is stored."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.auth.access import create_token
-    from roofwatch.db.auth.values import Scope
+    from roofwatch.db.access import create_token
     from roofwatch.db.errors import StoreError
+    from roofwatch.db.values import Scope
 
     unknown = [one for one in scope if one not in set(Scope)]
     if unknown:
@@ -72,7 +72,7 @@ def list_(
     from sqlalchemy.orm import Session
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.auth.access import list_tokens, list_trusted
+    from roofwatch.db.access import list_tokens, list_trusted
 
     with open_configured_store() as engine, Session(engine) as session:
         tokens = list_tokens(session, project)
@@ -97,7 +97,7 @@ def list_(
 def revoke(token_id: Annotated[str, typer.Argument(help="Id, as shown by list.")]) -> None:
     """Revoke a token at once."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.auth.access import revoke_token
+    from roofwatch.db.access import revoke_token
 
     with open_configured_store() as engine:
         token = revoke_token(engine, token_id, now=datetime.now(UTC), actor=ACTOR)
@@ -119,7 +119,7 @@ def trust(
 ) -> None:
     """Let a repository's GitHub Actions send records of a project without a stored token."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.auth.access import trust_repository
+    from roofwatch.db.access import trust_repository
 
     refs = ref or ["refs/heads/*"]
     _check_project_name(project)
@@ -132,7 +132,7 @@ def trust(
 def distrust(repository: Repository, *, project: StoredProject) -> None:
     """Stop trusting a repository's GitHub Actions."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.auth.access import distrust_repository
+    from roofwatch.db.access import distrust_repository
 
     with open_configured_store() as engine:
         distrust_repository(engine, repository, project, actor=ACTOR)

@@ -17,14 +17,14 @@ from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
-from roofwatch.db.auth.values import TriagedRegression, TriageState
 from roofwatch.db.errors import AgedError
 from roofwatch.db.queries.results import RunSummary, StepShare, StoredArtefact
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import RegressionState, Series
 from roofwatch.store.server import GoneError, Server
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
-    from roofwatch.db.queries.question import Question
+    from roofwatch.db.queries.questions import Question
     from roofwatch.db.queries.run_filter import IncludedRuns
 
 _PAGE_SIZE = 1_000

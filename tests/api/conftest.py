@@ -21,12 +21,12 @@ from starlette.testclient import TestClient
 from roofwatch.api.app import create_app
 from roofwatch.api.limits import Limits
 from roofwatch.api.serve import configure
+from roofwatch.db.access import NewToken, create_token
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.auth.access import create_token
-from roofwatch.db.auth.values import NewToken, Scope
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.db.values import Scope
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 from tests.databases import ingest_all
 

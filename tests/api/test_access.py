@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.db.auth.access import revoke_token
-from roofwatch.db.auth.values import Scope
+from roofwatch.db.access import revoke_token
+from roofwatch.db.values import Scope
 from tests.api.conftest import NOW, PARAMETERS, RECORD, SECOND_RUN_ID, UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import PROJECT, sha_of
 

@@ -18,7 +18,7 @@ from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
 from roofwatch.api.auth import Workflows
-from roofwatch.db.auth.access import distrust_repository, trust_repository
+from roofwatch.db.access import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
 from tests.builders import PROJECT, make_record
 from tests.http_server import Answer, Request, serve

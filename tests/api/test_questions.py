@@ -21,18 +21,17 @@ from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.question import SUBJECTS, Question, Subjects, answer_to_json
-from roofwatch.db.queries.questions import QUESTIONS
+from roofwatch.db.queries.questions import QUESTIONS, SUBJECTS, Question, Subjects, answer_to_json
 from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.db.regression_values import BisectionRange, TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import BisectionRange, Regression
+from roofwatch.db.values import Regression, Scope
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source
 from roofwatch.store.server import Server

@@ -9,8 +9,8 @@ from sqlalchemy import Engine
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict

@@ -9,8 +9,8 @@ from sqlalchemy.orm import Session
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import DashboardError, NotAllowedError, Person, may_triage, person_of, sign_in_secrets
-from roofwatch.db.auth.access import list_entries
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.access import list_entries
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import StaleTriageError, regression_id
 from roofwatch.settings import Settings
 from tests.builders import PROJECT

@@ -14,8 +14,9 @@ from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person
 from roofwatch.dashboard.app import VIEWS
-from roofwatch.db.auth.values import Scope, TriageState
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.db.values import Scope
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything

@@ -8,14 +8,6 @@ import pytest
 from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.bisection_values import (
-    Answer,
-    BisectionCommit,
-    BisectionProgress,
-    BisectionResult,
-    BisectionStep,
-    CommitStatus,
-)
 from roofwatch.db.bisections import (
     Bisection,
     Claim,
@@ -27,8 +19,17 @@ from roofwatch.db.bisections import (
     update_bisection,
 )
 from roofwatch.db.errors import StoreError
+from roofwatch.db.regression_values import (
+    Answer,
+    BisectionCommit,
+    BisectionProgress,
+    BisectionRange,
+    BisectionResult,
+    BisectionState,
+    BisectionStep,
+    CommitStatus,
+)
 from roofwatch.db.schema.regressions import BisectionRow
-from roofwatch.db.values import BisectionRange, BisectionState
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 
 RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", "torch", sha_of(0), sha_of(4), "H200")

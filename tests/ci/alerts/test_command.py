@@ -17,11 +17,11 @@ from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.delivery import deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regression_values import BisectionState, TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions, request_analysis
 from roofwatch.db.schema.regressions import BisectionRow
-from roofwatch.db.values import BisectionState, Verdict
+from roofwatch.db.values import Verdict
 from roofwatch.settings import Settings
 from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, make_regression, sha_of
 from tests.ci.alerts.conftest import Hook

@@ -12,9 +12,9 @@ from roofwatch.ci.alerts.conditions import ProjectState, coverage, coverage_text
 from roofwatch.ci.alerts.evaluation import conditions_at
 from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.alerts.values import AlertCondition
-from roofwatch.db.auth.values import Triage, TriagedRegression, TriageState
+from roofwatch.db.alert_values import AlertCondition
 from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
+from roofwatch.db.regression_values import Triage, TriagedRegression, TriageState
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
 from tests.builders import CASE_ID, NOON, PROJECT, make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.dashboard.values import make_measured_case

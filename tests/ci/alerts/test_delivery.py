@@ -18,9 +18,9 @@ from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Send, deliver_waiting
 from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
-from roofwatch.db.alerts.values import AlertState, Delivery, DeliveryState
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.alert_values import AlertState, Delivery, DeliveryState
+from roofwatch.db.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression

@@ -13,7 +13,7 @@ from roofwatch.ci.alerts.owners import parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import SourceLine
-from roofwatch.db.alerts.values import Alert, AlertCondition, AlertState, Delivery, Message, Severity
+from roofwatch.db.alert_values import Alert, AlertCondition, AlertState, Delivery, Message, Severity
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
 from tests.builders import (

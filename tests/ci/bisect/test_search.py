@@ -20,7 +20,8 @@ from roofwatch.ci.bisect.search import (
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.values import BisectionState, Series
+from roofwatch.db.regression_values import BisectionState
+from roofwatch.db.values import Series
 from tests.builders import (
     CASE_ID,
     NOON,

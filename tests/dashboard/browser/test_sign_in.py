@@ -13,8 +13,8 @@ from playwright.sync_api import Browser, BrowserContext, expect
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.access import list_entries
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.access import list_entries
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Regression

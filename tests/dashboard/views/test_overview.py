@@ -12,8 +12,8 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Cause, Regression, Suspect, Verdict

@@ -19,12 +19,12 @@ from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.wording import code_span
 from roofwatch.db.artefacts import store_artefact
-from roofwatch.db.auth.values import TriageState
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regression_values import BisectionRange, TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import BisectionRange, Outline, Regression
+from roofwatch.db.values import Outline, Regression
 from tests.builders import (
     CASE_ID,
     PROJECT,

@@ -8,11 +8,11 @@ from sqlalchemy import URL, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.access import list_entries
-from roofwatch.db.auth.values import TriageState
+from roofwatch.db.access import list_entries
 from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from tests.builders import PROJECT, make_record, make_regression

@@ -21,7 +21,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import IngestResult, ingest_record
-from roofwatch.db.ingest.samples import SampleSet, pack, unpack
+from roofwatch.db.ingest.run_rows import SampleSet, pack_samples, unpack_samples
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.runs import list_runs
@@ -283,7 +283,7 @@ def make_sample_set(*blocks: list[float]) -> SampleSet:
 def test_unpacked_samples_equal_the_packed(blocks: list[list[float]]) -> None:
     before = make_sample_set(*blocks)
 
-    after = unpack(pack(before))
+    after = unpack_samples(pack_samples(before))
 
     assert [[struct.pack("<d", sample) for sample in block] for block in after.blocks_ns()] == [
         [struct.pack("<d", sample) for sample in block] for block in blocks

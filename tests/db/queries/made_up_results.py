@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape
-from roofwatch.db.ingest.samples import SampleSet, pack
+from roofwatch.db.ingest.run_rows import SampleSet, pack_samples
 from roofwatch.db.queries.project import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
@@ -113,4 +113,4 @@ def _store_samples(connection: Connection, project: str) -> None:
                 facts=[{}] * _BLOCKS,
                 samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
             )
-            copy.write_row((row.number, row.series_id, pack(samples)))
+            copy.write_row((row.number, row.series_id, pack_samples(samples)))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.access import list_entries
-from roofwatch.db.auth.values import Triage, TriageState
+from roofwatch.db.access import list_entries
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regression_values import Triage, TriageState
 from roofwatch.db.regressions.branch_line import BranchCommit, find_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id

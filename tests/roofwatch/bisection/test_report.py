@@ -11,9 +11,14 @@ from roofwatch.bisection.job import StoredBisection
 from roofwatch.bisection.report import exit_status, result_of, sentences
 from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, Result, begin_search, with_inputs, with_pair
-from roofwatch.db.bisection_values import BisectionProgress, BisectionResult, CommitStatus
 from roofwatch.db.bisections import ClaimLostError, begin_bisection
-from roofwatch.db.values import BisectionRange, BisectionState
+from roofwatch.db.regression_values import (
+    BisectionProgress,
+    BisectionRange,
+    BisectionResult,
+    BisectionState,
+    CommitStatus,
+)
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 from tests.db.test_bisections import PROGRESS, RUNNING, only
 

@@ -15,12 +15,12 @@ from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.auth.values import Scope, TriageState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import RegressionState
+from roofwatch.db.values import RegressionState, Scope
 from roofwatch.store import server_source
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, choose_project, read_sides

@@ -8,15 +8,16 @@ import hmac
 import re
 import secrets
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, insert, or_, select, update
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.values import AuditEntry, NewToken, Scope, Token, TrustedRepository
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.access import AuditEntryRow, TokenRow, TrustedRepositoryRow
 from roofwatch.db.schema.table import to_value
+from roofwatch.db.values import Scope
 
 MAX_VALIDITY = timedelta(days=366)
 
@@ -24,6 +25,65 @@ _TOKEN = re.compile(r"rw_(?P<token_id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43}
 _USE_INTERVAL = timedelta(minutes=1)
 """Resolution of the time of last use."""
 _NO_HASH = bytes(32)
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token without its secret."""
+
+    token_id: str
+    name: str
+    project: str | None
+    """None for all projects."""
+    scopes: tuple[Scope, ...]
+    is_quarantined: bool
+    """Records sent with it are quarantined."""
+    created_at: datetime
+    expires_at: datetime
+    last_used_at: datetime | None
+    """To the minute."""
+    revoked_at: datetime | None
+
+    def state(self, now: datetime) -> str:
+        if self.revoked_at is not None:
+            return "revoked"
+        if self.expires_at <= now:
+            return "expired"
+        return "quarantine" if self.is_quarantined else "good"
+
+
+@dataclass(frozen=True)
+class NewToken:
+    token: Token
+    text: str
+    """What clients send. It is not stored and cannot be shown again."""
+
+
+@dataclass(frozen=True)
+class TrustedRepository:
+    """A repository whose CI may send records of a project."""
+
+    repository: str
+    """`owner/name`, or GitHub's repository ID, which survives a rename."""
+    project: str
+    refs: tuple[str, ...]
+    """Patterns of trusted refs; records of other refs are quarantined."""
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    entry_id: int
+    at: datetime
+    actor: str
+    """Who was authenticated: a token by its ID, a workflow by repository and ref, or the command line."""
+    person: str | None
+    """For whom, as the actor claims."""
+    action: str
+    project: str | None
+    subject: str
+    before: str | None
+    after: str | None
+    reason: str | None
 
 
 def create_token(

@@ -6,9 +6,9 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.auth.access import check_token, create_token, list_entries, list_tokens, revoke_token
-from roofwatch.db.auth.values import Scope
+from roofwatch.db.access import check_token, create_token, list_entries, list_tokens, revoke_token
 from roofwatch.db.errors import StoreError
+from roofwatch.db.values import Scope
 from tests.api.conftest import NOW
 from tests.api.conftest import new_token as make_token
 from tests.builders import PROJECT

@@ -1,10 +1,105 @@
-"""Values of bisections: what is known of each commit, the steps and the answer."""
+"""Values of what follows a regression: its triage, and the bisection of its commits."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from uuid import UUID
 
-from roofwatch.db.values import BisectionState, CommitRef
+from roofwatch.db.values import CommitRef, Regression, RegressionState, Verdict
+
+
+class TriageState(StrEnum):
+    """What people decided about a regression."""
+
+    NEW = "new"
+    """Not triaged, or found again."""
+    ACKNOWLEDGED = "acknowledged"
+    """Someone works on it."""
+    EXPECTED = "expected"
+    """Real and accepted."""
+    FIXED = "fixed"
+    INVALID = "invalid"
+    """Not a regression."""
+
+
+@dataclass(frozen=True)
+class Triage:
+    """The last decision about a regression."""
+
+    regression_id: UUID
+    """The same in every analysis that finds the regression."""
+    state: TriageState = TriageState.NEW
+    person: str | None = None
+    reason: str | None = None
+    changed_at: datetime | None = None
+
+
+_WAITING = {TriageState.NEW, TriageState.ACKNOWLEDGED}
+
+
+@dataclass(frozen=True)
+class TriagedRegression:
+    """A regression with its triage."""
+
+    regression_id: str
+    """The same in every analysis."""
+    regression: Regression
+    triage: Triage
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody still has to act on it."""
+        return (
+            self.regression.verdict is Verdict.REGRESSED
+            and self.regression.state is RegressionState.OPEN
+            and self.regression.recovered_at is None
+            and self.triage.state in _WAITING
+        )
+
+    @property
+    def settled_by(self) -> str:
+        """Why it is no longer open."""
+        if self.regression.state is RegressionState.DISMISSED:
+            return "not confirmed when measured again"
+        if self.regression.state is RegressionState.NO_LONGER_FOUND:
+            return "no longer found"
+        if self.triage.state not in _WAITING:
+            return str(self.triage.state)
+        return "recovered" if self.regression.recovered_at is not None else "open"
+
+
+# --- bisections
+
+
+class BisectionState(StrEnum):
+    """How far a bisection is."""
+
+    REQUESTED = "requested"
+    """Waiting for a runner."""
+    RUNNING = "running"
+    FOUND = "found"
+    """One commit was found."""
+    NARROWED = "narrowed"
+    """One of several commits; those in between cannot be measured."""
+    UNDECIDED = "undecided"
+    """The budget was spent first."""
+    NO_CHANGE = "no_change"
+    """The two ends do not differ."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class BisectionRange:
+    """What to bisect."""
+
+    project: str
+    case_id: str
+    implementation: str | None
+    """None if the case has only one."""
+    good_sha: str
+    bad_sha: str
+    runner_class: str | None = None
+    """Runner class to measure on; None for any."""
 
 
 class CommitStatus(StrEnum):
