@@ -162,11 +162,6 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 HARNESS_VERSION = __version__
 """Version of the measuring code; times of different versions are not comparable."""
 
-_MIN_LAUNCHES = 14
-"""For kernels slower than the budget: one to compile, two to read memory, three to warm up, six samples, one that
-started just before the budget ended, and one that the timer repeats.
-"""
-
 
 @dataclass(frozen=True)
 class RunPlan:
@@ -195,10 +190,8 @@ class RunPlan:
     """SM clock in MHz."""
     device_check: UnfitDevice | None = None
     has_profiles: bool = False
-    check_timeout_s: float = 300.0
-    compile_timeout_s: float = 300.0
-    preparation_timeout_s: float = 120.0
-    launch_timeout_s: float = 10.0
+    timeout_s: float = 300.0
+    """For one check, for compiling one case, and for one block beyond its warm-up and samples."""
 
     @property
     def preset(self) -> Preset | None:
@@ -207,17 +200,5 @@ class RunPlan:
 
     @property
     def block_timeout_s(self) -> float:
-        """Time limit of a block: preparation, warm-up, sampling, and the minimum number of launches."""
-        sampled_s = (self.sampling.warmup_ms + self.sampling.budget_ms) / 1e3
-        return self.preparation_timeout_s + sampled_s + _MIN_LAUNCHES * self.launch_timeout_s
-
-    @property
-    def block_timeout_in_words(self) -> str:
-        """The parts of the time limit, and the options that change it."""
-        warmup_s, budget_s = self.sampling.warmup_ms / 1e3, self.sampling.budget_ms / 1e3
-        return (
-            f"a block has {self.preparation_timeout_s:g} s to prepare, {warmup_s:g} s to warm up, {budget_s:g} s of "
-            f"samples and {_MIN_LAUNCHES} launches of {self.launch_timeout_s:g} s each; a kernel that is "
-            "slower and does not hang takes a larger --launch-timeout, and one that is tuned for longer a larger "
-            "--preparation-timeout"
-        )
+        """Of a block. A slow kernel exceeds the budget, for it is launched at least a dozen times."""
+        return self.timeout_s + (self.sampling.warmup_ms + self.sampling.budget_ms) / 1e3

@@ -27,7 +27,6 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     Subject,
     TimeBlock,
-    check_limit,
     machine_error,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -190,7 +189,7 @@ class SuiteRun:
             for case in cases
             if case.accuracy is None
         ]
-        replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.check_timeout_s)
+        replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
                 case = self.cases[job.subject]
@@ -220,14 +219,12 @@ class SuiteRun:
         )
         with self.spent.on(Activity.OVERHEAD):
             reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
-        taken, failure = None, None
+        taken = None
         if reply.block is not None:
             self.spent.move(Activity.WARM_UP, reply.block.warm_up_ns, source=Activity.OVERHEAD)
             self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
             taken = self._session.with_state(reply.block)
-        else:
-            failure = reply.failure_within(self.plan.block_timeout_in_words)
-        step = TimedStep(**subject.named, blocks_before=len(case.blocks), taken=taken, failure=failure)
+        step = TimedStep(**subject.named, blocks_before=len(case.blocks), taken=taken, failure=reply.failure)
         case.apply(step)
         self._store(timed=step)
         self._steps.step(f"timed {subject}{self._of_side}")
@@ -305,6 +302,7 @@ class SuiteRun:
     def _accuracy(self, case: CaseRun, reply: Reply) -> Accuracy:
         if reply.checked is not None:
             return reply.checked.report.accuracy(case.subject.case_id)
-        failure = reply.failure_within(check_limit(self.plan.check_timeout_s))
+        failure = reply.failure
+        assert failure is not None
         executor = "device" if case.runs_here else "interpreter"
         return Accuracy(**case.subject.named, executor=executor, outcome=failure.outcome, message=failure.message)

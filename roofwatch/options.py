@@ -21,8 +21,6 @@ EXIT_CANNOT = 2
 ACTOR = "command line"
 """Name of this program in the audit trail."""
 
-_Timeout = functools.partial(typer.Option, min=0.001, metavar="SECONDS")
-
 SuitePath = Annotated[
     Path | None, typer.Argument(help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite.")
 ]
@@ -119,15 +117,13 @@ class RunOptions:
         Literal["survey", "quick", "gate"],
         typer.Option(help="How long to measure: survey for a suite, quick for a change, gate to confirm."),
     ] = "survey"
-    launch_timeout: Annotated[float, _Timeout(help="Time limit of one launch.")] = 10.0
-    preparation_timeout: Annotated[
-        float, _Timeout(help="Time limit before the first launch of a block: inputs, compilation, autotuning.")
-    ] = 120.0
-    check_timeout: Annotated[
-        float, _Timeout(help="Time limit of one check, with compilation, autotuning and the reference.")
-    ] = 300.0
-    compile_timeout: Annotated[
-        float, _Timeout(help="Time limit for compiling one implementation of a case for all targets.")
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="Time limit of each step: one check, one compilation, one block of samples.",
+        ),
     ] = 300.0
     blocks: Annotated[
         int | None,
@@ -169,10 +165,7 @@ class RunOptions:
             cache=None if self.cache is None else CacheState(self.cache),
             lock_clocks=self.lock_clocks,
             device_check=self.device_check or ("refuse" if effort.refuses_unfit_device else None),
-            launch_timeout_s=self.launch_timeout,
-            preparation_timeout_s=self.preparation_timeout,
-            check_timeout_s=self.check_timeout,
-            compile_timeout_s=self.compile_timeout,
+            timeout_s=self.timeout,
             has_profiles=self.profile,
         )
 

@@ -24,7 +24,6 @@ from roofwatch.collector.workers.protocol import (
     Reply,
     Subject,
     WorkerSettings,
-    compile_limit,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
@@ -96,7 +95,7 @@ def compile_subjects(
         return
     workers.fork_server.load("triton")
     worker_count = len(os.sched_getaffinity(0))
-    for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.compile_timeout_s):
+    for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
         facts = _failed(job.subject, plan, reply) if reply.static_facts is None else reply.static_facts
         if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
             cache.put(keys[job.subject], _FACTS.dump_python(facts, mode="json"))
@@ -105,7 +104,8 @@ def compile_subjects(
 
 
 def _failed(subject: Subject, plan: RunPlan, reply: Reply) -> tuple[StaticFacts, ...]:
-    failure = reply.failure_within(compile_limit(plan.compile_timeout_s))
+    failure = reply.failure
+    assert failure is not None
     return tuple(
         StaticFacts(
             **subject.named,

@@ -273,34 +273,10 @@ class Reply(_Message):
     profile: CaseProfile | None = None
     failure: Failure | None = None
 
-    def failure_within(self, limit: str) -> Failure:
-        """The failure of the job; if it timed out, with an explanation of its time limit."""
-        assert self.failure is not None
-        if self.failure.outcome is not Outcome.TIMED_OUT:
-            return self.failure
-        return self.failure.model_copy(update={"message": f"{self.failure.message}: {limit}"})
 
-
-# --- error messages
-
-
-def check_limit(timeout_s: float) -> str:
-    return (
-        f"a check has {timeout_s:g} s to compile, autotune and compute its reference; --check-timeout allows more for "
-        "a slow kernel that does not hang"
-    )
-
-
-def compile_limit(timeout_s: float) -> str:
-    return (
-        f"a case has {timeout_s:g} s to compile for all targets in every autotuner configuration; --compile-timeout "
-        "allows more"
-    )
-
-
-def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:
+def machine_error(problem: str, failure: Failure, device: str) -> CollectorError:
     """Make a one-line error with the worker's reason and a way out."""
-    reason = "unknown reason" if failure is None else next(iter(failure.message.splitlines()), failure.outcome)
+    reason = next(iter(failure.message.splitlines()), failure.outcome)
     way_out = (
         "check the memory and limits of this machine"
         if device == "cpu"

@@ -15,6 +15,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
 from roofwatch.collector.workers.protocol import (
+    CaseJob,
     Failure,
     Job,
     Mode,
@@ -30,6 +31,7 @@ _GRACE_S = 2.0
 """Time that the other ranks have to finish after one has failed."""
 _MAX_REPLY_BYTES = 256 * 2**20
 _MAX_MESSAGE_LENGTH = 2_000
+_ADVICE = "; --timeout allows more for a slow kernel that does not hang"
 
 _RESTART_AFTER = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY})
 """Outcomes after which a process or its GPU context may be broken."""
@@ -92,7 +94,7 @@ class Worker:
             self.start()
         for process in self._processes:
             process.send(job.model_dump_json())
-        replies = self._receive(timeout_s)
+        replies = self._receive(timeout_s, _ADVICE if isinstance(job, CaseJob) else "")
         # after a failure the ranks may be at different collectives
         is_in_step = len(replies) == self._rank_count and all(map(_is_in_step, replies.values()))
         if any(map(_must_restart, replies.values())) or (self._rank_count > 1 and not is_in_step):
@@ -121,9 +123,10 @@ class Worker:
             place = RankPlace(index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous")
             yield self._settings.model_copy(update={"rank": place, "memory_share": 1 / self._rank_count})
 
-    def _receive(self, timeout_s: float) -> dict[int, Reply]:
+    def _receive(self, timeout_s: float, advice: str = "") -> dict[int, Reply]:
         """Wait for the replies, by rank and in order of arrival. Ranks that hang after another has failed have none."""
         replies: dict[int, Reply] = {}
+        too_long = f"not done after {timeout_s:g} s{advice}"
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             for rank, process in enumerate(self._processes):
@@ -135,13 +138,13 @@ class Worker:
                     if line is None:
                         continue
                     selector.unregister(key.fd)
-                    reply = Reply.model_validate_json(line) if line else Reply(failure=process.end(timeout_s))
+                    reply = Reply.model_validate_json(line) if line else Reply(failure=process.end(too_long))
                     replies[key.data] = reply
                     if _outcome(reply) is not Outcome.OK:
                         deadline = min(deadline, time.monotonic() + _GRACE_S)
         if all(_outcome(reply) is Outcome.OK for reply in replies.values()):
             late = [rank for rank in range(self._rank_count) if rank not in replies]
-            replies |= {rank: Reply(failure=self._processes[rank].end(timeout_s)) for rank in late}
+            replies |= {rank: Reply(failure=self._processes[rank].end(too_long)) for rank in late}
         return replies
 
 
@@ -183,14 +186,14 @@ class _Process:
             return line
         return None if chunk and len(self._pending) <= _MAX_REPLY_BYTES else b""
 
-    def end(self, timeout_s: float) -> Failure:
-        """End a process that gave no answer, and describe how it ended."""
+    def end(self, too_long: str) -> Failure:
+        """End a process that gave no answer, and describe how it ended; a message in case it still runs."""
         assert self._pid is not None
         # the pipe closes shortly before the process is gone
         status = self._fork_server.exit_status(self._mode, self._pid, timeout_s=0.5)
         if status is None:
             self.kill()
-            return Failure(outcome=Outcome.TIMED_OUT, message=f"not done after {timeout_s:g} s")
+            return Failure(outcome=Outcome.TIMED_OUT, message=too_long)
         self._pid = None  # its number may belong to another process now
         tail = read_tail(self._log)
         how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

@@ -27,9 +27,7 @@ app = typer.Typer()
 
 
 @app.command()
-@shared_options(
-    *("device", "threads", "timer", "cache", "lock_clocks", "launch_timeout", "preparation_timeout", "check_timeout")
-)
+@shared_options("device", "threads", "timer", "cache", "lock_clocks", "timeout")
 def bisect(
     path: SuitePath = None,
     *,

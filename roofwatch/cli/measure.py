@@ -88,7 +88,7 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
 
 
 @app.command()
-@shared_options("implementation", "device", "check_timeout")
+@shared_options("implementation", "device", "timeout")
 def check(
     target: Annotated[
         str,

@@ -107,7 +107,7 @@ def ab(
 @app.command()
 @shared_options(
     *("kernel", "implementation", "tag", "device", "threads", "timer", "cache", "lock_clocks", "device_check"),
-    *("preset", "launch_timeout", "preparation_timeout", "check_timeout", "blocks"),
+    *("preset", "timeout", "blocks"),
 )
 def calibrate(
     path: SuitePath = None,

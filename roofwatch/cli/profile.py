@@ -12,10 +12,7 @@ app = typer.Typer()
 
 
 @app.command()
-@shared_options(
-    *("implementation", "targets", "device"),
-    *("launch_timeout", "preparation_timeout", "check_timeout", "compile_timeout"),
-)
+@shared_options("implementation", "targets", "device", "timeout")
 def diagnose(
     case: Annotated[
         str, typer.Argument(metavar="CASE", help="A case ID, a pattern of IDs, or a kernel for its usual cases.")

@@ -29,7 +29,7 @@ app.add_typer(static_app, name="static")
 
 
 @static_app.command("compile")
-@shared_options("targets", "kernel", "implementation", "tag", "compile_timeout")
+@shared_options("targets", "kernel", "implementation", "tag", "timeout")
 def static(
     path: SuitePath = None,
     *,

@@ -24,7 +24,6 @@ from roofwatch.collector.workers.protocol import (
     Mode,
     SuiteInfo,
     WorkerSettings,
-    check_limit,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
 
@@ -79,7 +78,7 @@ def check_suite(
         def check_all(where: WorkerPool, mode: Mode) -> None:
             for job in jobs:
                 if jobs[job] is mode:
-                    found[job] = list(_reports(where, job, mode, plan.check_timeout_s))
+                    found[job] = list(_reports(where, job, mode, plan.timeout_s))
                     on_progress(Progress(sum(map(bool, found.values())), len(jobs), str(job.subject)))
 
         interpreting = pool.submit(check_all, interpreter, Mode.INTERPRETER)
@@ -122,7 +121,8 @@ def _reports(workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: flo
         for layout in reply.checked.layouts:
             yield from _reports(workers, job.model_copy(update={"layout": layout}), mode, timeout_s)
         return
-    failure = reply.failure_within(check_limit(timeout_s))
+    failure = reply.failure
+    assert failure is not None
     yield CheckReport(
         **job.subject.named,
         layout=job.layout,

@@ -23,7 +23,7 @@ PLAN = RunPlan(
     targets=(),
     block_count=1,
     sampling=SamplingPlan(warmup_ms=1, budget_ms=5, max_samples=20),
-    check_timeout_s=30,
+    timeout_s=30,
 )
 
 

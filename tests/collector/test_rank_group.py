@@ -46,7 +46,7 @@ def case_id(kernel: str) -> str:
 
 
 def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None:
-    plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, check_timeout_s=4)
+    plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, timeout_s=4)
     (record,) = measure([SuiteAt(SUITE, make_commit(), "ranks")], plan, fork_server=fork_server)
 
     measured = by_kernel(record)

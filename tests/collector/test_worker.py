@@ -22,7 +22,7 @@ QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 @pytest.mark.slow
 def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(fork_server: ForkServer) -> None:
-    plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, check_timeout_s=12, compile_timeout_s=60)
+    plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, timeout_s=12)
     (record,) = measure([SuiteAt(FAILING, make_commit(), "failing")], plan, fork_server=fork_server)
 
     outcomes = {m.case_id.split("/")[0]: m.outcome for m in record.measurements}

@@ -48,22 +48,17 @@ def test_a_pair_has_at_least_eight_blocks_and_the_gate_refuses_an_unfit_device(
     run(*words)
     run(*words, "--preset", "gate")
     run(*words, "--preset", "quick")
-    run(*words, "--preset", "gate", "--device-check", "warn", "--blocks", "12", "--launch-timeout", "60")
+    run(*words, "--preset", "gate", "--device-check", "warn", "--blocks", "12", "--timeout", "60")
     survey, gate, quick, warned = asked
     assert (survey.sampling, survey.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
-    assert (survey.device_check, survey.launch_timeout_s) == (None, 10)
+    assert (survey.device_check, survey.timeout_s) == (None, 300)
     assert (gate.sampling, gate.block_count, gate.device_check) == (EFFORTS[Preset.GATE].sampling, 10, "refuse")
     assert (quick.sampling, quick.block_count, quick.device_check) == (EFFORTS[Preset.QUICK].sampling, 8, None)
-    assert (warned.block_count, warned.device_check, warned.launch_timeout_s) == (12, "warn", 60)
+    assert (warned.block_count, warned.device_check, warned.timeout_s) == (12, "warn", 60)
 
 
 def plan(**options: object) -> RunPlan:
     return RunOptions(targets="", **options).plan()  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("activity", ["launch", "preparation", "check", "compile"])
-def test_time_limits_default_to_those_of_a_plan(activity: str) -> None:
-    assert getattr(plan(), f"{activity}_timeout_s") == getattr(RunPlan(), f"{activity}_timeout_s")
 
 
 @pytest.mark.parametrize("preset", Preset)
