@@ -113,7 +113,7 @@ def _planted(extra: float, measure: Sequence[str], results: Path) -> list[str]:
     """Measure additions of several sizes at two commits; the second commit adds more numbers."""
     repository = results / f"planted-{extra:.0%}"
     _commit_suites(repository, (0.0, extra), is_large="cuda" in measure)
-    words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--discard"]
+    words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--resume"]
     return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
 
 

@@ -116,7 +116,9 @@ class SuiteRun:
         else:
             before, now = (each.model_dump(mode="json") for each in (self._environment, environment))
             if changed := ", ".join(changes(before, now)):
-                raise JournalError(f"the run was started on another machine: {changed}; resume there, or use --discard")
+                raise JournalError(
+                    f"the run was started on another machine: {changed}; resume there, or delete its journal"
+                )
         # an earlier process of the run has chosen before
         earlier = next((case.method for case in self.cases.values() if case.method is not None), None)
         timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)

@@ -32,7 +32,6 @@ SuiteFrom = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
-Discard = Annotated[bool, typer.Option("--discard", help="Delete what an interrupted run left, and start again.")]
 NoiseFloorFile = Annotated[
     Path | None, typer.Option(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
 ]

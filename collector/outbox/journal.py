@@ -128,11 +128,11 @@ class Journal:
             return
         if not is_resumed:
             raise JournalError(
-                f"{self.path}: holds an unfinished run with {result_count} results: --resume continues it, "
-                "--discard removes it"
+                f"{self.path}: holds an unfinished run with {result_count} results: --resume continues it; "
+                "delete the file to start again"
             )
         if reasons := list(changes(header.facts, self.header.facts)):
-            raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or use --discard")
+            raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or delete the file")
         self._file.truncate(size_bytes)
         self.header, self._entries, self.damaged_lines = header, entries, damaged_lines
 
@@ -193,17 +193,6 @@ def journal_path(record_path: Path) -> Path:
     return record_path.with_name(f"{record_path.name}.journal")
 
 
-def discard(path: Path) -> None:
-    """Remove a journal if it exists.
-
-    Raises:
-        JournalError: another process is writing to it.
-    """
-    if path.exists():
-        with _open_locked(path):
-            path.unlink(missing_ok=True)
-
-
 def _open_locked(path: Path) -> IO[bytes]:
     try:
         make_folder(path.parent)
@@ -233,11 +222,11 @@ def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int,
             if first["type"] != "json_invalid":
                 raise JournalError(
                     f"{path}: damaged, or written by another version of roofwatch ({'.'.join(map(str, first['loc']))}: "
-                    f"{first['msg']}): resume with that version, or use --discard"
+                    f"{first['msg']}): resume with that version, or delete the file"
                 ) from None
             damaged.append(number)
     if header is None and entries:
-        raise JournalError(f"{path}: its first line is damaged, so what it measured is unknown: use --discard")
+        raise JournalError(f"{path}: its first line is damaged, so what it measured is unknown: delete it")
     return header, entries, len(content) - len(incomplete), tuple(damaged)
 
 

@@ -2,7 +2,6 @@
 
 import glob
 import hashlib
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from roofwatch.ci.bisect.search import (
 )
 from roofwatch.collector.errors import JournalError, SuiteError
 from roofwatch.collector.outbox.files import atomic_write, reason_of
-from roofwatch.collector.outbox.journal import discard, journal_path, make_header
+from roofwatch.collector.outbox.journal import journal_path, make_header
 from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import OnProgress, RunPlan
@@ -64,8 +63,6 @@ class BisectPlan:
     search: SearchPlan
     budget_s: float | None = None
     is_resumed: bool = False
-    is_discarded: bool = False
-    """Delete the bisection in the folder first."""
     benchmarks: Path | None = None
     """The suite whose benchmark files are used at every commit; None for each its own."""
 
@@ -125,19 +122,19 @@ class _Bisection:
         )
 
     def _begin(self) -> BisectionProgress:
-        if self.plan.is_discarded:
-            shutil.rmtree(self.folder, ignore_errors=True)
         path = self.folder / _STATE_FILE
         if not path.exists():
             return begin_search(self.commits.commits)
         if not self.plan.is_resumed:
-            raise JournalError(f"{path}: this bisection exists: --resume continues it, --discard deletes it")
+            raise JournalError(
+                f"{path}: this bisection exists: --resume continues it; delete the folder to start again"
+            )
         try:
             return _PROGRESS.validate_json(path.read_bytes())
         except OSError as error:
             raise JournalError(f"{path}: cannot be read: {reason_of(error)}") from None
         except ValidationError:
-            raise JournalError(f"{path}: damaged, or written by another version: --discard removes it") from None
+            raise JournalError(f"{path}: damaged, or written by another version: delete the folder") from None
 
     def run(self) -> tuple[BisectionProgress, Result]:
         while True:
@@ -157,7 +154,7 @@ class _Bisection:
                 pair = self._measure(sha, move, destination)
                 self._save(with_pair(self.found, move.position, pair, utc_now()))
                 self.on_step(self.found)
-                discard(journal_path(destination))
+                journal_path(destination).unlink(missing_ok=True)
 
     def _next_move(self, found: BisectionProgress, at: int | None = None) -> Measure | Result | None:
         """Choose what to do next; None once the ends are known to differ."""
@@ -198,7 +195,7 @@ class _Bisection:
             with open_suite(self.plan.path, sha, self.fork_server, self.plan.benchmarks) as commit:
                 plan = replace(self.run_plan, block_count=move.pair_count)
                 header = make_header({"base": self.good, "head": commit}, plan)
-                with resumable(destination, header, is_resumed=True, is_discarded=False) as journal:
+                with resumable(destination, header, is_resumed=True) as journal:
                     good, bad = measure(
                         [self.good, commit],
                         plan,

@@ -11,7 +11,6 @@ from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
     AsJson,
-    Discard,
     ProjectName,
     RecordFolder,
     Resume,
@@ -50,7 +49,6 @@ def bisect(
     suite_from: SuiteFrom = "head",
     project: ProjectName = None,
     resume: Resume = False,
-    discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
     """Find the commit in which a series changed, with as few measurements as possible.
@@ -80,7 +78,6 @@ def bisect(
         search=SearchPlan(error_rate=error_rate),
         budget_s=None if max_minutes is None else 60 * max_minutes,
         is_resumed=resume or next_one,  # another process may have started a request
-        is_discarded=discard,
         benchmarks=path if suite_from == "head" else None,
     )
     url, claim = configured_url(), None

@@ -10,7 +10,6 @@ from roofwatch.options import (
     EXIT_CANNOT,
     EXIT_WRONG,
     AsJson,
-    Discard,
     Output,
     ProjectName,
     Resume,
@@ -154,7 +153,6 @@ def run(
     ] = False,
     base: Annotated[str | None, typer.Option(help="Base revision of --affected.")] = None,
     resume: Resume = False,
-    discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
     """Check, compile and time a suite at the current commit, and write a record file.
@@ -181,9 +179,7 @@ def run(
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-    written = measure_suite(
-        suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume, is_discarded=discard
-    )
+    written = measure_suite(suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume)
     documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written if as_json]
     shown = [one for each in written for one in tables.of_run(*each)]
     print_result({"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json)

@@ -9,7 +9,6 @@ import typer
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
-    Discard,
     NoiseFloorFile,
     RecordFolder,
     Resume,
@@ -45,7 +44,6 @@ def ab(
     suite_from: SuiteFrom = "head",
     noise_floor: NoiseFloorFile = None,
     resume: Resume = False,
-    discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two revisions in one job with interleaved blocks. Exit status as for compare.
@@ -91,7 +89,6 @@ def ab(
                 title="base against head",
                 skipped=skipped,
                 is_resumed=resume,
-                is_discarded=discard,
             )
     files, records = [str(file) for file, _ in measured], [record for _, record in measured]
     judged = judge(*records)
@@ -116,7 +113,6 @@ def calibrate(
     options: RunOptions,
     budget: _Budget = _BUDGET_S,
     resume: Resume = False,
-    discard: Discard = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a commit against itself (A/A run): how noisy is this runner, and which changes can it detect?
@@ -150,7 +146,6 @@ def calibrate(
             output=output,
             title="commit against itself",
             is_resumed=resume,
-            is_discarded=discard,
         )
     (base_file, base), (head_file, head) = measured
     noise = noise_floor(base, head, preset=Preset(options.preset))

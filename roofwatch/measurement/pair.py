@@ -50,12 +50,11 @@ def measure_revisions(
     title: str,
     skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
-    is_discarded: bool = False,
 ) -> list[tuple[Path, RunRecord]]:
     """Measure base and head in one job, and add blocks for `budget_s` seconds where they help.
 
-    `helps` tells whether more blocks would help a case. An interrupted job in the output folder is continued or
-    discarded. The records name the kernels that were skipped.
+    `helps` tells whether more blocks would help a case. An interrupted job in the output folder is continued if
+    asked. The records name the kernels that were skipped.
 
     Returns:
         Base and head, each with its file.
@@ -67,7 +66,7 @@ def measure_revisions(
     names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(_SIDES, (base, head), strict=True)]
     header = make_header({"base": base, "head": head}, plan)
     with (
-        resumable(output / "-".join(names), header, is_resumed=is_resumed, is_discarded=is_discarded) as journal,
+        resumable(output / "-".join(names), header, is_resumed=is_resumed) as journal,
         progress(title) as on_progress,
     ):
 

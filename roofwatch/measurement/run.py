@@ -6,7 +6,7 @@ from pathlib import Path
 
 from roofwatch.collector.cluster import spread_run
 from roofwatch.collector.outbox.files import check_writable
-from roofwatch.collector.outbox.journal import ALONE, Header, Journal, discard, journal_path, make_header
+from roofwatch.collector.outbox.journal import ALONE, Header, Journal, journal_path, make_header
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
@@ -23,11 +23,10 @@ def measure_suite(
     address: str | None = None,
     skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
-    is_discarded: bool = False,
 ) -> list[tuple[Path, RunRecord]]:
     """Measure a suite on this machine, or on the Ray cluster at an address, and write a record per kind of machine.
 
-    An interrupted run at the destination is continued or discarded. The record names the kernels that were skipped.
+    An interrupted run at the destination is continued if asked. The record names the kernels that were skipped.
 
     Returns:
         Each record with its path.
@@ -38,7 +37,7 @@ def measure_suite(
     check_writable(destination)
     header = make_header({ALONE: suite}, plan, is_spread=address is not None)
     with (
-        resumable(destination, header, is_resumed=is_resumed, is_discarded=is_discarded) as journal,
+        resumable(destination, header, is_resumed=is_resumed) as journal,
         progress(suite.project) as on_progress,
     ):
         if address is not None:
@@ -57,16 +56,14 @@ def measure_suite(
 
 
 @contextmanager
-def resumable(destination: Path, header: Header, *, is_resumed: bool, is_discarded: bool) -> Iterator[Journal]:
+def resumable(destination: Path, header: Header, *, is_resumed: bool) -> Iterator[Journal]:
     """Keep a journal beside the record's destination, or continue that of an interrupted run. If the block fails, print
     how to resume.
 
     Raises:
-        JournalError: there is an interrupted run and neither option, or it cannot be resumed.
+        JournalError: there is an interrupted run that was not to be resumed, or it cannot be.
     """
     path = journal_path(destination)
-    if is_discarded:
-        discard(path)
     with Journal(path, header, is_resumed=is_resumed) as journal:
         if journal.result_count:
             print_error(f"resuming with {journal.result_count} results in {path}")
@@ -78,7 +75,7 @@ def resumable(destination: Path, header: Header, *, is_resumed: bool, is_discard
             if journal.result_count:
                 print_error(
                     f"{journal.result_count} results are kept in {path}: repeat the command with --resume to continue, "
-                    "or with --discard to start again"
+                    "or delete the file to start again"
                 )
             raise
 

@@ -139,7 +139,7 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
 
     refused = cut_run(tmp_path, signal.SIGKILL, run=roofwatch)
     assert refused.status == 2
-    assert "holds an unfinished run with 2 results: --resume continues it, --discard" in refused.error
+    assert "holds an unfinished run with 2 results: --resume continues it; delete the file" in refused.error
     other = cut_run(tmp_path, signal.SIGKILL, "--resume", "--threads", "2", run=roofwatch)
     assert other.status == 2
     assert "thread_count was 1 and is 2 now" in other.error

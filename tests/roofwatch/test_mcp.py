@@ -217,7 +217,7 @@ def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_as
         for tool in tools.values():
             parameters = tool.input_schema["properties"]
             assert all(one.get("description") for one in parameters.values()), tool.name
-            assert not parameters.keys() & {"output", "html", "discard", "url", "accept", "keep", "ray"}
+            assert not parameters.keys() & {"output", "html", "url", "accept", "keep", "ray"}
             assert tool.annotations is not None
             assert tool.annotations.destructive_hint is False
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.errors import JournalError
-from roofwatch.collector.outbox.journal import Entry, Header, Journal, discard, journal_path, make_header
+from roofwatch.collector.outbox.journal import Entry, Header, Journal, journal_path, make_header
 from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
@@ -61,16 +61,16 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
     assert [entry.spent_ns for entry in (first, second, third)] == [{}, {"ceilings": 7}, {"check": 5}]
 
 
-def test_results_are_not_overwritten_without_discard(path: Path) -> None:
+def test_results_are_not_overwritten(path: Path) -> None:
     with Journal(path, header_with()) as journal:
         add(journal, "a", "b")
     before = path.read_bytes()
 
-    with pytest.raises(JournalError, match=r"unfinished run with 2 results: --resume .*, --discard"):
+    with pytest.raises(JournalError, match=r"unfinished run with 2 results: --resume .*; delete"):
         Journal(path, header_with())
 
     assert path.read_bytes() == before
-    discard(path)
+    path.unlink()
     Journal(path, header_with()).close()
 
 
@@ -180,8 +180,6 @@ def test_two_runs_do_not_write_to_one_journal(path: Path, is_resumed: bool) -> N
         add(journal, "a")
         with pytest.raises(JournalError, match="another run is writing there"):
             Journal(path, header_with(), is_resumed=is_resumed)
-        with pytest.raises(JournalError, match="another run is writing there"):
-            discard(path)
         add(journal, "b")
         assert names(journal) == ["a", "b"]
 
