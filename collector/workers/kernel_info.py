@@ -42,10 +42,10 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
                 kind=kind,
                 direction=case.direction.value,
                 tags=tuple(sorted(case.tags)),
-                stand_in_id=case.id if kind is CaseKind.EDGE else spec.interpreted_case(case).id,
+                stand_in_id=case.id if kind == "edge" else spec.interpreted_case(case).id,
                 rank_count=spec.rank_count(case),
             )
-            for kind, case in checkable_cases(spec)
+            for case, kind in checkable_cases(spec).items()
         ),
         rank_dimension=spec.rank_dimension,
         implementations=tuple(
@@ -81,18 +81,12 @@ def case_record(spec: KernelSpec, case: Case) -> CaseRecord:
         raise SuiteError(f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}") from error
 
 
-def checkable_cases(spec: KernelSpec) -> Iterator[tuple[CaseKind, Case]]:
-    """Yield every case that can be checked once, with its first kind."""
-    known: set[str] = set()
-    for kind, cases in (
-        (CaseKind.DECLARED, spec.cases),
-        (CaseKind.EDGE, spec.edges),
-        (CaseKind.STAND_IN, map(spec.interpreted_case, spec.cases)),
-    ):
-        for case in cases:
-            if case.id not in known:
-                known.add(case.id)
-                yield kind, case
+def checkable_cases(spec: KernelSpec) -> dict[Case, CaseKind]:
+    """Every case that can be checked, with its first kind."""
+    kinds: dict[Case, CaseKind] = {**dict.fromkeys(spec.cases, "declared"), **dict.fromkeys(spec.edges, "edge")}
+    for case in spec.cases:
+        kinds.setdefault(spec.interpreted_case(case), "stand_in")
+    return kinds
 
 
 def find_case(
@@ -104,7 +98,7 @@ def find_case(
         SuiteError: the suite does not have them.
     """
     for spec in specs:
-        for _, case in checkable_cases(spec):
+        for case in checkable_cases(spec):
             if case.id == case_id and implementation in spec.implementations:
                 return spec, case, spec.implementations[implementation]
     raise SuiteError(f"the suite has no case {case_id!r} with implementation {implementation}")

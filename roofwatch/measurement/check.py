@@ -17,7 +17,6 @@ from roofwatch.collector.run_plan import ALL, OnProgress, Progress, RunPlan, mat
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
-    CaseKind,
     CheckableCase,
     CheckAccuracy,
     KernelInfo,
@@ -106,8 +105,8 @@ def _jobs_of(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[tuple[C
 def _select_cases(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -> Iterable[CheckableCase]:
     if patterns is not None:
         return [case for case in kernel.checkable if matches(case.case_id, patterns)]
-    declared = [case for case in kernel.checkable if case.kind is CaseKind.DECLARED]
-    edges = [case for case in kernel.checkable if case.kind is CaseKind.EDGE]
+    declared = [case for case in kernel.checkable if case.kind == "declared"]
+    edges = [case for case in kernel.checkable if case.kind == "edge"]
     if device != "cpu":
         return [*(case for case in declared if not case.tags or _FAST_TAGS & set(case.tags)), *edges]
     stand_ins = {case.stand_in_id for case in declared}
