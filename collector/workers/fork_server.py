@@ -1,9 +1,12 @@
 """Forks worker processes from a process that has loaded torch and Triton, so that each starts in milliseconds."""
 
 import contextlib
+import gc
 import importlib.util
 import json
+import mmap
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -11,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Literal, NoReturn, Self
 
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.protocol import Mode
@@ -19,7 +22,7 @@ from roofwatch.install import python_command
 
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
-_MAX_ANSWER_BYTES = 2**16
+_MAX_MESSAGE_BYTES = 2**16
 
 
 class ForkServer:
@@ -89,7 +92,7 @@ class _Server:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    python_command("roofwatch.collector.workers.fork_server_main", theirs.fileno()),
+                    python_command(__name__, theirs.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,
@@ -114,7 +117,7 @@ class _Server:
         with self._lock:
             try:
                 socket.send_fds(self._control, [json.dumps(question).encode()], fds)
-                answer = self._control.recv(_MAX_ANSWER_BYTES)
+                answer = self._control.recv(_MAX_MESSAGE_BYTES)
             except OSError:
                 answer = b""
         if not answer:
@@ -135,3 +138,95 @@ def read_tail(log: IO[bytes]) -> str:
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _LOG_TAIL_BYTES))
     return log.read().decode(errors="replace").replace("\0", "").strip()
+
+
+# --- in the process that forks
+
+_MAX_PADDING_PAGES = 256
+
+
+def main(control_fd: int) -> None:
+    """The process that forks workers: answers questions until the other end closes.
+
+    It must never start a thread or use a GPU: neither survives a fork.
+    """
+    import roofwatch.collector.workers.worker_main  # noqa: F401  loads torch, once for all workers
+
+    with socket.socket(fileno=control_fd) as control:
+        while True:
+            message, fds, _, _ = socket.recv_fds(control, _MAX_MESSAGE_BYTES, 4)
+            if not message:
+                return
+            question = json.loads(message)
+            answer: int | None = None
+            if "fork" in question:
+                answer = _fork(control, fds)
+            elif "wait" in question:
+                answer = _exit_status(question["wait"])
+            elif question["load"] == "torch_compile":
+                _load_torch_compile()
+            else:
+                _load_triton()
+            control.send(json.dumps(answer).encode())
+
+
+def _fork(control: socket.socket, fds: list[int]) -> int:
+    gc.freeze()  # the garbage collectors of the children skip shared objects
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        _become_worker(fds)
+    for fd in fds:
+        os.close(fd)
+    return pid
+
+
+def _become_worker(fds: list[int]) -> NoReturn:
+    from roofwatch.collector.workers.worker_main import main as run_worker
+
+    status = 1
+    try:
+        os.setsid()
+        lifeline_fd, jobs_fd, replies_fd, log_fd = fds
+        os.dup2(log_fd, 1)
+        os.dup2(log_fd, 2)
+        os.close(log_fd)
+        _padding = _shift_addresses()
+        run_worker(lifeline_fd, jobs_fd, replies_fd)
+        status = 0
+    finally:
+        os._exit(status)  # not sys.exit: the frames above belong to the server
+
+
+def _shift_addresses() -> object:
+    """Shift later allocations by a random number of pages. Otherwise all forks would get the same addresses, and a time
+    that depends on them would look like a property of the code.
+
+    Source: Mytkowicz, Diwan, Hauswirth, Sweeney, Producing Wrong Data Without Doing Anything Obviously Wrong (2009).
+    """
+    pages = random.SystemRandom().randint(1, _MAX_PADDING_PAGES)
+    return mmap.mmap(-1, pages * mmap.PAGESIZE)
+
+
+def _exit_status(pid: int) -> int | None:
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if found else None
+
+
+def _load_triton() -> None:
+    """Triton hashes itself once per process for its cache."""
+    import triton.runtime.cache
+
+    triton.runtime.cache.triton_key()
+
+
+def _load_torch_compile() -> None:
+    """Import torch's compilers, hash torch for its caches, and detect vector instructions."""
+    from torch._inductor import compile_fx  # noqa: F401  imports everything that compiling needs
+    from torch._inductor.codecache import torch_key
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    torch_key()
+    # fails without a C++ compiler, as every compilation will
+    with contextlib.suppress(RuntimeError, OSError):
+        pick_vec_isa()

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 _MAX_REQUEST_BYTES = 2**18
-_FORK_SERVER = ("roofwatch.collector.workers.fork_server_main",)
+_FORK_SERVER = ("roofwatch.collector.workers.fork_server", "roofwatch.collector.workers.worker_main")
 _COMMAND = (
     "pandas",
     "psycopg",
@@ -48,7 +48,7 @@ def main() -> None:
     if kind == "command":
         _run_command(root, job)
     else:
-        from roofwatch.collector.workers.fork_server_main import main as serve_forks
+        from roofwatch.collector.workers.fork_server import main as serve_forks
 
         sys.path.append(root)
         serve_forks(job["control_fd"])
