@@ -16,7 +16,7 @@ from typing import Any
 from roofwatch.collector.outbox.files import atomic_write
 from roofwatch.collector.suite import CAPTURE_HEADER
 
-_IMPORTS = ("import triton.language as tl", "from roofwatch.spec.launch import jit_launch, pointer")
+_IMPORTS = ("import triton.language as tl", "from roofwatch.spec import jit_launch, pointer")
 _LAUNCH_ARGUMENTS = frozenset({"grid", "warmup"})
 _IMPORT_PREFIXES = ("import ", "from ", "sys.path")
 

@@ -14,6 +14,8 @@ from roofwatch.spec.input_maker import InputMaker as InputMaker
 from roofwatch.spec.kernel_spec import Implementation as Implementation
 from roofwatch.spec.kernel_spec import KernelSpec as KernelSpec
 from roofwatch.spec.kernel_spec import Language as Language
+from roofwatch.spec.kernel_spec import jit_launch as jit_launch
+from roofwatch.spec.kernel_spec import pointer as pointer
 from roofwatch.spec.tolerance import BASELINE_FACTOR as BASELINE_FACTOR
 from roofwatch.spec.tolerance import EXACT as EXACT
 from roofwatch.spec.tolerance import TOLERANCES as TOLERANCES

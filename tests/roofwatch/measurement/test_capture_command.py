@@ -97,7 +97,7 @@ def test_more_launches_are_added_to_a_file_and_known_ones_are_kept(repository: P
 def test_an_outdated_launch_is_unsupported(repository: Path) -> None:
     file = repository / "bench_old.py"
     file.write_text(
-        "from roofwatch.spec.launch import jit_launch, pointer\nfrom undeclared_kernels import add_kernel\n"
+        "from roofwatch.spec import jit_launch, pointer\nfrom undeclared_kernels import add_kernel\n"
         'extra = jit_launch("extra", add_kernel, {"x_ptr": pointer("float32"), "gone": 3})\n'
         'short = jit_launch("short", add_kernel, {"x_ptr": pointer("float32"), "BLOCK": 64})\n'
     )
