@@ -197,7 +197,7 @@ class CompareOptions:
             CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
         """
         from roofwatch.ci.report.pull_request import judge_pull_request
-        from roofwatch.measurement.pair import read_noise_floor
+        from roofwatch.measurement.run import read_noise_floor
         from roofwatch.records import WORKLOADS_NAME, read_step_shares
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides

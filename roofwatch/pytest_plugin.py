@@ -223,7 +223,7 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     from roofwatch.collector.run_plan import RunPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import verdict_line
-    from roofwatch.measurement.pair import FIRST_BLOCKS, AdaptiveBlocks, needs_more
+    from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
 
     assert session.parts is not None
     plan = RunPlan(targets=(), device=session.device, block_count=FIRST_BLOCKS)

@@ -58,8 +58,8 @@ def ab(
     from roofwatch.collector.timing.method import Preset
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import judgement_tables, verdict_line
-    from roofwatch.measurement.pair import FIRST_BLOCKS, measure_revisions, needs_more, read_noise_floor
     from roofwatch.measurement.revisions import find_base, note_not_measured, noting_failure, only_affected, open_pair
+    from roofwatch.measurement.run import FIRST_BLOCKS, measure_revisions, needs_more, read_noise_floor
     from roofwatch.records import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
@@ -124,7 +124,7 @@ def calibrate(
     from roofwatch.collector.timing.method import Preset
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import noise_floor_table
-    from roofwatch.measurement.pair import (
+    from roofwatch.measurement.run import (
         FIRST_BLOCKS,
         is_noise_floor_unknown,
         measure_revisions,

@@ -39,7 +39,7 @@ def post(
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
-    from roofwatch.measurement.pair import read_noise_floor
+    from roofwatch.measurement.run import read_noise_floor
     from roofwatch.settings import load_settings
 
     check_name(name)

@@ -33,7 +33,7 @@ _COMMAND = (
     "roofwatch.cli.main",
     "roofwatch.db.ingest.ingest",
     "roofwatch.measurement.check",
-    "roofwatch.measurement.pair",
+    "roofwatch.measurement.run",
     "roofwatch.posting",
     "roofwatch.profiles.diagnosing",
     "roofwatch.tables",

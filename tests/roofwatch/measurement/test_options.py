@@ -32,7 +32,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[RunPlan]:
         plans.append(plan)
         raise MeasuredNothingError
 
-    monkeypatch.setattr("roofwatch.measurement.pair.measure_revisions", measure)
+    monkeypatch.setattr("roofwatch.measurement.run.measure_revisions", measure)
     return plans
 
 

@@ -10,7 +10,7 @@ from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import Activity
 from roofwatch.collector.workers.protocol import Subject
-from roofwatch.measurement.pair import AdaptiveBlocks, is_undecided, needs_more
+from roofwatch.measurement.run import AdaptiveBlocks, is_undecided, needs_more
 from tests.ci.values import QUIET, make_records, make_timed
 from tests.roofwatch.command import SUITES, roofwatch
 
