@@ -270,9 +270,9 @@ class Reply(_Message):
     failure: Failure | None = None
 
 
-def machine_error(problem: str, failure: Failure, device: str) -> CollectorError:
+def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:
     """Make a one-line error with the worker's reason and a way out."""
-    reason = next(iter(failure.message.splitlines()), failure.outcome)
+    reason = "unknown reason" if failure is None else next(iter(failure.message.splitlines()), failure.outcome)
     way_out = (
         "check the memory and limits of this machine"
         if device == "cpu"
