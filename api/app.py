@@ -21,8 +21,7 @@ from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.models import Health
 from roofwatch.api.problems import PROBLEMS, unavailable
 from roofwatch.api.state import Metrics, RequestLog, State, state_of
-from roofwatch.ci.alerts.delivery import deliver_waiting
-from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
+from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.engine.session import connections_of, reading_session

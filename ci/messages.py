@@ -1,11 +1,24 @@
-"""Errors of delivering results, and messages that contain untrusted text."""
+"""Messages that contain untrusted text: remarks, Markdown for GitHub, and the errors of delivering them. Pure.
+
+In Markdown, everything from a record is put into code spans, where GitHub renders neither HTML nor Markdown and links
+neither mentions nor issues; what could end the span or the table cell is replaced.
+"""
 
 import urllib.parse
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_NAME = 80
+_REPLACED = str.maketrans({"`": "'", "|": "¦"})
+_MAX_NAMES = 10
+_MAX_OPEN_ROWS = 10
+"""Further rows of an open section are folded."""
+_MAX_LINE = 300
+
+
+Row = tuple[str, ...]
+"""Cells of a table, as Markdown."""
 
 
 class ForgeError(Exception):
@@ -62,3 +75,100 @@ def on_one_line(text: str) -> str:
 def short_name(name: str) -> str:
     """Cut the name of a kernel at 80 characters."""
     return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…"
+
+
+# --- Markdown
+
+
+@dataclass(frozen=True)
+class Section:
+    """A table, the most relevant row first."""
+
+    title: str
+    """Shown if it is folded."""
+    columns: tuple[str, ...]
+    rows: Sequence[Row]
+    is_folded: bool = False
+    text: str | None = None
+
+
+def code(text: str, *, limit: int = 160) -> str:
+    """Turn untrusted text into one code span, cut to `limit` characters."""
+    return f"`{plain(text, limit=limit).translate(_REPLACED) or ' '}`"
+
+
+def code_block(text: str, *, most: int) -> list[str]:
+    """Turn the last lines of untrusted text into a code block, which nothing in it can close."""
+    lines = (visible(line)[:_MAX_LINE].replace("`", "'") for line in text.strip().splitlines()[-most:])
+    return ["```text", *lines, "```"]
+
+
+def plain(text: str, *, limit: int = 160) -> str:
+    """Turn untrusted text into one printable line where no Markdown is rendered, cut after a clause if possible."""
+    line = on_one_line(text)
+    if len(line) <= limit:
+        return line
+    kept = line[: limit - 1]
+    end = max(kept.rfind("; "), kept.rfind(". "))
+    return f"{kept[:end] if end > limit // 2 else kept}…"
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def listed(names: Iterable[str]) -> str:
+    """List the first names, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else ""
+    return ", ".join(every[:_MAX_NAMES]) + more
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Write the lines of a table whose cells are Markdown."""
+    return [_row(columns), "|" + " --- |" * len(columns), *map(_row, rows)]
+
+
+def folded(summary: str, lines: Sequence[str]) -> list[str]:
+    """Write lines behind a summary that opens on a click."""
+    return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
+
+
+def join_sections(
+    opening: list[str], sections: Sequence[Section], closing: list[str], *, max_bytes: int, whole_url: str | None
+) -> str:
+    """Write a document: open tables of at most ten rows, then what is folded, each table short enough for all to fit.
+
+    The sections are the most relevant first. The closing lines stand between the open and the folded tables.
+    """
+    opened = [section for section in sections if not section.is_folded]
+    shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]
+    rest = [
+        Section(f"{len(more)} more: {section.title}", section.columns, more, is_folded=True)
+        for section in opened
+        if (more := section.rows[_MAX_OPEN_ROWS:])
+    ]
+    folds = [*rest, *(section for section in sections if section.is_folded)]
+    most = max((len(section.rows) for section in sections), default=0)
+    while True:
+        tables, folded_tables = (
+            [line for section in part for line in _section_lines(section, most, whole_url)] for part in (shown, folds)
+        )
+        text = "\n".join([*opening, *tables, "", *closing, *folded_tables]) + "\n"
+        if len(text.encode()) <= max_bytes or not most:
+            return text
+        most = most * 3 // 4
+
+
+def _section_lines(section: Section, most: int, whole_url: str | None) -> list[str]:
+    """Write a table, and how many rows were cut."""
+    lines = [section.text, ""] if section.text else []
+    lines += table(section.columns, section.rows[:most])
+    if (cut_count := len(section.rows) - most) > 0:
+        link = f" [All of them]({whole_url})" if whole_url else ""
+        lines += ["", f"_{count_of(cut_count, 'more row')} cut to keep this comment short._{link}"]
+    return ["", *(folded(section.title, lines) if section.is_folded else lines)]
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

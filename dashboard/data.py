@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from roofwatch.alerting import configured_ownership
 from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
-from roofwatch.ci.alerts.owners import Ownership
+from roofwatch.ci.alerts.conditions import Ownership
 from roofwatch.ci.messages import AlertError
 from roofwatch.collector.errors import SpoolError
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofwatch.ci.alerts.owners import PLACES, Ownership, parse_codeowners
+from roofwatch.ci.alerts.conditions import PLACES, Ownership, parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.alert_values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
@@ -16,8 +16,7 @@ from roofwatch.settings import Settings
 if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
     from codeowners import CodeOwners
 
-    from roofwatch.ci.alerts.delivery import Send
-    from roofwatch.ci.alerts.evaluation import AlertSetup
+    from roofwatch.ci.alerts.evaluation import AlertSetup, Send
 
 
 def configured_ownership(settings: Settings) -> Ownership:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from roofwatch import posting
 from roofwatch.ci.github.commands import describe, reply
 from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, RequestedMeasurement, job_of, requested_measurement
-from roofwatch.ci.report.markdown import code
+from roofwatch.ci.messages import code
 from roofwatch.collector.git import merge_base
 
 RECORDS = Path("roofwatch-records")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from roofwatch.ci.ab.comparable import refuse_runner
 from roofwatch.ci.ab.prediction import shares_of
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
-from roofwatch.ci.report.markdown import listed
+from roofwatch.ci.messages import listed
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,

@@ -33,7 +33,6 @@ DATABASE = {"sqlalchemy", "psycopg", "alembic"}
 DEVICE = {"torch", "triton", "pynvml"}
 CI_EDGES = {
     "roofwatch.ci.alerts.channels",
-    "roofwatch.ci.alerts.delivery",
     "roofwatch.ci.alerts.evaluation",
     "roofwatch.ci.github.client",
     "roofwatch.ci.gitlab",

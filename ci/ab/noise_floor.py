@@ -15,8 +15,7 @@ from typing import Annotated, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
-from roofwatch.ci.messages import Remark
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord

@@ -19,13 +19,12 @@ from typing import Any
 import apprise
 import httpx
 
-from roofwatch.ci.alerts.delivery import Send, SendError
-from roofwatch.ci.alerts.owners import OWNER
+from roofwatch.ci.alerts.conditions import OWNER
+from roofwatch.ci.alerts.evaluation import Send, SendError
 from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.comment import post_comment
-from roofwatch.ci.messages import AlertError, ForgeError, may_carry_secrets
-from roofwatch.ci.report.markdown import code, plain
+from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secrets, plain
 from roofwatch.collector.record.metrics import metric
 from roofwatch.db.alert_values import AlertEvent, AlertState, Change, Delivery
 

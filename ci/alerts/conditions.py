@@ -1,5 +1,6 @@
-"""What rules report of regressions and of silent runners at a time, and what they cover. Pure."""
+"""What rules report of regressions and of silent runners at a time, what they cover, and who owns it. Pure."""
 
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -9,16 +10,20 @@ from itertools import pairwise
 from urllib.parse import urlencode
 from uuid import UUID
 
-from roofwatch.ci.alerts.owners import Ownership
-from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule, matches
+from codeowners import CodeOwners
+
+from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, RegressionRule, Rule, SilenceRule, matches
 from roofwatch.ci.history.finding import is_outcome
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import count_of
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alert_values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
 
+PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
+"""Where GitHub looks for the file, in this order."""
+OWNER = re.compile(r"@[\w-]+(/[\w.-]+)?|[^\s@<>]+@[^\s@<>]+\.[^\s@<>]+", re.ASCII)
 MAX_CHANGES = 20
 _MAX_SUSPECTS = 3
 _MAX_NAMES = 10
@@ -31,6 +36,35 @@ _SILENT_AFTER = 3.0
 """Times the 90th percentile of the intervals."""
 _MIN_SILENCE = timedelta(hours=1)
 """Runs of one job follow each other within minutes."""
+
+
+@dataclass(frozen=True)
+class Ownership:
+    table: Sequence[KernelOwners] = ()
+    codeowners: CodeOwners | None = None
+    source_paths: Mapping[str, str] = field(default_factory=dict)
+    """By kernel, from the root of the repository."""
+
+    def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
+        """Return the owners of some kernels, each once, in the order of the kernels."""
+        return tuple(dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel)))
+
+    def _of_kernel(self, kernel: str) -> Sequence[str]:
+        for line in reversed(self.table):
+            if matches(kernel, line.kernels):
+                return line.owners
+        path = self.source_paths.get(kernel)
+        return [] if path is None or self.codeowners is None else [owner for _, owner in self.codeowners.of(path)]
+
+
+def parse_codeowners(text: str) -> CodeOwners:
+    """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without owners has none."""
+    valid = []
+    for line in text.splitlines():
+        pattern, *owners = line.partition("#")[0].split() or [""]
+        if not set("!\\[]") & set(pattern) and all(map(OWNER.fullmatch, owners)):
+            valid.append(" ".join((pattern, *owners)))
+    return CodeOwners("\n".join(valid))
 
 
 @dataclass(frozen=True)

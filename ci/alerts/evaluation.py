@@ -1,10 +1,12 @@
-"""Evaluate the rules on the projects of a store, and update their alerts: fired, reminded, escalated, resolved.
+"""Evaluate the rules on the projects of a store, update their alerts, and send the messages in the outbox.
 
-There is one alert for each cause, however many rules report it. A channel gets it once per episode and cool-down.
+There is one alert for each cause, however many rules report it. A channel gets it once per episode and cool-down. If a
+process dies after it claimed a message, it is unknown whether that arrived: it is sent again with the same key.
 """
 
+import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
@@ -13,14 +15,28 @@ from codeowners import CodeOwners
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.ci.alerts.conditions import ProjectState, regression_conditions, silence_conditions, why_not_alerting
-from roofwatch.ci.alerts.delivery import Send
+from roofwatch.ci.alerts.conditions import (
+    Ownership,
+    ProjectState,
+    regression_conditions,
+    silence_conditions,
+    why_not_alerting,
+)
 from roofwatch.ci.alerts.metric_conditions import metric_conditions
-from roofwatch.ci.alerts.owners import Ownership
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
-from roofwatch.db.alert_values import Alert, AlertCondition, AlertEvent, AlertState, AlertStep, Delivery, Fact
-from roofwatch.db.alerts import list_alerts, write_steps
+from roofwatch.ci.messages import AlertError
+from roofwatch.db.alert_values import (
+    Alert,
+    AlertCondition,
+    AlertEvent,
+    AlertState,
+    AlertStep,
+    Delivery,
+    DeliveryState,
+    Fact,
+)
+from roofwatch.db.alerts import claim_next, list_alerts, write_outcome, write_steps
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.project import find_commit, list_projects, read_filter_options
@@ -34,6 +50,26 @@ from roofwatch.db.regressions.judgements import list_triaged
 REPLAY_DAYS = 30
 """How far back `replay` goes."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
+MAX_ATTEMPTS = 12
+"""About twenty hours: long enough for a channel that is down overnight."""
+_FIRST_WAIT = timedelta(minutes=1)
+"""Doubled after each attempt."""
+_LONGEST_WAIT = timedelta(hours=6)
+_log = logging.getLogger("roofwatch.alerts")
+
+
+class SendError(AlertError):
+    """A message could not be sent; if `is_uncertain`, it may have arrived."""
+
+    def __init__(self, message: str, *, is_uncertain: bool, retry_after: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.is_uncertain = is_uncertain
+        self.retry_after = retry_after or timedelta()
+        """Shortest time to wait."""
+
+
+Send = Callable[[Delivery], None]
+"""A channel that is ready for use: sends a message, or raises `SendError`."""
 
 
 @dataclass(frozen=True)
@@ -229,3 +265,48 @@ def _to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
     for rule in (rules[name] for name in alert.rules if name in rules):
         (others if rule.notify_resolved else silent).update(rule.channels, rule.escalate_to)
     return [one for one, at in alert.told_at.items() if at >= alert.fired_at and one not in silent - others]
+
+
+# --- sending
+
+
+def deliver_waiting(engine: Engine, channels: Mapping[str, Send | str], now: Callable[[], datetime]) -> list[Delivery]:
+    """Send every message that is due; return those that were tried, with the result."""
+    done: list[Delivery] = []
+    while (claimed := claim_next(engine, now())) is not None:
+        done.append(_attempt(claimed, channels.get(claimed.channel, "the rules no longer have this channel"), now))
+        write_outcome(engine, done[-1])
+    return done
+
+
+def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime]) -> Delivery:
+    try:
+        _send(delivery, channel)
+    except SendError as error:
+        wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
+        failed = replace(
+            delivery,
+            state=DeliveryState.WAITING if delivery.attempt_count < MAX_ATTEMPTS else DeliveryState.FAILED,
+            next_attempt_at=now() + max(wait, error.retry_after),
+            is_uncertain=delivery.is_uncertain or error.is_uncertain,
+            error=str(error),
+        )
+        is_over = failed.state is DeliveryState.FAILED
+        then = "given up" if is_over else f"next attempt at {failed.next_attempt_at:%Y-%m-%d %H:%M:%S} UTC"
+        _log.warning("alert message %s through %r: %s; %s", delivery.key, delivery.channel, error, then)
+        return failed
+    return replace(delivery, state=DeliveryState.SENT, sent_at=now(), error=None)
+
+
+def _send(delivery: Delivery, channel: Send | str) -> None:
+    if delivery.attempt_count > MAX_ATTEMPTS:
+        raise SendError("every process that tried to send it died", is_uncertain=True)
+    if isinstance(channel, str):
+        raise SendError(channel, is_uncertain=False)
+    try:
+        channel(delivery)
+    except SendError:
+        raise
+    except Exception as error:  # noqa: BLE001  one broken message must not block all others
+        # its text may have an address
+        raise SendError(f"unexpected {type(error).__name__}", is_uncertain=True) from None

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from roofwatch.ci.alerts.conditions import MAX_CHANGES, ProjectState, change_of, commit_text, interval_of
 from roofwatch.ci.alerts.rules import MetricRule
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import count_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import METRICS
 from roofwatch.db.alert_values import AlertCondition, Fact, Message

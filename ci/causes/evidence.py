@@ -14,7 +14,7 @@ from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
-from roofwatch.ci.report.markdown import plain
+from roofwatch.ci.messages import plain
 from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.collector.record.metrics import format_ns
 from roofwatch.db.queries.results import CountedRun, ProfiledRun

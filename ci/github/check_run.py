@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from roofwatch.ci.messages import code, plain
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, list_findings
-from roofwatch.ci.report.markdown import code, plain
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.collector.record.record import SourceLine

@@ -29,8 +29,7 @@ from roofwatch.ci.github.comment import (
     with_acceptance,
 )
 from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, RequestedMeasurement, RunOrder
-from roofwatch.ci.messages import ForgeError
-from roofwatch.ci.report.markdown import code
+from roofwatch.ci.messages import ForgeError, code
 
 if TYPE_CHECKING:
     from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository

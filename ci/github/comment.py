@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from roofwatch.ci.github.acceptance import Acceptance, Findings
 from roofwatch.ci.github.event import Comment, RunOrder
-from roofwatch.ci.messages import ForgeError, UncertainError
-from roofwatch.ci.report.markdown import code
+from roofwatch.ci.messages import ForgeError, UncertainError, code
 
 if TYPE_CHECKING:
     from roofwatch.ci.github.client import GitHubRepository

@@ -5,11 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
-from roofwatch.ci.causes.explain import CodeChange, explain_outcome
-from roofwatch.ci.causes.suspects import Odds, weigh
+from roofwatch.ci.causes.explain import CodeChange, Odds, explain_outcome, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding
 from roofwatch.ci.history.steps import points_by_commit
-from roofwatch.ci.report.markdown import plain
+from roofwatch.ci.messages import plain
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, facts_in_words, judge_code, judge_facts, moved_facts
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric

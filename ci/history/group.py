@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from roofwatch.ci.causes.suspects import Odds, cause_of, combine, weigh
+from roofwatch.ci.causes.explain import Odds, cause_of, combine, weigh
 from roofwatch.ci.history.finding import ALL_KERNELS, Site, Status, TrendFinding, find_sites, is_time_step
 from roofwatch.ci.history.regression import Population, not_refuted, place_of, regression_of, size_of, worst_first
 from roofwatch.ci.verdicts import THRESHOLDS

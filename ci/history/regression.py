@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from roofwatch.ci.causes.suspects import cause_of, combine
+from roofwatch.ci.causes.explain import cause_of, combine
 from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, is_share, log_change
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
 from roofwatch.ci.verdicts import Reason

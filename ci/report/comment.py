@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
 from roofwatch.ci.report.findings import list_findings, reason_words
-from roofwatch.ci.report.markdown import code, count_of, join_sections, listed
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes, groups_of_times, percent
 from roofwatch.ci.static.comparison import StaticJudgement

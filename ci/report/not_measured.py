@@ -1,11 +1,16 @@
-"""Why a pull request has no records: a small file in their place, and what is reported of it. Pure."""
+"""What was not measured: the cases of a project without a result, and a pull request without records. Pure."""
 
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby, product
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from roofwatch.ci.report.markdown import code, code_block, plain
+from roofwatch.ci.messages import code, code_block, plain
 from roofwatch.collector.errors import RecordError
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import Commit, Side
 
 FILE_NAME = "not-measured.json"
@@ -16,7 +21,7 @@ _MAX_LINES = 20
 
 
 class NotMeasured(BaseModel):
-    """Written by `roofwatch ab` if there is nothing to measure, or if it could not measure."""
+    """A file in place of the records of `roofwatch ab`: there is nothing to measure, or it could not measure."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -70,3 +75,57 @@ class NotMeasured(BaseModel):
             return cls.model_validate_json(document)
         except ValidationError as error:
             raise RecordError(f"{name}: not valid: {error.error_count()} problem(s)") from None
+
+
+# --- gaps of coverage
+
+
+class Gap(StrEnum):
+    """In order of importance."""
+
+    FAILING = "failing"
+    """An implementation fails."""
+    UNSUPPORTED = "unsupported"
+    """No implementation can run there."""
+    NEVER_MEASURED = "never measured"
+    """No result on this runner class, but on another one."""
+
+
+@dataclass(frozen=True)
+class CoverageGap:
+    """Cases of one kernel with one gap on one runner class."""
+
+    kernel: str
+    runner_class: str
+    gap: Gap
+    case_ids: tuple[str, ...]
+    case_count: int
+    """Number of the kernel's cases, on all runner classes."""
+    outcomes: tuple[Outcome, ...]
+    """Outcomes of the failing cases."""
+
+
+def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[CoverageGap]:
+    """List the gaps, failures first, then by the number of cases.
+
+    Cases have the outcomes of all implementations by runner class, of its newest run.
+    """
+    known = sorted({case_id for by_case in cases.values() for case_id in by_case})
+    by_kernel = {kernel: tuple(found) for kernel, found in groupby(known, key=lambda case_id: case_id.split("/", 1)[0])}
+    gaps = []
+    for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
+        for gap in Gap:
+            found = tuple(one for one in case_ids if _gap_of(by_case.get(one, frozenset())) is gap)
+            ended = {outcome for one in found for outcome in by_case.get(one, ()) if outcome.is_failure}
+            if found:
+                outcomes = tuple(outcome for outcome in Outcome if outcome in ended)
+                gaps.append(CoverageGap(kernel, runner_class, gap, found, len(case_ids), outcomes))
+    return sorted(gaps, key=lambda one: (list(Gap).index(one.gap), -len(one.case_ids), one.kernel, one.runner_class))
+
+
+def _gap_of(outcomes: Set[Outcome]) -> Gap | None:
+    if not outcomes:
+        return Gap.NEVER_MEASURED
+    if outcomes == {Outcome.UNSUPPORTED}:
+        return Gap.UNSUPPORTED
+    return Gap.FAILING if any(outcome.is_failure for outcome in outcomes) else None

@@ -12,8 +12,8 @@ from typing import TypeVar
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
+from roofwatch.ci.messages import Row, Section, code, count_of, listed
 from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, reason_words, worst_first
-from roofwatch.ci.report.markdown import Row, Section, code, count_of, listed
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values

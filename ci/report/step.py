@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger
-from roofwatch.ci.messages import short_name
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import count_of, short_name
 from roofwatch.collector.record.metrics import format_ns
 
 

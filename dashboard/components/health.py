@@ -10,7 +10,7 @@ from roofwatch.ci.ab.noise_floor import RunnerNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
 from roofwatch.ci.history.recent import RUNS_FOR_A_VERDICT, HistoryNoise, noise_from_history, possible_changes
 from roofwatch.ci.history.summary import count_false_alarms
-from roofwatch.ci.report.coverage import coverage_gaps
+from roofwatch.ci.report.not_measured import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table

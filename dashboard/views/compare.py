@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from roofwatch.ci.report import markdown
+from roofwatch.ci import messages
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.dashboard import data
@@ -253,11 +253,11 @@ def to_parquet(frame: pd.DataFrame) -> bytes:
 def to_markdown(frame: pd.DataFrame) -> bytes:
     def cell(value: Any) -> str:
         if isinstance(value, str):
-            return markdown.code(value) if value else ""
+            return messages.code(value) if value else ""
         return "" if pd.isna(value) else f"{value:.6g}"
 
     rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
-    return "\n".join([*markdown.table([str(column) for column in frame.columns], rows), ""]).encode()
+    return "\n".join([*messages.table([str(column) for column in frame.columns], rows), ""]).encode()
 
 
 def _interval_text(row: ComparedCase) -> str:

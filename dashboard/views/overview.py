@@ -10,7 +10,7 @@ import streamlit as st
 
 from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.summary import Movement, movements
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import count_of
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine

@@ -10,7 +10,7 @@ from rich.text import Text
 from roofwatch.bisection.bisect import BisectPlan
 from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, Result
-from roofwatch.ci.report.markdown import count_of
+from roofwatch.ci.messages import count_of
 from roofwatch.db.regression_values import (
     Answer,
     BisectionCommit,

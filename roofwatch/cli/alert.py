@@ -26,8 +26,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     """
     from roofwatch.alerting import read_alerts
     from roofwatch.arguments import open_configured_store
-    from roofwatch.ci.alerts.delivery import deliver_waiting
-    from roofwatch.ci.alerts.evaluation import raise_alerts
+    from roofwatch.ci.alerts.evaluation import deliver_waiting, raise_alerts
     from roofwatch.comparison_tables import alert_tables
     from roofwatch.db.alert_values import DeliveryState
     from roofwatch.settings import load_settings
@@ -119,7 +118,7 @@ def try_channel(
 ) -> None:
     """Send a test message through a channel."""
     from roofwatch.alerting import read_alerts, trial_delivery
-    from roofwatch.ci.alerts.delivery import SendError
+    from roofwatch.ci.alerts.evaluation import SendError
     from roofwatch.ci.messages import AlertError
     from roofwatch.settings import load_settings
 

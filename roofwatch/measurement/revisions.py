@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from roofwatch.arguments import repository_of, suite_at
-from roofwatch.ci.report.markdown import listed
+from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.collector.git import merge_base, read_commit, run_git

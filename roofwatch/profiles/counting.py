@@ -5,8 +5,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from roofwatch.ci.messages import short_name
-from roofwatch.ci.report.markdown import listed
+from roofwatch.ci.messages import listed, short_name
 from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, finding_rank, stalls_of

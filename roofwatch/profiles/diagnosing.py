@@ -7,7 +7,7 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects_of
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.ci.report.markdown import listed
+from roofwatch.ci.messages import listed
 from roofwatch.collector.errors import RecordError
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.record import RunRecord

@@ -7,9 +7,9 @@ from typing import Any
 import plotly.graph_objects as go
 from rich.table import Table
 
+from roofwatch.ci import messages
 from roofwatch.ci.ab.step_ledger import LedgerRow, StepLedger, find_ledger, ledgers_of_records
 from roofwatch.ci.messages import short_name
-from roofwatch.ci.report import markdown
 from roofwatch.ci.report.step import Term, changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_bytes
@@ -86,13 +86,13 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
 
 def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
     """Write the tables and a waterfall of the terms as one page."""
-    lines = [f"# {markdown.code(base.name)} → {markdown.code(head.name)}", ""]
+    lines = [f"# {messages.code(base.name)} → {messages.code(head.name)}", ""]
     for ledger in ledgers:
-        term_rows = [[markdown.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)]
-        rows = [[markdown.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)]
-        lines += [f"## {markdown.code(ledger.title)}", "", what_a_step_is(ledger), ""]
-        lines += [*markdown.table(("term", "base", "head", "change"), term_rows), "", *sentences(ledger), ""]
-        lines += [*markdown.table(_COLUMNS, rows), ""] if rows else []
+        term_rows = [[messages.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)]
+        rows = [[messages.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)]
+        lines += [f"## {messages.code(ledger.title)}", "", what_a_step_is(ledger), ""]
+        lines += [*messages.table(("term", "base", "head", "change"), term_rows), "", *sentences(ledger), ""]
+        lines += [*messages.table(_COLUMNS, rows), ""] if rows else []
     return page(f"{base.name} and {head.name}", "\n".join(lines), _figure(ledgers[0]))
 
 

@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 from roofwatch.alerting import configured_ownership, read_alerts
 from roofwatch.api.app import analyse_waiting, create_app
 from roofwatch.ci.alerts.channels import open_channel
-from roofwatch.ci.alerts.delivery import deliver_waiting
-from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
+from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regression_values import BisectionState, TriageState

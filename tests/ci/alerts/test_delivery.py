@@ -14,8 +14,7 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.channels import open_channel
-from roofwatch.ci.alerts.delivery import MAX_ATTEMPTS, Send, deliver_waiting
-from roofwatch.ci.alerts.evaluation import AlertSetup, raise_alerts
+from roofwatch.ci.alerts.evaluation import MAX_ATTEMPTS, AlertSetup, Send, deliver_waiting, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.alert_values import AlertState, Delivery, DeliveryState

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.ci.alerts.conditions import parse_codeowners
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, next_steps, raise_alerts, read_state, replay
-from roofwatch.ci.alerts.owners import parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import SourceLine

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.compare import compare
-from roofwatch.ci.causes.explain import ChangeContext, CodeChange, explain, explain_outcome
-from roofwatch.ci.causes.suspects import Odds, combine, weigh
+from roofwatch.ci.causes.explain import ChangeContext, CodeChange, Odds, combine, explain, explain_outcome, weigh
 from roofwatch.db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point

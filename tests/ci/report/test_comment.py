@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofwatch.ci.messages import code
 from roofwatch.ci.report.comment import Links, to_markdown
-from roofwatch.ci.report.coverage import CoverageGap, Gap, coverage_gaps
-from roofwatch.ci.report.markdown import code
-from roofwatch.ci.report.not_measured import NotMeasured
+from roofwatch.ci.report.not_measured import CoverageGap, Gap, NotMeasured, coverage_gaps
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import exit_code
 from roofwatch.collector.record.machine import Outcome
