@@ -15,9 +15,15 @@ from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine
 from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
-from roofwatch.dashboard.components.regressions import in_order, row_html, show_others, trend_of
+from roofwatch.dashboard.components.regressions import (
+    find_triager,
+    in_order,
+    row_html,
+    show_others,
+    show_selected,
+    trend_of,
+)
 from roofwatch.dashboard.components.table import show_html_table
-from roofwatch.dashboard.components.triage import find_triager, show_selected
 from roofwatch.dashboard.components.workloads import show_workloads
 from roofwatch.dashboard.wording import percent, shortened
 from roofwatch.db.queries import questions

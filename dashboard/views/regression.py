@@ -14,9 +14,16 @@ from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import trend_figure
 from roofwatch.dashboard.components.evidence import show_evidence
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_no_match
-from roofwatch.dashboard.components.regressions import in_order, kernel_text, owners_of, standing_marks, trend_of
+from roofwatch.dashboard.components.regressions import (
+    in_order,
+    kernel_text,
+    owners_of,
+    show_trail,
+    show_triage,
+    standing_marks,
+    trend_of,
+)
 from roofwatch.dashboard.components.table import Column, grouped, show_table
-from roofwatch.dashboard.components.triage import show_trail, show_triage
 from roofwatch.dashboard.wording import (
     VERDICT_MARKS,
     age_text,

@@ -34,9 +34,8 @@ def api(
     """
     from roofwatch import __version__
     from roofwatch.alerting import read_alerts
-    from roofwatch.api.app import create_app
+    from roofwatch.api.app import create_app, log_to_stderr, serve
     from roofwatch.api.limits import Limits
-    from roofwatch.api.serve import log_to_stderr, serve
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
 

@@ -18,9 +18,8 @@ from fastapi import FastAPI
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from roofwatch.api.app import create_app
+from roofwatch.api.app import configure, create_app
 from roofwatch.api.limits import Limits
-from roofwatch.api.serve import configure
 from roofwatch.db.access import NewToken, create_token
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record

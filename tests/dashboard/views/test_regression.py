@@ -14,7 +14,6 @@ from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.record.results import Counters
 from roofwatch.dashboard.access import Person
-from roofwatch.dashboard.components import triage
 from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.wording import code_span
@@ -204,8 +203,8 @@ def test_those_who_may_triage_select_regressions_in_the_rows(
     judged = store_history(store)
     person = Person(subject="1", email="ada@example.com")
     monkeypatch.setenv("ROOFWATCH_TRIAGERS", "ada@example.com")
-    monkeypatch.setattr(triage, "person_here", lambda: person)
-    monkeypatch.setattr(triage, "find_triager", lambda _: (person, ""))
+    monkeypatch.setattr(regressions, "person_here", lambda: person)
+    monkeypatch.setattr(regressions, "find_triager", lambda _: (person, ""))
     app = open_view("overview")
     for one in app.checkbox:
         one.check()
