@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from roofwatch import __version__
-from roofwatch.cli import alert, bisect, db, files, measure, pair, post, profile, records, serve, show, static, token
+from roofwatch.cli import alert, bisect, db, measure, pair, post, profile, records, serve, show, static, token
 from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
 
 app = typer.Typer(
@@ -22,7 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (measure, pair, bisect, profile, static, records, files, show, post, alert, serve, db, token):
+for group in (measure, pair, bisect, profile, static, records, show, post, alert, serve, db, token):
     app.add_typer(group.app)
 
 _EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {

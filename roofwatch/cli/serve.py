@@ -74,7 +74,6 @@ def dashboard(
     from roofwatch.arguments import open_configured_store
     from roofwatch.dashboard.serve import serve
     from roofwatch.store.server import server_to_read
-    from roofwatch.store.server_source import ServerSource
 
     def show(served: str) -> None:
         print_note(f"dashboard: {served}   (stop with Ctrl-C)")
@@ -82,7 +81,7 @@ def dashboard(
     # A source that cannot be read is reported here, not in a browser.
     server = server_to_read(url)
     if server is not None:
-        ServerSource(server).list_projects()
+        server.list_projects()
         serve(port=port, address=address, server_url=server.url, on_ready=show)
         return
     with open_configured_store():

@@ -1,4 +1,4 @@
-"""Stored results from the database; `ServerSource` has the same methods."""
+"""Stored results from the database; `Server` has the same methods."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

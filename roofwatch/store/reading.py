@@ -15,13 +15,12 @@ from roofwatch.collector.git import find_repository, project_of
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.results import StepShare
-from roofwatch.store.server import server_to_read
-from roofwatch.store.server_source import ServerSource
+from roofwatch.store.server import Server, server_to_read
 
 if TYPE_CHECKING:  # a client of a server has no SQLAlchemy
     from roofwatch.store.database_source import DatabaseSource
 
-Source: TypeAlias = "DatabaseSource | ServerSource"
+Source: TypeAlias = "DatabaseSource | Server"
 """What reads stored results. Both answer the same."""
 _REVISION = re.compile(r"[0-9a-f-]{4,64}")
 """A commit's sha or a run id."""
@@ -37,7 +36,7 @@ def open_source(url: str | None) -> Iterator[Source]:
     """
     server = server_to_read(url)
     if server is not None:
-        yield ServerSource(server)
+        yield server
         return
     from roofwatch.arguments import open_configured_store
     from roofwatch.store.database_source import DatabaseSource

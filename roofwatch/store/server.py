@@ -1,20 +1,38 @@
-"""Client of the HTTP API: complete answers, or errors of one line that say what to do."""
+"""Stored results from a server: complete answers, or errors of one line that say what to do."""
 
+from __future__ import annotations
+
+import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
-from typing import Any, TypeVar
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack
 from urllib.parse import urlencode
+from uuid import UUID
 
 import orjson
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from roofwatch import __version__
+from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.collector.errors import SpoolError
+from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient
+from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
+from roofwatch.db.errors import AgedError
+from roofwatch.db.queries.results import RunSummary, StepShare, StoredArtefact
+from roofwatch.db.regression_values import TriagedRegression, TriageState
+from roofwatch.db.values import RegressionState, Series
 from roofwatch.settings import load_settings
+
+if TYPE_CHECKING:  # a client has no SQLAlchemy
+    from roofwatch.db.queries.questions import Question
+    from roofwatch.db.queries.run_filter import IncludedRuns
 
 _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16
@@ -23,11 +41,11 @@ _HEADERS = {"User-Agent": f"roofwatch/{__version__}"}
 _NO_ROUTE = "Not Found; "
 """Start of the reason if the route is unknown, rather than the resource."""
 
+_PAGE_SIZE = 1_000
+
 _Value = TypeVar("_Value")
-
-
-class GoneError(SpoolError):
-    """The data was removed by the server's retention policy."""
+P = ParamSpec("P")
+A = TypeVar("A")
 
 
 class _Page(BaseModel):
@@ -35,7 +53,20 @@ class _Page(BaseModel):
     next: str | None
 
 
+class _ComparedRuns(BaseModel):
+    base_run_id: UUID
+    head_run_id: UUID
+    noise_floor: NoiseFloor | None = None
+
+
 _PAGE = TypeAdapter(_Page)
+_COMPARED_RUNS = TypeAdapter(_ComparedRuns)
+_NAMES = TypeAdapter(list[str])
+RUNS = TypeAdapter(list[RunSummary])
+_SERIES = TypeAdapter(list[Series])
+_REGRESSIONS = TypeAdapter(list[TriagedRegression])
+_STEP_SHARES = TypeAdapter(list[StepShare])
+_ARTEFACTS = TypeAdapter(list[StoredArtefact])
 
 
 def server_url(url: str | None) -> str:
@@ -50,7 +81,7 @@ def server_url(url: str | None) -> str:
     return url
 
 
-def server_to_read(url: str | None) -> "Server | None":
+def server_to_read(url: str | None) -> Server | None:
     """Return the server to read through, or None to read the database.
 
     A URL takes precedence, then the setting `database_url`, then the setting `server_url`.
@@ -62,7 +93,7 @@ def server_to_read(url: str | None) -> "Server | None":
     return None if url is None else server_at(url)
 
 
-def server_at(url: str) -> "Server":
+def server_at(url: str) -> Server:
     """Open a server with the token from the environment.
 
     Raises:
@@ -73,7 +104,10 @@ def server_at(url: str) -> "Server":
 
 @dataclass(frozen=True)
 class Server:
-    """Every method raises SpoolError if the server cannot be reached, refuses, or answers something unexpected."""
+    """Every method raises SpoolError if the server cannot be reached, refuses, or answers something unexpected.
+
+    AgedError: the server's retention policy removed the data.
+    """
 
     client: HttpClient
 
@@ -89,15 +123,15 @@ class Server:
         """Return the parsed answer of a route."""
         return self._parse(self.get(path, query), kind)
 
-    def ask(self, path: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
-        """Post JSON to a route and return the parsed answer."""
-        return self._parse(self._read(path, document, _MAX_ANSWER_BYTES), kind)
+    def _post(self, question: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
+        """Post the parameters of a question and return the parsed answer."""
+        return self._parse(self._read(f"/v1/questions/{question}", document, _MAX_ANSWER_BYTES), kind)
 
     def pages(
-        self, path: str, query: Mapping[str, object], entries: TypeAdapter[list[_Value]], *, size: int
+        self, path: str, query: Mapping[str, object], entries: TypeAdapter[list[_Value]], *, size: int | None = None
     ) -> Iterator[_Value]:
-        """Yield the entries of a list; pages of `size` entries are requested when needed."""
-        cursor: str | None = ""
+        """Yield the entries of a list; pages of `size` entries, at most 1,000, are requested when needed."""
+        size, cursor = min(size or _PAGE_SIZE, _PAGE_SIZE), ""
         while cursor is not None:
             page = self.read(path, {**query, "limit": size, "cursor": cursor or None}, _PAGE)
             try:
@@ -151,7 +185,7 @@ class Server:
             message = f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
         elif (wait_s := response.headers.get("Retry-After")) is not None:
             message += f"; after {wait_s} s"
-        kind = GoneError if response.status == 410 else SpoolError
+        kind = AgedError if response.status == 410 else SpoolError
         raise kind(self.client.clean(f"{self.url}: {message}"))
 
     def _chunks(self, response: HTTPResponse) -> Iterator[bytes]:
@@ -175,6 +209,68 @@ class Server:
     def _unexpected(self) -> SpoolError:
         expected = f"does not answer as roofwatch api {__version__} does"
         return SpoolError(f"{self.url}: {expected}; check --url, or update the older of the two")
+
+    # --- the methods of `DatabaseSource`
+
+    def list_projects(self) -> Sequence[str]:
+        return list(self.pages("/v1/projects", {}, _NAMES))
+
+    def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+        query = {"project": project, "quarantined": is_quarantined}
+        return list(islice(self.pages("/v1/runs", query, RUNS, size=limit), limit))
+
+    def read_series(
+        self,
+        project: str,
+        *,
+        kernel: str | None = None,
+        metric: str | None = None,
+        case_id: str | None = None,
+        **included: Unpack[IncludedRuns],
+    ) -> Sequence[Series]:
+        query = {"project": project, "kernel": kernel, "metric": metric, "case": case_id, **included}
+        return list(self.pages("/v1/series/points", query, _SERIES))
+
+    def list_regressions(
+        self, project: str, state: RegressionState | None = None, triage: TriageState | None = None
+    ) -> Sequence[TriagedRegression]:
+        query = {"project": project, "state": state, "triage": triage}
+        return list(self.pages("/v1/regressions", query, _REGRESSIONS))
+
+    def resolve_revisions(
+        self, project: str, base: str, head: str, runner_class: str | None = None
+    ) -> tuple[UUID, UUID]:
+        query = {"project": project, "base": base, "head": head, "runner_class": runner_class}
+        found = self.read("/v1/comparison/runs", query, _COMPARED_RUNS)
+        return found.base_run_id, found.head_run_id
+
+    def load_record(self, run_id: UUID) -> RunRecord:
+        document = self.get(f"/v1/runs/{run_id}/record", max_bytes=MAX_RECORD_BYTES)
+        return RunRecord.from_json(document, name=f"run {run_id} of {self.url}")
+
+    def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
+        query = {"project": project, "base": run_id, "head": run_id, "noise_floor": True}
+        return self.read("/v1/comparison/runs", query, _COMPARED_RUNS).noise_floor
+
+    def list_step_shares(self, project: str, runner_class: str) -> Sequence[StepShare]:
+        asked = to_json({"project": project, "runner_class": runner_class})
+        return self._post("list_step_shares", asked, _STEP_SHARES)
+
+    def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
+        return self._post(question.name, question.to_json(*args, **kwargs), question.answer)
+
+    def list_artefacts(self, run_id: UUID) -> Sequence[StoredArtefact]:
+        return list(self.pages(f"/v1/runs/{run_id}/artefacts", {}, _ARTEFACTS))
+
+    def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
+        with self.chunks(f"/v1/runs/{run_id}/artefacts/{artefact.sha256}") as content:
+            ArtefactFolder(path.parent).receive(artefact, content, path)
+
+    def read_artefact(self, run_id: UUID, sha256: str) -> bytes:
+        content = self.get(f"/v1/runs/{run_id}/artefacts/{sha256}")
+        if hashlib.sha256(content).hexdigest() != sha256:
+            raise SpoolError(f"{self.url}: content {sha256[:12]}… of run {run_id} is incomplete; try again")
+        return content
 
 
 def _encode(query: Mapping[str, object]) -> str:

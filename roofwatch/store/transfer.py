@@ -19,15 +19,12 @@ from roofwatch.db.queries.results import RunSummary, StoredArtefact
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings
-from roofwatch.store.server import server_at, server_url
-from roofwatch.store.server_source import RUNS, ServerSource
+from roofwatch.store.server import RUNS, server_at, server_url
 
 if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
     from sqlalchemy import Engine
 
     from roofwatch.store.reading import Source
-
-_RUNS_PER_PAGE = 500
 
 
 def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, Spool]:
@@ -67,10 +64,10 @@ def fetch_records(url: str | None, project: str, commits: Sequence[str], folder:
         SpoolError: the server cannot be reached, or has no run of a commit.
         RecordError: the answer is not a record, or it cannot be written.
     """
-    source = ServerSource(server_at(server_url(url)))
+    server = server_at(server_url(url))
     wanted = dict.fromkeys(commits)
     newest: dict[str, RunSummary] = {}
-    for run in source.server.pages("/v1/runs", {"project": project}, RUNS, size=_RUNS_PER_PAGE):
+    for run in server.pages("/v1/runs", {"project": project}, RUNS):
         for commit in wanted.keys() - newest.keys():
             if run.commit.sha.startswith(commit) and not run.is_dirty:
                 newest[commit] = run
@@ -78,11 +75,11 @@ def fetch_records(url: str | None, project: str, commits: Sequence[str], folder:
             break
     missing = [commit for commit in wanted if commit not in newest]
     if missing:
-        raise SpoolError(f"{source.server.url}: project {project} has no run of {', '.join(missing)}")
+        raise SpoolError(f"{server.url}: project {project} has no run of {', '.join(missing)}")
     fetched = []
     for run in (newest[commit] for commit in wanted):
         path = folder / f"{run.run_id}{RECORD_SUFFIX}"
-        source.load_record(UUID(run.run_id)).write(path)
+        server.load_record(UUID(run.run_id)).write(path)
         fetched.append((run, path))
     return fetched
 

@@ -35,7 +35,6 @@ from roofwatch.db.values import Regression, Scope
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source
 from roofwatch.store.server import Server
-from roofwatch.store.server_source import ServerSource
 from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token, served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values
 from tests.builders import (
@@ -172,7 +171,7 @@ def test_api_and_database_give_the_same_answers(filled: Filled) -> None:
     database = DatabaseSource(filled.engine)
     assert asked.keys() == QUESTIONS.keys()
     with served(filled.engine) as (host, port):
-        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ))))
+        server = Server(HttpClient(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ)))
         for name, arguments in asked.items():
             answer = database.ask(QUESTIONS[name], **arguments)
             assert answer, name

@@ -14,6 +14,7 @@ from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.collector.record.results import Counters
 from roofwatch.dashboard.access import Person
+from roofwatch.dashboard.components import regressions
 from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.wording import code_span

@@ -21,11 +21,10 @@ from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import RegressionState, Scope
-from roofwatch.store import server_source
+from roofwatch.store import server as server_module
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, choose_project, read_sides
 from roofwatch.store.server import Server
-from roofwatch.store.server_source import ServerSource
 from tests.api.conftest import served, token_of_today
 from tests.builders import (
     CASE_ID,
@@ -113,10 +112,10 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
 def test_every_question_has_the_same_answer_from_the_database_and_through_the_server(
     filled: Filled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(server_source, "_PAGE_SIZE", 2)
+    monkeypatch.setattr(server_module, "_PAGE_SIZE", 2)
     database = DatabaseSource(filled.engine)
     with served(filled.engine) as (host, port):
-        server = ServerSource(Server(HttpClient(f"http://{host}:{port}", filled.token)))
+        server = Server(HttpClient(f"http://{host}:{port}", filled.token))
         for name, ask in QUESTIONS.items():
             answered = ask(database)
             assert answered or name == "no series", name
