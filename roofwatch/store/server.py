@@ -131,7 +131,8 @@ class Server:
         self, path: str, query: Mapping[str, object], entries: TypeAdapter[list[_Value]], *, size: int | None = None
     ) -> Iterator[_Value]:
         """Yield the entries of a list; pages of `size` entries, at most 1,000, are requested when needed."""
-        size, cursor = min(size or _PAGE_SIZE, _PAGE_SIZE), ""
+        size = min(size or _PAGE_SIZE, _PAGE_SIZE)
+        cursor: str | None = ""
         while cursor is not None:
             page = self.read(path, {**query, "limit": size, "cursor": cursor or None}, _PAGE)
             try:
