@@ -8,7 +8,6 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.record.measurement import Autotuning, Measurement
@@ -19,25 +18,15 @@ _ENOUGH = 1 / 2
 """Share of a change of time that launches must account for. Profiles have a hot cache, and times often a cold one."""
 
 
-class LaunchChange(StrEnum):
-    REPLACED = "replaced"
-    """Another kernel with the same number of launches."""
-    NEW = "new"
-    GONE = "gone"
-    COUNT = "count"
-    """Another number of launches in a call."""
-
-
 @dataclass(frozen=True)
 class LaunchMove:
     """One kernel or copy that a call launches differently."""
 
     case_id: str
     implementation: str
-    change: LaunchChange
-    name: str
-    """At the head, or at the base if the head has none."""
     base_name: str
+    """Empty for a kernel that only the head launches."""
+    head_name: str
     base_count: float
     """Launches in one call."""
     head_count: float
@@ -48,17 +37,17 @@ class LaunchMove:
     @property
     def share(self) -> float:
         """At the head; at the base for a kernel that is gone."""
-        return self.base_share if self.change is LaunchChange.GONE else self.head_share
+        return self.head_share if self.head_name else self.base_share
 
     @property
     def remark(self) -> Remark:
-        if self.change is LaunchChange.REPLACED:
-            return Remark("kernel changed: {} instead of {}", (self.name, self.base_name))
-        if self.change is LaunchChange.NEW:
-            return Remark(f"{{}} is new, {self.head_count:.3g} in a call", (self.name,))
-        if self.change is LaunchChange.GONE:
-            return Remark(f"{{}} is gone, {self.base_count:.3g} in a call before", (self.name,))
-        return Remark(f"{{}}: {self.base_count:.3g} → {self.head_count:.3g} in a call", (self.name,))
+        if not self.base_name:
+            return Remark(f"{{}} is new, {self.head_count:.3g} in a call", (self.head_name,))
+        if not self.head_name:
+            return Remark(f"{{}} is gone, {self.base_count:.3g} in a call before", (self.base_name,))
+        if self.head_name != self.base_name:
+            return Remark("kernel changed: {} instead of {}", (self.head_name, self.base_name))
+        return Remark(f"{{}}: {self.base_count:.3g} → {self.head_count:.3g} in a call", (self.head_name,))
 
 
 def find_launch_moves(base: Iterable[CaseProfile], head: Iterable[CaseProfile]) -> tuple[LaunchMove, ...]:
@@ -74,7 +63,9 @@ def find_launch_moves(base: Iterable[CaseProfile], head: Iterable[CaseProfile]) 
         if (profile := before.get((after.case_id, after.implementation))) is not None
         for move in _moves(profile, after)
     ]
-    return tuple(sorted(moves, key=lambda move: (-move.share, move.case_id, move.implementation, move.name)))
+    return tuple(
+        sorted(moves, key=lambda one: (-one.share, one.case_id, one.implementation, one.head_name or one.base_name))
+    )
 
 
 def may_explain(moves: Iterable[LaunchMove], log_change: float) -> bool:
@@ -89,27 +80,18 @@ _Launched = tuple[float, float]
 
 def _moves(base: CaseProfile, head: CaseProfile) -> Iterator[LaunchMove]:
     before, after = _launched(base), _launched(head)
+    pairs = [(name, name) for name in after if name in before and before[name][0] != after[name][0]]
     came = [name for name in after if name not in before] if base.left_out_count == 0 else []
     went = [name for name in before if name not in after] if head.left_out_count == 0 else []
-
-    def move(change: LaunchChange, name: str, base_name: str) -> LaunchMove:
-        (base_count, base_share), (head_count, head_share) = before.get(base_name, (0, 0)), after.get(name, (0, 0))
-        counts = base_count, head_count, base_share, head_share
-        return LaunchMove(head.case_id, head.implementation, change, name, base_name, *counts)
-
-    for old in list(went):
-        new = next((name for name in came if after[name][0] == before[old][0]), None)
-        if new is not None:
-            went.remove(old)
+    for old in went:
+        new = next((name for name in came if after[name][0] == before[old][0]), "")
+        pairs.append((old, new))
+        if new:
             came.remove(new)
-            yield move(LaunchChange.REPLACED, new, old)
-    for name in came:
-        yield move(LaunchChange.NEW, name, "")
-    for name in went:
-        yield move(LaunchChange.GONE, name, name)
-    for name in after:
-        if name in before and before[name][0] != after[name][0]:
-            yield move(LaunchChange.COUNT, name, name)
+    for old, new in [*pairs, *(("", name) for name in came)]:
+        (base_count, base_share), (head_count, head_share) = before.get(old, (0, 0)), after.get(new, (0, 0))
+        counts = base_count, head_count, base_share, head_share
+        yield LaunchMove(head.case_id, head.implementation, old, new, *counts)
 
 
 def _launched(profile: CaseProfile) -> dict[str, _Launched]:

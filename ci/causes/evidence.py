@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from roofwatch.ci.ab.changes import Change, find_counter_changes
 from roofwatch.ci.ab.compare import Comparison, compare
-from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_launch_moves, may_explain
+from roofwatch.ci.ab.launches import LaunchMove, find_launch_moves, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
@@ -228,4 +228,4 @@ def _describe_counter(change: Change) -> str:
 
 def _describe_launch(move: LaunchMove) -> str:
     text = plain(str(move.remark), limit=_MAX_CHARACTERS)
-    return f"{text} ({move.share:.0%} of a call {'before' if move.change is LaunchChange.GONE else 'after'})"
+    return f"{text} ({move.share:.0%} of a call {'after' if move.head_name else 'before'})"

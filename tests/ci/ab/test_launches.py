@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from roofwatch.ci.ab.launches import LaunchChange, LaunchMove, find_flips, find_launch_moves
+from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.ab.side_by_side import side_by_side
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.verdicts import Reason
@@ -37,7 +37,7 @@ def moves(
 def test_a_kernel_that_replaces_another_is_one_change() -> None:
     (move,) = moves([make_activity(OLD), make_activity("body")], [make_activity(NEW), make_activity("body")])
 
-    assert (move.change, move.share) == (LaunchChange.REPLACED, 0.5)
+    assert move.share == 0.5
     assert str(move.remark) == f"kernel changed: {NEW} instead of {OLD}"
 
 
@@ -45,16 +45,18 @@ def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None
     base = [make_activity("body", count=3), make_activity("gone", count=6, total_ns=2_000)]
     head = [make_activity("body", count=6, total_ns=6_000), make_activity("Memcpy DtoD", kind="memcpy", total_ns=2_000)]
 
-    assert [(move.change, str(move.remark)) for move in moves(base, head)] == [
-        (LaunchChange.COUNT, "body: 1 → 2 in a call"),
-        (LaunchChange.GONE, "gone is gone, 2 in a call before"),
-        (LaunchChange.NEW, "Memcpy DtoD is new, 1 in a call"),
+    assert [str(move.remark) for move in moves(base, head)] == [
+        "body: 1 → 2 in a call",
+        "gone is gone, 2 in a call before",
+        "Memcpy DtoD is new, 1 in a call",
     ]
 
 
-@pytest.mark.parametrize(("base_left_out", "head_left_out", "names"), [(1, 0, ["gone"]), (0, 1, ["new"]), (1, 1, [])])
+@pytest.mark.parametrize(
+    ("base_left_out", "head_left_out", "names"), [(1, 0, [("old", "")]), (0, 1, [("", "now")]), (1, 1, [])]
+)
 def test_an_incomplete_profile_hides_new_and_gone_kernels(
-    base_left_out: int, head_left_out: int, names: list[str]
+    base_left_out: int, head_left_out: int, names: list[tuple[str, str]]
 ) -> None:
     found = moves(
         [make_activity("old", count=6)],
@@ -63,7 +65,7 @@ def test_an_incomplete_profile_hides_new_and_gone_kernels(
         head_left_out=head_left_out,
     )
 
-    assert [move.change.value for move in found] == names
+    assert [(move.base_name, move.head_name) for move in found] == names
 
 
 def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
@@ -76,7 +78,7 @@ def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
     judged = judge_pull_request(there, here)
 
     assert judged.verdict is judge_pull_request(base, head).verdict is Verdict.REGRESSED
-    assert [move.change for move in judged.launch_moves] == [LaunchChange.REPLACED]
+    assert [(move.base_name, move.head_name) for move in judged.launch_moves] == [(OLD, NEW)]
     assert side_by_side(there, here, CASE_ID, "torch").launches == judged.launch_moves
     elsewhere = there.model_copy(update={"environment": make_environment(thread_count=64)})
     assert judge_pull_request(elsewhere, here).launch_moves == (), "another device has other kernels"
