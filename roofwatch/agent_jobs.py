@@ -1,16 +1,17 @@
 """Jobs of the MCP server: commands in processes of their own, their answers, and reports about problems."""
 
+import asyncio
+import contextlib
 import json
 import os
 import platform
 import signal
-import subprocess
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
+from asyncio.subprocess import DEVNULL, PIPE
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import distributions
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,62 +37,56 @@ class Job:
 
     name: str
     command: list[str]
-    future: Future[subprocess.CompletedProcess[str]] = field(init=False)
-    _process: subprocess.Popen[str] | None = None
-    _is_stopping: bool = False
+    task: asyncio.Task[None] = field(init=False)
+    process: asyncio.subprocess.Process | None = None
+    exit_status: int | None = None
+    """None until it has ended."""
+    output: str = ""
+    errors: list[str] = field(default_factory=list)
+    """The last lines on standard error."""
 
-    def run(self, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "roofwatch", *self.command],
-            cwd=folder,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-        )
-        if self._is_stopping:  # between the start of this thread and that of the process
-            self.stop()
-        output, errors = self._process.communicate()
-        return subprocess.CompletedProcess(self.command, self._process.returncode, output, errors)
+    async def run(self, slots: asyncio.Semaphore, folder: Path, environment: dict[str, str]) -> None:
+        async with slots:
+            self.process = process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "roofwatch", *self.command),
+                cwd=folder,
+                env=environment,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+                start_new_session=True,
+            )
+            try:
+                output, errors = (text.decode(errors="replace") for text in await process.communicate())
+            finally:  # the server may end first
+                await self.stop()
+        self.exit_status, self.output, self.errors = process.returncode, output, errors.splitlines()[-20:]
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End the command and its processes."""
-        self._is_stopping = True
-        if self.future.cancel() or self._process is None or self._process.poll() is not None:
+        if self.process is None:
+            self.task.cancel()
             return
-        os.killpg(self._process.pid, signal.SIGTERM)
-        try:
-            self._process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.process.returncode is None:
+                os.killpg(self.process.pid, number)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.process.wait(), _STOP_S)
 
     @property
     def state(self) -> str:
-        if self.future.cancelled():
-            return "stopped"
-        return "finished" if self.future.done() else "running" if self.future.running() else "queued"
-
-    @property
-    def done(self) -> subprocess.CompletedProcess[str] | None:
-        return self.future.result() if self.state == "finished" else None
-
-    @property
-    def errors(self) -> list[str]:
-        """The last lines on standard error, once it has ended."""
-        return self.done.stderr.splitlines()[-20:] if self.done else []
+        if self.task.done():
+            return "stopped" if self.task.cancelled() else "finished"
+        return "queued" if self.process is None else "running"
 
 
 class Jobs:
-    """Starts commands in a repository; those that measure run one at a time."""
+    """Starts commands in a repository; those that measure run one at a time. They end with the event loop."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.by_name: dict[str, Job] = {}
-        self._measuring, self._reading = ThreadPoolExecutor(1), ThreadPoolExecutor(4)
-        self._numbers = count(1)
+        self._measuring, self._reading = asyncio.Semaphore(1), asyncio.Semaphore(4)
 
     def start(self, tool: str, command: list[str], *, is_measuring: bool) -> Job:
         """Start a command, or queue it behind the one that measures."""
@@ -99,8 +94,9 @@ class Jobs:
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         # `python` is this server's, whether or not its environment is activated
         environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
-        job = Job(f"{tool}-{next(self._numbers)}", command)
-        job.future = (self._measuring if is_measuring else self._reading).submit(job.run, self.root, environment)
+        job = Job(f"{tool}-{len(self.by_name) + 1}", command)
+        slots = self._measuring if is_measuring else self._reading
+        job.task = asyncio.create_task(job.run(slots, self.root, environment))
         self.by_name[job.name] = job
         return job
 
@@ -128,7 +124,7 @@ class Jobs:
             "description": redaction.text(description),
             "command": redaction.arguments(["roofwatch", *job.command]),
             "state": job.state,
-            "exit_status": job.done and job.done.returncode,
+            "exit_status": job.exit_status,
             "errors": [redaction.text(line) for line in job.errors],
             "versions": {each.name: each.version for each in distributions() if each.name in _PACKAGES},
             "platform": platform.platform(),
@@ -141,12 +137,6 @@ class Jobs:
         atomic_write(file, json.dumps(report, indent=2).encode())
         return file.relative_to(self.root)
 
-    def close(self) -> None:
-        for job in self.by_name.values():
-            job.stop()
-        for pool in (self._measuring, self._reading):
-            pool.shutdown()
-
 
 def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
     """The state of a job and its result as JSON, cut to `MAX_ANSWER_BYTES` unless it is to be full.
@@ -156,9 +146,8 @@ def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
     Raises:
         ToolError: the result has no such part.
     """
-    status = job.done and job.done.returncode
-    answer = {"job": job.name, "state": job.state, "exit_status": status, "notice": _NOTICE}
-    found = {"result": _part(_parsed(job.done.stdout), pointer) if job.done else None, "errors": job.errors}
+    answer = {"job": job.name, "state": job.state, "exit_status": job.exit_status, "notice": _NOTICE}
+    found = {"result": _part(_parsed(job.output), pointer) if job.output else None, "errors": job.errors}
     text = json.dumps({**answer, **found}, ensure_ascii=False)
     for elements, levels in product(_ELEMENTS, _LEVELS):
         if is_full or len(text.encode()) <= MAX_ANSWER_BYTES:

@@ -1,12 +1,11 @@
 """The MCP server: the commands of the command line as tools for agents, in one repository."""
 
+import asyncio
 import hmac
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import wait
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -74,14 +73,13 @@ def serve(repository: Path, *, http: tuple[str, int] | None = None) -> None:
     Raises:
         OutputError: the token is missing or short.
     """
-    token = os.environ.get(TOKEN_VARIABLE, "")
-    with closing(Jobs(repository.resolve())) as jobs:
-        if http is None:
-            make_server(jobs).run("stdio")
-        elif len(token) < _FEWEST_TOKEN_CHARACTERS:
-            raise OutputError(f"set {TOKEN_VARIABLE} to a secret of at least {_FEWEST_TOKEN_CHARACTERS} characters")
-        else:
-            make_server(jobs, token=token).run("streamable-http", host=http[0], port=http[1])
+    jobs, token = Jobs(repository.resolve()), os.environ.get(TOKEN_VARIABLE, "")
+    if http is None:
+        make_server(jobs).run("stdio")
+    elif len(token) < _FEWEST_TOKEN_CHARACTERS:
+        raise OutputError(f"set {TOKEN_VARIABLE} to a secret of at least {_FEWEST_TOKEN_CHARACTERS} characters")
+    else:
+        make_server(jobs, token=token).run("streamable-http", host=http[0], port=http[1])
 
 
 def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
@@ -100,7 +98,7 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
     for name, tool in TOOLS.items():
         server.add_tool(_tool_function(jobs, name, tool), name=name, annotations=annotations, structured_output=False)
 
-    def result(
+    async def result(
         job: Annotated[str, Field(description="The job of an earlier answer.")],
         wait_s: WaitSeconds = 20,
         detail: Detail = False,
@@ -110,8 +108,8 @@ def make_server(jobs: Jobs, *, token: str | None = None) -> MCPServer:
         """Get the result of a job, or a part of it."""
         found = jobs.find(job)
         if stop:
-            found.stop()
-        return _answer(found, wait_s, detail=detail, at=at)
+            await found.stop()
+        return await _answer(found, wait_s, detail=detail, at=at)
 
     def report_problem(
         job: Annotated[str, Field(description="The job that went wrong.")],
@@ -147,23 +145,22 @@ class _OneToken:
         return AccessToken(token=token, client_id="agent", scopes=[]) if is_right else None
 
 
-def _answer(job: Job, wait_s: float, *, detail: bool, at: str) -> str:
-    if not job.future.cancelled():
-        wait([job.future], timeout=wait_s)
+async def _answer(job: Job, wait_s: float, *, detail: bool, at: str) -> str:
+    await asyncio.wait([job.task], timeout=wait_s)
     return to_answer(job, is_full=detail, pointer=at)
 
 
-def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., str]:
+def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable[str]]:
     """Make a function with the parameters of a command, which starts it and answers with its JSON."""
     known = inspect.signature(tool.function, eval_str=True).parameters
     chosen = [known[option] for option in tool.options.split()]
 
-    def call(*, wait_s: WaitSeconds = 20, detail: Detail = False, at: At = "", **given: Any) -> str:
+    async def call(*, wait_s: WaitSeconds = 20, detail: Detail = False, at: At = "", **given: Any) -> str:
         words = [word for parameter in chosen for word in _words(parameter, given[parameter.name], jobs.root)]
         options = [word for is_option, word in words if is_option]
         arguments = [word for is_option, word in words if not is_option]
         command = [*tool.command.split(), *options, "--json", "--", *arguments]
-        return _answer(jobs.start(name, command, is_measuring=tool.is_measuring), wait_s, detail=detail, at=at)
+        return await _answer(jobs.start(name, command, is_measuring=tool.is_measuring), wait_s, detail=detail, at=at)
 
     *own, _ = inspect.signature(call, eval_str=True).parameters.values()
     call.__signature__ = inspect.Signature([*map(_described, chosen), *own])  # type: ignore[attr-defined]

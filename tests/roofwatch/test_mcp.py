@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,8 @@ def repository(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def jobs(repository: Path) -> Iterator[Jobs]:
-    with closing(Jobs(repository)) as opened:
-        yield opened
+def jobs(repository: Path) -> Jobs:
+    return Jobs(repository)
 
 
 class Agent:
@@ -265,14 +263,17 @@ def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures
     ask(make_server(jobs), session)
 
 
-def test_jobs_end_with_the_server(repository: Path) -> None:
-    started = Jobs(repository)
-    job = started.start("profile", ["profile", "--json", "--", "python", "waits.py"], is_measuring=True)
+def test_jobs_end_with_the_server(jobs: Jobs) -> None:
+    async def session(agent: Agent) -> None:
+        answer = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
+        while answer["state"] == "queued":
+            answer = await agent.call("result", job=answer["job"], wait_s=0.05)
 
-    started.close()
+    ask(make_server(jobs), session)
 
-    assert job.future.done()
-    assert job.future.cancelled() or job.future.result().returncode != 0
+    (job,) = jobs.by_name.values()
+    assert job.process is not None
+    assert job.process.returncode
 
 
 def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
