@@ -47,8 +47,8 @@ def report_page(judgement: PullRequestJudgement) -> str:
     return page(title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _changes(judgement.cases))
 
 
-def page(title: str, text: str, figure: str) -> str:
-    """Write a page of Markdown, in which HTML is shown as text, and a figure of Plotly."""
+def page(title: str, text: str, figure: str = "") -> str:
+    """Write a page of Markdown, in which HTML is shown as text, and perhaps a figure of Plotly."""
     markdown = MarkdownIt("commonmark", {"html": True}).enable("table")
     # mypy does not know the signature of a rule
     rules: Any = {"html_block": _ours_or_text, "html_inline": _ours_or_text}

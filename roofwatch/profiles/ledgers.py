@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import plotly.graph_objects as go
 from rich.table import Table
 
 from roofwatch.ci import messages
@@ -85,7 +84,7 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
 
 
 def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
-    """Write the tables and a waterfall of the terms as one page."""
+    """Write the tables as one page."""
     lines = [f"# {messages.code(base.name)} → {messages.code(head.name)}", ""]
     for ledger in ledgers:
         term_rows = [[messages.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)]
@@ -93,7 +92,7 @@ def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
         lines += [f"## {messages.code(ledger.title)}", "", what_a_step_is(ledger), ""]
         lines += [*messages.table(("term", "base", "head", "change"), term_rows), "", *sentences(ledger), ""]
         lines += [*messages.table(_COLUMNS, rows), ""] if rows else []
-    return page(f"{base.name} and {head.name}", "\n".join(lines), _figure(ledgers[0]))
+    return page(f"{base.name} and {head.name}", "\n".join(lines))
 
 
 def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
@@ -138,17 +137,3 @@ def _cells(row: LedgerRow) -> tuple[str, ...]:
         format_ns(row.head_ns),
         signed_ns(row.change_ns),
     )
-
-
-def _figure(ledger: StepLedger) -> str:
-    step, *parts = terms(ledger)
-    waterfall = go.Waterfall(
-        x=[term.name for term in (*parts, step)],
-        y=[*(term.change_ns / 1e3 for term in parts), 0],
-        measure=["relative"] * len(parts) + ["total"],
-        increasing={"marker": {"color": "#c62828"}},
-        decreasing={"marker": {"color": "#2e7d32"}},
-    )
-    figure = go.Figure(waterfall, layout={"template": "plotly_white", "yaxis": {"title": {"text": "change (µs)"}}})
-    text: str = figure.to_html(full_html=False, include_plotlyjs=True)
-    return text
