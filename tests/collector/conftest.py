@@ -1,12 +1,19 @@
-"""A fork server for the tests of each module."""
+"""A fork server for the tests of each module, and results by kernel."""
 
 from collections.abc import Iterator
 from typing import IO
 
 import pytest
 
+from roofwatch.collector.record.measurement import Measurement
+from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode
+
+
+def by_kernel(record: RunRecord) -> dict[str, Measurement]:
+    """Results of kernels that have one case and one implementation each."""
+    return {measured.case_id.split("/")[0]: measured for measured in record.measurements}
 
 
 class NotingForkServer(ForkServer):

@@ -123,7 +123,7 @@ def test_a_measurement_on_a_gpu_has_the_tuned_configurations(tmp_path: Path) -> 
     assert done.status == 0, done.error
     (measured,) = done.parsed["measurements"]
     (choice, *others) = measured["autotuning"]
-    assert choice["function"] == "_double_kernel"
+    assert choice["function"] == "_add_one_kernel"
     assert len(choice["timings"]) == 2
     assert all(timing["time_ns"] > 0 for timing in choice["timings"])
     assert choice["chosen"]["BLOCK"] in {32, 1024}

@@ -1,7 +1,5 @@
 """Shares of a suite, and the record that is made of theirs."""
 
-from __future__ import annotations
-
 import fnmatch
 import uuid
 from collections.abc import Iterable
@@ -15,44 +13,31 @@ from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.run_plan import RunPlan, Selected
 from roofwatch.collector.suite import SuiteAt, SuiteSource
-from tests.builders import (
-    make_case,
-    make_ceiling,
-    make_commit,
-    make_environment,
-    make_implementation_info,
-    make_measurement,
-    make_profile,
-    make_record,
-)
+from tests import builders
 
 RUN_ID = uuid.UUID(int=7)
 
 
 def case_of(kernel: str) -> CaseRecord:
-    return make_case(f"{kernel}/n=8/float32/fwd")
+    return builders.make_case(f"{kernel}/n=8/float32/fwd")
 
 
 def selected(kernel: str, implementation: str = "torch", *, rank_count: int = 1) -> Selected:
-    return Selected(case_of(kernel), make_implementation_info(implementation), rank_count)
+    return Selected(case_of(kernel), builders.make_implementation_info(implementation), rank_count)
 
 
 def kernels_of(shares: Iterable[Share]) -> list[list[str]]:
     return [[case_id.split("/")[0] for case_id in share.case_ids] for share in shares]
 
 
-def test_every_case_is_in_one_share_with_all_its_implementations() -> None:
+def test_every_case_is_in_one_share_with_all_its_implementations_by_which_shares_are_sized() -> None:
     subjects = [selected(f"case{number}", name) for number in range(10) for name in ("torch", "triton")]
 
     shares = deal(subjects, 4)
 
     assert [*chain.from_iterable(kernels_of(shares))] == [f"case{number}" for number in range(10)]
     assert [len(share.case_ids) for share in shares] == [2, 3, 2, 3]
-
-
-def test_a_case_with_many_implementations_is_a_larger_part_of_a_share() -> None:
     subjects = [*(selected("large", f"variant{number}") for number in range(6)), selected("b"), selected("c")]
-
     assert kernels_of(deal(subjects, 2)) == [["large"], ["b", "c"]]
 
 
@@ -74,10 +59,10 @@ def test_the_plan_of_a_share_selects_only_its_cases() -> None:
 
 def test_records_of_equal_machines_are_joined_with_the_highest_ceiling() -> None:
     records = [
-        make_record(
-            measurements=[make_measurement(case_of(kernel).case_id)],
-            ceilings=(make_ceiling(per_s=per_s),),
-            profiles=(make_profile(case_of(kernel).case_id),),
+        builders.make_record(
+            measurements=[builders.make_measurement(case_of(kernel).case_id)],
+            ceilings=(builders.make_ceiling(per_s=per_s),),
+            profiles=(builders.make_profile(case_of(kernel).case_id),),
             preset="quick",
             spent_ns={"timing": 5},
         )
@@ -96,10 +81,12 @@ def test_records_of_equal_machines_are_joined_with_the_highest_ceiling() -> None
 
 
 def test_records_of_different_machines_stay_apart() -> None:
-    environments = [make_environment(), make_environment(device_name="Other CPU"), make_environment()]
     records = [
-        make_record(environment=environment, measurements=[make_measurement(case_of(f"case{number}").case_id)])
-        for number, environment in enumerate(environments)
+        builders.make_record(
+            environment=builders.make_environment(device_name=device),
+            measurements=[builders.make_measurement(f"case{number}/n=8/float32/fwd")],
+        )
+        for number, device in enumerate(("Example CPU", "Other CPU", "Example CPU"))
     ]
 
     joined = join(records, RUN_ID)
@@ -110,7 +97,7 @@ def test_records_of_different_machines_stay_apart() -> None:
 
 
 def test_a_machine_with_another_roofwatch_measures_nothing(tmp_path: Path) -> None:
-    sent = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
+    sent = ship(SuiteAt(SuiteSource(), builders.make_commit(), "example"))
     object.__setattr__(sent, "version", "0.0.1")
 
     with pytest.raises(CollectorError, match="install that"):
@@ -118,7 +105,7 @@ def test_a_machine_with_another_roofwatch_measures_nothing(tmp_path: Path) -> No
 
 
 def test_a_missing_cluster_is_one_line() -> None:
-    suite = ship(SuiteAt(SuiteSource(), make_commit(), "example"))
+    suite = ship(SuiteAt(SuiteSource(), builders.make_commit(), "example"))
 
     with pytest.raises(CollectorError, match="Ray cluster") as caught, connect("auto", suite):
         pass

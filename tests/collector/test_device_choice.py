@@ -40,7 +40,6 @@ def test_the_default_device_is_a_gpu_if_there_is_one(
 @pytest.mark.parametrize(
     ("asked", "gpu_count", "said"),
     [
-        ("foo", 1, "--device foo: choose cpu or cuda; the default is a GPU if there is one"),
         ("cuda:x", 1, "--device cuda:x: choose cpu or cuda; the default is a GPU if there is one"),
         ("cuda:2", 2, "--device cuda:2: torch sees 2 GPUs here, the last one is cuda:1"),
     ],

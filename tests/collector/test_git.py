@@ -6,15 +6,14 @@ import pytest
 
 from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import checked_out, commit_of, find_repository, project_of, read_commit, run_git
-from tests.git_repository import commit_all, make_repository
+from tests.git_repository import commit_file, make_repository
 
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     folder = make_repository(tmp_path / "my project")
     for number in (1, 2, 3):
-        (folder / "bench_x.py").write_text(f"NUMBER = {number}\n")
-        commit_all(folder, f"Number {number}")
+        commit_file(folder, "bench_x.py", f"NUMBER = {number}\n", f"Number {number}")
     return folder
 
 
@@ -120,10 +119,7 @@ def test_a_project_is_named_by_its_remote_or_its_folder(tmp_path: Path, url: str
     assert project_of(repository) == expected
 
 
-def test_the_work_tree_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
-    repository = make_repository(tmp_path / "repository")
-    (repository / "file").touch()
-    commit_all(repository)
+def test_the_work_tree_of_a_killed_process_is_removed_by_the_next(repository: Path, tmp_path: Path) -> None:
     killed, live = tmp_path / "killed" / "tree", tmp_path / "live" / "tree"
     program = f"""
 import os

@@ -5,18 +5,17 @@ from dataclasses import replace
 import pytest
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Timer
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.record.measurement import Measurement, Timer
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
+from tests.collector.conftest import by_kernel
 from tests.roofwatch.command import SUITES
 
 pytestmark = pytest.mark.gpu
-
 
 PLAN = RunPlan(
     device="cuda",
@@ -27,21 +26,17 @@ PLAN = RunPlan(
 )
 
 
-def measured(suite: str, plan: RunPlan) -> RunRecord:
+def measured(suite: str, plan: RunPlan) -> dict[str, Measurement]:
+    suite_at = SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example")
     with ForkServer() as fork_server:
-        (record,) = measure(
-            [SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example")], plan, fork_server=fork_server
-        )
-    return record
+        (record,) = measure([suite_at], plan, fork_server=fork_server)
+    return by_kernel(record)
 
 
-@pytest.fixture(scope="module")
-def record() -> RunRecord:
-    return measured("bench_gpu_faults.py", PLAN)
+def test_each_way_to_break_a_gpu_is_one_outcome_with_a_message_and_the_next_case_is_measured() -> None:
+    found = measured("bench_gpu_faults.py", PLAN)
 
-
-def test_each_way_to_break_a_gpu_is_one_outcome_and_the_next_case_is_measured(record: RunRecord) -> None:
-    assert {m.case_id.split("/")[0]: m.outcome for m in record.measurements} == {
+    assert {kernel: measurement.outcome for kernel, measurement in found.items()} == {
         "illegal_access": Outcome.CRASHED,
         "works_first": Outcome.OK,
         "device_assertion": Outcome.CRASHED,
@@ -52,10 +47,7 @@ def test_each_way_to_break_a_gpu_is_one_outcome_and_the_next_case_is_measured(re
         "never_compiles": Outcome.COMPILE_ERROR,
         "works_last": Outcome.OK,
     }
-
-
-def test_the_message_says_what_the_device_said(record: RunRecord) -> None:
-    messages = {m.case_id.split("/")[0]: m.message or "" for m in record.measurements}
+    messages = {kernel: measurement.message or "" for kernel, measurement in found.items()}
     assert "illegal memory access" in messages["illegal_access"]
     assert "device-side assert" in messages["device_assertion"]
     assert "not done after 30 s" in messages["infinite_loop"]
@@ -63,11 +55,10 @@ def test_the_message_says_what_the_device_said(record: RunRecord) -> None:
 
 
 def test_what_no_graph_can_hold_says_which_timer_can_and_spoils_nothing_that_comes_after_it() -> None:
-    record = measured("bench_gpu_graphs.py", replace(PLAN, timer=Timer.CUDA_GRAPH))
-    by_kernel = {m.case_id.split("/")[0]: m for m in record.measurements}
+    found = measured("bench_gpu_graphs.py", replace(PLAN, timer=Timer.CUDA_GRAPH))
 
-    assert {name: m.outcome for name, m in by_kernel.items()} == {
+    assert {kernel: measurement.outcome for kernel, measurement in found.items()} == {
         "waits_for_the_device": Outcome.UNSUPPORTED,
         "works_after_it": Outcome.OK,
     }
-    assert "--timer cupti or cuda_event" in (by_kernel["waits_for_the_device"].message or "")
+    assert "--timer cupti or cuda_event" in (found["waits_for_the_device"].message or "")

@@ -1,6 +1,6 @@
 """Where the functions of an implementation stand."""
 
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -65,16 +65,11 @@ bound = functools.partial(double, x=1)
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    file = tmp_path / "pkg" / "doubling.py"
-    file.parent.mkdir()
-    file.write_text(MODULE)
-    spec = importlib.util.spec_from_file_location("doubling_of_a_test", file)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "doubling_of_a_test", loaded)
-    spec.loader.exec_module(loaded)
-    return loaded
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "doubling_of_a_test.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path / "pkg")
+    monkeypatch.delitem(sys.modules, "doubling_of_a_test", raising=False)
+    return importlib.import_module("doubling_of_a_test")
 
 
 def line_of(text: str) -> int:
@@ -92,7 +87,7 @@ def test_the_launcher_comes_first_then_the_functions_that_triton_compiles(
         ("_kernel", line_of("def _kernel"), True),
         ("_helper", line_of("def _helper"), True),
     ]
-    assert {each.file for each in found} == {"pkg/doubling.py"}
+    assert {each.file for each in found} == {"pkg/doubling_of_a_test.py"}
 
 
 def test_decorators_are_looked_through(module: ModuleType, tmp_path: Path) -> None:

@@ -9,36 +9,23 @@ import pytest
 
 from roofwatch import UnsupportedError
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.timing.stopwatch import Rank
+from roofwatch.collector.workers import protocol
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
-    CheckAccuracy,
-    Checked,
-    Failure,
-    RankPlace,
-    Reply,
-    TimeBlock,
-    WorkerSettings,
-)
+from roofwatch.collector.workers.protocol import CheckAccuracy, Checked, Failure, Reply, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker import combined
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_check_report, make_commit, make_tensor_report
-from tests.collector.conftest import NotingForkServer
+from tests.collector.conftest import NotingForkServer, by_kernel
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
 SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
-
-
-def by_kernel(record: RunRecord) -> dict[str, Measurement]:
-    return {measurement.case_id.split("/")[0]: measurement for measurement in record.measurements}
 
 
 def case_id(kernel: str) -> str:
@@ -114,7 +101,7 @@ def test_ranks_that_a_machine_cannot_run_are_unsupported(
 ) -> None:
     monkeypatch.setattr("torch.distributed.is_nccl_available", lambda: True)
     monkeypatch.setattr(patched, lambda: value)
-    place = RankPlace(index=0, count=2, rendezvous=tmp_path / "rendezvous")
+    place = protocol.RankPlace(index=0, count=2, rendezvous=tmp_path / "rendezvous")
     with pytest.raises(UnsupportedError, match=message):
         Rank(place, "cuda").join()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from roofwatch.collector.outbox.journal import ALONE, Journal, journal_path, make_header
@@ -20,6 +21,7 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.builders import make_commit
+from tests.collector.conftest import by_kernel
 from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
@@ -31,15 +33,11 @@ Uncut = tuple[RunRecord, list[bytes]]
 """A run that was not cut short, and the lines of its journal."""
 
 
-def suite_in(folder: Path, name: str) -> SuiteAt:
-    """A suite outside of any repository, whose other files decide whether a run may go on."""
-    file = Path(shutil.copy(SUITES / name, folder))
-    return SuiteAt(SuiteSource(file), make_commit(), "example")
-
-
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> SuiteAt:
-    return suite_in(tmp_path_factory.mktemp("suite"), "bench_good.py")
+    """A suite outside of any repository, whose other files decide whether a run may go on."""
+    file = shutil.copy(SUITES / "bench_good.py", tmp_path_factory.mktemp("suite"))
+    return SuiteAt(SuiteSource(Path(file)), make_commit(), "example")
 
 
 @pytest.fixture(scope="module")
@@ -64,11 +62,7 @@ def blocks_of(record: RunRecord) -> dict[tuple[str, str], tuple[Block, ...]]:
 
 @pytest.mark.parametrize("line_count", [3, 8, None])
 def test_a_resumed_run_measures_only_what_is_missing(
-    fork_server: ForkServer,
-    good: SuiteAt,
-    uncut: Uncut,
-    tmp_path: Path,
-    line_count: int | None,
+    fork_server: ForkServer, good: SuiteAt, uncut: Uncut, tmp_path: Path, line_count: int | None
 ) -> None:
     record, lines = uncut
     path = tmp_path / "record.json.journal"
@@ -113,14 +107,11 @@ def cut_run(
     run: Callable[..., Done] = started_roofwatch,
 ) -> Done:
     """Not forked where anything is measured: the suite ends the parent of its worker's parent."""
-    if not (tmp_path / "bench_ends_run.py").exists():
-        suite_in(tmp_path, "bench_ends_run.py")
+    for name in ("bench_ends_run.py", "plus_one.py"):
+        shutil.copy(SUITES / name, tmp_path)
     return run(
-        *(
-            *("run", tmp_path / "bench_ends_run.py", "-o", tmp_path / "record.json.gz"),
-            *("--blocks", "1", "--no-static", "--device", "cpu"),
-        ),
-        *options,
+        *("run", tmp_path / "bench_ends_run.py", "-o", tmp_path / "record.json.gz"),
+        *("--blocks", "1", "--no-static", "--device", "cpu", *options),
         ENDS_RUN_DONE=str(tmp_path / "done"),
         ENDS_RUN_SIGNAL=str(int(number)),
         ENDS_RUN_LANGUAGE=language,
@@ -169,15 +160,9 @@ def test_a_stopped_run_says_how_to_resume_and_leaves_no_process(
     assert stopped.status == status, stopped.error
     assert f"2 results are kept in {journal}: repeat the command with --resume to continue" in stopped.error
     assert b"crashed" not in journal.read_bytes(), "that a process was ended says nothing about its kernel"
-    marked = f"ENDS_RUN_DONE={tmp_path / 'done'}".encode()
-    assert [process for process in Path("/proc").glob("[0-9]*") if marked in _environment_of(process)] == []
-
-
-def _environment_of(process: Path) -> bytes:
-    try:
-        return (process / "environ").read_bytes()
-    except OSError:
-        return b""
+    environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
+    assert environments
+    assert str(tmp_path / "done") not in [environment.get("ENDS_RUN_DONE") for environment in environments]
 
 
 def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer) -> None:
@@ -186,7 +171,8 @@ def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer
 
     (record,) = measure([suite], plan, fork_server=fork_server)
 
-    assert {m.case_id.split("/")[0]: m.outcome for m in record.measurements} == {
+    measured = by_kernel(record)
+    assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
         "is_killed": Outcome.CRASHED,
         "works_first": Outcome.OK,
         "asserts": Outcome.CRASHED,
@@ -196,8 +182,7 @@ def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer
         "aborts": Outcome.CRASHED,
         "works_last": Outcome.OK,
     }
-    (hangs,) = (m.message or "" for m in record.measurements if m.outcome is Outcome.TIMED_OUT)
-    assert "not done after 3.003 s; --timeout allows more" in hangs
+    assert "not done after 3.003 s; --timeout allows more" in (measured["hangs"].message or "")
     assert {len(m.blocks) for m in record.measurements if m.outcome is Outcome.OK} == {2}
     assert {accuracy.outcome for accuracy in record.accuracies} == {Outcome.OK}
 

@@ -1,6 +1,7 @@
 """Parallel checks, also of a run that is cancelled, and the processes that blocks come from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from roofwatch.collector.workers.protocol import CheckAccuracy, Subject, TimeBlo
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_commit
 from tests.collector.conftest import NotingForkServer
+from tests.roofwatch.command import SUITES
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -26,30 +28,20 @@ import os
 import time
 from pathlib import Path
 
-from roofwatch import KernelSpec, cases
+import plus_one
 
 FOLDER = Path(__file__).parent
 
 
 def declare(name, launch):
-    spec = KernelSpec(
-        name=name,
-        inputs=lambda case, make: {"x": make.normal(case["n"])},
-        reference=lambda x: x + 1,
-        cases=cases(shapes=[{"n": 64}], directions=["fwd"]),
-        flop_count=lambda case: case["n"],
-        memory_bytes=lambda case: 8 * case["n"],
-    )
-
-    @spec.implementation("torch")
-    def eager(x):
+    def noting(x):
         with (FOLDER / name).open("a") as called:
             called.write(f"{os.getpid()}\\n")
         if name != "first" and (FOLDER / "others_hang").exists():
             time.sleep(60)
         return launch(x)
 
-    return spec
+    return plus_one.declare(name, noting)
 
 
 def lack_memory_beside_others(x):
@@ -71,7 +63,7 @@ def subject_of(kernel: str) -> Subject:
 @pytest.fixture
 def suite(tmp_path: Path) -> SuiteSource:
     (tmp_path / "bench_noting.py").write_text(SUITE)
-    return SuiteSource(tmp_path / "bench_noting.py")
+    return SuiteSource(tmp_path / "bench_noting.py", (SUITES,))
 
 
 def callers(suite: SuiteSource, kernel: str) -> set[str]:
@@ -96,22 +88,14 @@ def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_fr
     assert {kernel: len(callers(suite, kernel)) for kernel in subjects} == {"large": 2, "first": 1, "second": 1}
 
 
-@pytest.mark.parametrize(("is_fresh", "process_count"), [(True, 4), (False, 1)])
-def test_every_block_may_come_from_a_fresh_process(
-    suite: SuiteSource, fork_server: ForkServer, is_fresh: bool, process_count: int
-) -> None:
-    plan = RunPlan(
-        kernels=("first",),
-        device="cpu",
-        targets=(),
-        block_count=3,
-        has_fresh_processes=is_fresh,
-        sampling=SamplingPlan(warmup_ms=0, budget_ms=1),
-    )
-    (record,) = measure([SuiteAt(suite, make_commit(), "example")], plan, fork_server=fork_server)
+def test_every_block_may_come_from_a_fresh_process(suite: SuiteSource, fork_server: ForkServer) -> None:
+    sampling = SamplingPlan(warmup_ms=0, budget_ms=1)
+    plan = RunPlan(kernels=("first",), device="cpu", targets=(), block_count=3, sampling=sampling)
+    fresh = replace(plan, has_fresh_processes=True)
+    (record,) = measure([SuiteAt(suite, make_commit(), "example")], fresh, fork_server=fork_server)
 
     assert len(record.measurements[0].blocks) == 3
-    assert len(callers(suite, "first")) == process_count
+    assert len(callers(suite, "first")) == 4
 
 
 class CancelledError(Exception):

@@ -92,6 +92,8 @@ def test_a_request_alone_has_its_prompt_and_one_step_for_each_further_token() ->
 
     assert list(one.token_ns) == [1_050, 1_160, 1_270]
     assert (one.ttft_ns, one.tpot_ns) == (50, 110)
+    (prompt_alone,) = served(Request(0, 10, 1))
+    assert (prompt_alone.token_ns, prompt_alone.tpot_ns) == ((10,), None)
 
 
 def test_a_request_that_arrives_later_joins_between_two_steps_and_delays_the_others() -> None:
@@ -107,12 +109,6 @@ def test_a_full_batch_makes_requests_wait() -> None:
     first, second = served(Request(0, 50, 2), Request(0, 50, 2), most=1)
 
     assert second.ttft_ns == first.token_ns[-1] + 50
-
-
-def test_a_request_of_one_token_has_no_time_per_further_token() -> None:
-    (one,) = served(Request(0, 10, 1))
-
-    assert (one.token_ns, one.tpot_ns) == ((10,), None)
 
 
 def test_every_stored_request_is_served_in_full() -> None:

@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from roofwatch import KernelSpec, cases
+import plus_one
 
 DONE = Path(os.environ["ENDS_RUN_DONE"])
 """Exists once the signal was sent; each check and each block of samples adds a line."""
@@ -26,15 +26,8 @@ def declare(name):
             _end_run()
         return {"x": make.normal(case["n"])}
 
-    spec = KernelSpec(
-        name=name,
-        inputs=inputs,
-        reference=lambda x: x + 1,
-        cases=cases(shapes=[{"n": 64}]),
-        flop_count=lambda case: case["n"],
-        memory_bytes=lambda case: 8 * case["n"],
-    )
-    spec.implementation(os.environ["ENDS_RUN_LANGUAGE"])(lambda x: x + 1)
+    spec = plus_one.declare(name, lambda x: x + 1, language=os.environ["ENDS_RUN_LANGUAGE"])
+    spec.inputs = inputs
     return spec
 
 

@@ -3,29 +3,21 @@
 import torch
 import triton
 import triton.language as tl
-from roofwatch import KernelSpec, cases
+from plus_one import declare
 
 
 @triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["count"])
 @triton.jit
-def _double_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
+def _add_one_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offsets, mask=offsets < count)  # [BLOCK]
-    tl.store(y_ptr + offsets, 2 * x, mask=offsets < count)
+    tl.store(y_ptr + offsets, x + 1, mask=offsets < count)
 
 
-double = KernelSpec(
-    name="double",
-    inputs=lambda case, make: {"x": make.normal(case["n"])},
-    reference=lambda x: 2 * x,
-    cases=cases(shapes=[{"n": 100_000}], directions=["fwd"]),
-    flop_count=lambda case: case["n"],
-    memory_bytes=lambda case: 2 * case["n"] * case.itemsize,
-)
-
-
-@double.implementation("triton")
-def double_triton(x):
+def _add_one(x):
     y = torch.empty_like(x)
-    _double_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+    _add_one_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
     return y
+
+
+tuned = declare("tuned", _add_one, language="triton", n=100_000)

@@ -1,7 +1,5 @@
 """Deviations compared with a slow version that visits each element."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

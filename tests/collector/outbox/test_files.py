@@ -1,7 +1,5 @@
 """Files that are replaced as a whole, and records with gzip around them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tracemalloc
@@ -10,12 +8,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.files import (
-    TooLargeError,
-    atomic_path,
-    compress,
-    read_document,
-)
+from roofwatch.collector.outbox.files import TooLargeError, atomic_path, compress, read_document
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_record
 

@@ -1,7 +1,5 @@
 """The journal of an unfinished run."""
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from pathlib import Path
@@ -29,6 +27,12 @@ def header_with(*, side: str = "run", commit: int = 0, project: str = "example",
 def add(journal: Journal, *names: str) -> None:
     for name in names:
         journal.append(Entry(spent_ns={"check": 5}, accuracy=make_accuracy(f"{name}/n=1/float32/fwd")))
+
+
+def write(path: Path, *names: str) -> None:
+    """A journal with checks of these kernels."""
+    with Journal(path, header_with()) as journal:
+        add(journal, *names)
 
 
 def names(journal: Journal) -> list[str]:
@@ -62,8 +66,7 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
 
 
 def test_results_are_not_overwritten(path: Path) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a", "b")
+    write(path, "a", "b")
     before = path.read_bytes()
 
     with pytest.raises(JournalError, match=r"unfinished run with 2 results: --resume .*; delete"):
@@ -88,8 +91,7 @@ def test_a_killed_run_without_results_does_not_block_another(path: Path, is_resu
 
 
 def test_complete_lines_of_a_cut_journal_count(path: Path) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a", "b", "c")
+    write(path, "a", "b", "c")
     content = path.read_bytes()
     ends = [end for end in range(len(content) + 1) if content[:end].endswith(b"\n")]
 
@@ -107,8 +109,7 @@ def test_complete_lines_of_a_cut_journal_count(path: Path) -> None:
 def test_a_journal_without_a_complete_first_line_is_replaced(path: Path, start: bytes) -> None:
     path.parent.mkdir()
     path.write_bytes(start)
-    with Journal(path, header_with()) as journal:
-        add(journal, "a")
+    write(path, "a")
     with resume(path) as journal:
         assert names(journal) == ["a"]
 
@@ -124,8 +125,7 @@ def test_a_journal_without_a_complete_first_line_is_replaced(path: Path, start: 
     ],
 )
 def test_another_run_is_not_resumed(path: Path, now: dict[str, Any], reason: str) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a")
+    write(path, "a")
     with pytest.raises(JournalError) as caught:
         resume(path, **now)
     assert reason in str(caught.value)
@@ -133,25 +133,19 @@ def test_another_run_is_not_resumed(path: Path, now: dict[str, Any], reason: str
         assert names(journal) == ["a"]
 
 
-def test_a_run_of_another_roofwatch_is_not_resumed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a")
-    monkeypatch.setattr("roofwatch.collector.outbox.journal.HARNESS_VERSION", "0.0.1")
-    with pytest.raises(JournalError, match=r"roofwatch was .* and is 0\.0\.1 now"):
-        resume(path)
-
-
-def test_a_journal_of_another_version_is_refused(path: Path) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a")
+def test_a_journal_of_another_roofwatch_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(path, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr("roofwatch.collector.outbox.journal.HARNESS_VERSION", "0.0.1")
+        with pytest.raises(JournalError, match=r"roofwatch was .* and is 0\.0\.1 now"):
+            resume(path)
     path.write_bytes(path.read_bytes() + b'{"unknown": 1}\n')
     with pytest.raises(JournalError, match="damaged, or written by another version of roofwatch"):
         resume(path)
 
 
 def test_a_damaged_line_does_not_lose_the_lines_after_it(path: Path) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a", "b", "c")
+    write(path, "a", "b", "c")
     lines = path.read_bytes().splitlines(keepends=True)
     lines[2] = lines[2][:20] + b"\0\xff\r" * 10 + lines[2][50:]
     path.write_bytes(b"".join(lines))
@@ -164,8 +158,7 @@ def test_a_damaged_line_does_not_lose_the_lines_after_it(path: Path) -> None:
 
 
 def test_results_below_a_damaged_header_are_not_overwritten(path: Path) -> None:
-    with Journal(path, header_with()) as journal:
-        add(journal, "a")
+    write(path, "a")
     damaged = path.read_bytes()[9:]
     path.write_bytes(damaged)
     for is_resumed in (False, True):

@@ -1,7 +1,5 @@
 """Whatever a kernel says as it fails is fit to leave the machine before it is written anywhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.check import check_suite
 from tests.builders import make_commit
+from tests.collector.conftest import by_kernel
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -31,21 +30,21 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
         (record,) = measure([TELLS], PLAN, said.append, fork_server=fork_server, journal=journal)
         written = path.read_text()
 
-    messages = {measured.implementation: measured.message or "" for measured in record.measurements}
+    measured = by_kernel(record)
+    messages = {kernel: measurement.message or "" for kernel, measurement in measured.items()}
     assert messages["raises"].endswith(f"cannot read {TOLD}")
     assert f"giving up at {TOLD}" in messages["dies"]
     assert messages["raises_later"].endswith(f"cannot write {TOLD}")
     assert written.count("<path>/weights.bin") == 3
     assert not [secret for secret in ("alice", "secret-project", "hunter2") if secret in written]
     [noted] = [step.text for step in said if step.is_to_stay]
-    assert noted.startswith("tells/n=8/float32/fwd raises_if_profiled was not profiled: ")
+    assert noted.startswith("raises_if_profiled/n=64/float32/fwd torch was not profiled: ")
     assert noted.endswith(f"cannot trace {TOLD}")
-    kept = next(measured for measured in record.measurements if measured.implementation == "raises_if_profiled")
-    assert (kept.outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
+    assert (measured["raises_if_profiled"].outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
 
 
 def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
-    reports = check_suite(TELLS.source, RunPlan(implementations=("raises", "dies")), fork_server=fork_server)
+    reports = check_suite(TELLS.source, RunPlan(kernels=("raises", "dies")), fork_server=fork_server)
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)

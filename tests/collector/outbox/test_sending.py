@@ -1,6 +1,5 @@
 """The sender against a real server that fails, hangs up, redirects, answers twice and talks nonsense."""
 
-import gzip
 from datetime import timedelta
 
 import pytest
@@ -11,19 +10,6 @@ from roofwatch.collector.outbox.spool import Acknowledged, Refused, Unavailable
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import NOON, make_record
 from tests.http_server import TOKEN, FakeServer, acknowledge, answer
-
-
-def test_a_record_is_posted_compressed_with_the_token_in_a_header(server: FakeServer) -> None:
-    record = make_record()
-    server.answers = [acknowledge()]
-
-    assert server.sender().send(record) == Acknowledged(record.run_id, record.content_hash)
-
-    (request,) = server.requests
-    assert request.path == "/v1/records"
-    assert request.headers["Authorization"] == f"Bearer {TOKEN}"
-    assert request.headers["Content-Encoding"] == "gzip"
-    assert RunRecord.from_json(gzip.decompress(request.body), name="request") == record
 
 
 class NewerRecord(RunRecord):
@@ -56,29 +42,23 @@ def test_retry_after_may_be_seconds_or_a_date(server: FakeServer, retry_after: s
     assert found.retry_after_s == expected_s
 
 
-def test_the_reason_of_a_refusal_is_one_harmless_line(server: FakeServer) -> None:
-    server.answers = [answer(422, b"no\nsuch\x1b[31m project")]
-    assert server.sender().send(make_record()) == Refused("HTTP 422: no such [31m project")
-
-
-@pytest.mark.parametrize("status", [301, 308])
-def test_a_redirect_is_not_followed(server: FakeServer, status: int) -> None:
-    server.answers = [answer(status, Location=f"{server.url}/elsewhere")]
+def test_a_redirect_is_not_followed(server: FakeServer) -> None:
+    server.answers = [answer(308, Location=f"{server.url}/elsewhere")]
     with pytest.raises(SpoolError, match=r"which redirects to http.*/elsewhere"):
         server.sender().send(make_record())
     assert len(server.requests) == 1
 
 
-def test_the_token_is_in_no_message_even_if_the_server_repeats_it(server: FakeServer) -> None:
+def test_the_reason_is_one_harmless_line_without_the_token_even_if_the_server_repeats_it(server: FakeServer) -> None:
     sender = server.sender()
-    server.answers = [answer(status, f"bad token {TOKEN}".encode()) for status in (422, 403, 401)]
+    server.answers = [answer(status, f"bad\ntoken\x1b[31m {TOKEN}".encode()) for status in (422, 403, 401)]
 
     refused = sender.send(make_record())
     stays = sender.send(make_record())
     with pytest.raises(SpoolError) as caught:
         sender.send(make_record())
 
-    assert refused == Refused("HTTP 422: bad token ***")
+    assert refused == Refused("HTTP 422: bad token [31m ***")
     assert TOKEN not in f"{stays} {caught.value} {sender}"
 
 

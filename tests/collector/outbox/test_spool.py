@@ -48,25 +48,9 @@ class Server:
         return None
 
 
-def submit_with_artefact(spool: Spool, folder: Path) -> RunRecord:
-    artefacts = ArtefactFolder(folder / "artefacts")
+def record_with_artefact(artefacts: ArtefactFolder, folder: Path) -> RunRecord:
     (folder / "trace.json").write_bytes(b"a trace")
-    record = make_record(artefacts=[artefacts.add(folder / "trace.json")])
-    spool.submit(record, artefacts)
-    return record
-
-
-def test_a_record_waits_until_it_is_acknowledged(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
-    record = make_record()
-    path = spool.submit(record)
-    assert spool.submit(record) == path
-    assert RunRecord.read(path) == record
-
-    delivery = spool.deliver(Server(), sleep=no_wait)
-
-    assert delivery.sent == [path.name]
-    assert (delivery.refused, delivery.left, spool.waiting) == ([], [], [])
+    return make_record(artefacts=[artefacts.add(folder / "trace.json")])
 
 
 def test_an_unavailable_server_is_tried_again_with_growing_waits(tmp_path: Path) -> None:
@@ -120,9 +104,9 @@ def test_a_record_that_fails_does_not_hold_up_the_others(tmp_path: Path, answer:
 
 
 def test_a_refused_record_is_put_aside_with_the_reason(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool")
-    record = submit_with_artefact(spool, tmp_path)
-    (name,) = (path.name for path in spool.waiting)
+    spool, artefacts = Spool(tmp_path / "spool"), ArtefactFolder(tmp_path / "artefacts")
+    record = record_with_artefact(artefacts, tmp_path)
+    name = spool.submit(record, artefacts).name
 
     delivery = spool.deliver(Server(Refused("HTTP 422: no such project")), sleep=no_wait)
 
@@ -152,7 +136,8 @@ def test_an_unreadable_file_stays_and_the_others_are_sent(tmp_path: Path) -> Non
 def test_parallel_deliveries_send_each_record_once(tmp_path: Path) -> None:
     records = [make_record(number) for number in range(12)]
     for record in records:
-        Spool(tmp_path).submit(record)
+        path = Spool(tmp_path).submit(record)
+        assert Spool(tmp_path).submit(record) == path
     server = Server()
 
     with ThreadPoolExecutor(4) as pool:
@@ -197,8 +182,7 @@ def test_a_spool_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_artefact_keeps_its_record_in_the_spool(tmp_path: Path) -> None:
-    record = submit_with_artefact(Spool(tmp_path / "spool"), tmp_path)
-
+    record = record_with_artefact(ArtefactFolder(tmp_path / "artefacts"), tmp_path)
     answer = HttpSender("https://example.org").send_artefact(record, record.artefacts[0], tmp_path)
 
     assert answer == Unavailable(f"{tmp_path}: cannot be read: Is a directory", is_retried=False)

@@ -13,7 +13,7 @@ from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Refused, Spool
 from roofwatch.collector.record.record import RunRecord
 from tests.builders import make_record
-from tests.collector.outbox.test_spool import Server
+from tests.collector.outbox.test_spool import Server, record_with_artefact
 
 _CHANGES = ("open", "mkdir", "replace", "unlink", "rmdir", "fsync")
 """Functions of `os` that all of the spool's changes go through, and some that change nothing."""
@@ -72,9 +72,7 @@ def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
 ) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)  # nothing here is to outlive the machine
     artefacts = ArtefactFolder(tmp_path / "artefacts")
-    (tmp_path / "trace.json").write_bytes(b"a trace")
-    waiting = make_record(artefacts=[artefacts.add(tmp_path / "trace.json")])
-    new = make_record(1)
+    waiting, new = record_with_artefact(artefacts, tmp_path), make_record(1)
     places = []
     for number in count(1):
         stop, server, spool = Stop(number, is_kill=is_kill), Server(answer, answer), Spool(tmp_path / str(number))

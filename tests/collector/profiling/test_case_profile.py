@@ -14,10 +14,7 @@ from tests.builders import CASE_ID
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
-TRACES = (
-    *("simple_add_a100.json", "multi_stream_events_a100.json.gz", "alexnet_a100.json.gz", "bert_small_h100.json.gz"),
-    "gemm_mi300.json",
-)
+TRACES = ("simple_add_a100.json", "multi_stream_events_a100.json.gz", "bert_small_h100.json.gz", "gemm_mi300.json")
 
 
 def profile_of(content: bytes) -> CaseProfile:

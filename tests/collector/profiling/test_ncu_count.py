@@ -6,17 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.profiling.ncu_count import (
-    ANSWER,
-    KEPT_METRICS,
-    CountedCall,
-    NcuError,
-    NcuJob,
-    count_call,
-    find_ncu,
-    known_metrics,
-    profile_command,
-)
+from roofwatch.collector.profiling import ncu_count
+from roofwatch.collector.profiling.ncu_count import CountedCall, NcuError, NcuJob, count_call, profile_command
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.suite import SuiteSource
@@ -25,13 +16,10 @@ from roofwatch.install import python_command
 from tests.roofwatch.command import SUITES
 
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")
-TOTAL = "total/n=500/float32/fwd"
 
 
-def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches() -> None:
-    command = profile_command(NCU, ["python", "job.json"], REPORT)
-
-    assert " ".join(command) == (
+def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches_and_metrics_by_name_alone() -> None:
+    assert " ".join(profile_command(NCU, ["python", "job.json"], REPORT)) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
         "--clock-control none --cache-control all --set full --metrics gpu__time_duration.sum,dram__bytes_read.sum,"
         "dram__bytes_write.sum,lts__t_bytes.sum,l1tex__t_bytes.sum,"
@@ -39,11 +27,7 @@ def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches() -> None:
         "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active --force-overwrite "
         "--export /tmp/a/report.ncu-rep python job.json"
     )
-
-
-def test_metrics_by_name_are_counted_alone_and_caches_stay_hot_on_demand() -> None:
     metrics = "dram__bytes.sum,lts__t_bytes.sum"
-
     assert " ".join(profile_command(NCU, ["python"], REPORT, metrics=metrics, cache=CacheState.HOT)) == (
         "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
         "--clock-control none --cache-control none --metrics dram__bytes.sum,lts__t_bytes.sum --force-overwrite "
@@ -55,32 +39,26 @@ def test_metrics_that_this_ncu_does_not_know_are_left_out(tmp_path: Path) -> Non
     tool = tmp_path / "ncu"
     tool.write_text("#!/bin/sh\necho 'Device NVIDIA H100'\necho 'dram__bytes_read  byte  # of bytes read from DRAM'\n")
     tool.chmod(0o755)
-    assert known_metrics(tool, 60.0) == ("dram__bytes_read.sum",)
-    assert known_metrics(tmp_path / "missing", 60.0) == KEPT_METRICS
+    assert ncu_count.known_metrics(tool, 60.0) == ("dram__bytes_read.sum",)
+    assert ncu_count.known_metrics(tmp_path / "missing", 60.0) == ncu_count.KEPT_METRICS
 
 
-def run_target(tmp_path: Path, **fields: object) -> Failure | None:
+def run_target(tmp_path: Path, case_id: str) -> Failure | None:
     """Do a job in the process that Nsight Compute would profile."""
     answer, job_file = tmp_path / "answer.json", tmp_path / "job.json"
-    defaults = {
-        "source": SuiteSource(SUITES / "bench_good.py"),
-        "case_id": TOTAL,
-        "implementation": "torch",
-        "device": "cpu",
-        "warm_up_count": 1,
-        "answer": answer,
-    }
-    job_file.write_text(NcuJob.model_validate(defaults | fields).model_dump_json())
+    source = SuiteSource(SUITES / "bench_good.py")
+    job = NcuJob(source=source, case_id=case_id, implementation="torch", device="cpu", warm_up_count=1, answer=answer)
+    job_file.write_text(job.model_dump_json())
     subprocess.run(python_command("roofwatch.collector.profiling.ncu_target", str(job_file)), check=True, cwd=tmp_path)
-    return ANSWER.validate_json(answer.read_bytes())
+    return ncu_count.ANSWER.validate_json(answer.read_bytes())
 
 
 @pytest.mark.slow
 def test_the_target_makes_the_call_despite_packages_in_its_working_directory(tmp_path: Path) -> None:
     (tmp_path / "collector.py").write_text("raise SystemExit('the wrong package')\n")
 
-    assert run_target(tmp_path) is None
-    assert run_target(tmp_path, case_id="total/n=500/float32/bwd") is None
+    assert run_target(tmp_path, "total/n=500/float32/fwd") is None
+    assert run_target(tmp_path, "total/n=500/float32/bwd") is None
 
 
 ANSWERS = """
@@ -89,6 +67,7 @@ pathlib.Path(job["answer"]).write_text('{ANSWER}')
 """
 FINE = ANSWERS.replace("{ANSWER}", "null")
 FAILS = ANSWERS.replace("{ANSWER}", '{"outcome": "out_of_memory", "message": "CUDA out of memory"}')
+NO_DRIVER_RESOURCE = "Profiling failed because a driver resource was unavailable."
 REPORTS = "pathlib.Path(sys.argv[sys.argv.index('--export') + 1]).write_bytes(b'no report')\n"
 
 
@@ -105,10 +84,7 @@ def count(stand_in: str, tmp_path: Path, *, timeout_s: float = 30.0) -> CountedC
     ("stand_in", "message"),
     [
         (f"{FINE}print('==ERROR== ERR_NVGPUCTRPERM - The user does not have permission')", "sudo -E.*CAP_SYS_ADMIN"),
-        (
-            f"{FAILS}print('==ERROR== Profiling failed because a driver resource was unavailable.')",
-            "dcgmi profile --pause.*--resume",
-        ),
+        (f"{FAILS}print('==ERROR== {NO_DRIVER_RESOURCE}')", "dcgmi profile --pause.*--resume"),
         (f"{FINE}print('==ERROR== The disk is gone')", "wrote no report: The disk is gone"),
         ("print('==ERROR== Failed to find metric a__b.sum'); sys.exit(1)", r"a__b\.sum.*--query-metrics"),
     ],
@@ -146,16 +122,12 @@ def test_a_call_that_hangs_is_ended_with_all_it_has_started(tmp_path: Path) -> N
 @pytest.mark.gpu
 def test_a_case_of_our_own_suite_is_counted() -> None:
     try:
-        executable = find_ncu()
+        executable = ncu_count.find_ncu()
     except NcuError as error:
         pytest.skip(str(error))
     try:
-        call = count_call(
-            SuiteSource(),
-            "swiglu/n_rows=256,n_cols=11008/bfloat16/fwd",
-            "triton",
-            executable=executable,
-        )
+        case_id = "swiglu/n_rows=256,n_cols=11008/bfloat16/fwd"
+        call = count_call(SuiteSource(), case_id, "triton", executable=executable)
     except NcuError as error:
         if "ERR_NVGPUCTRPERM" not in str(error):
             raise

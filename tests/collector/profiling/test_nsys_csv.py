@@ -1,7 +1,5 @@
 """Statistics of Nsight Systems as CSV, in the columns that `nsys stats` prints."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,11 +1,8 @@
 """Programs as people write them, run under the profiler: real processes, real traces."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -56,16 +53,10 @@ for target in (GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)):
 """
 
 
-def profiled(
-    folder: Path, script: str, *arguments: str, window: Window | None = None, redaction: Redaction | None = None
-) -> Capture:
+def profiled(folder: Path, script: str, **options: Any) -> Capture:
     (folder / "program.py").write_text(script)
-    return profile_program(
-        [sys.executable, str(folder / "program.py"), *arguments],
-        folder / "profile",
-        window=window or Window(),
-        redaction=redaction or Redaction(),
-    )
+    usual: dict[str, Any] = {"window": Window(), "redaction": Redaction()}
+    return profile_program([str(folder / "program.py")], folder / "profile", **usual | options)
 
 
 def trace_of(folder: Path, capture: Capture) -> dict[str, Any]:
@@ -113,7 +104,7 @@ def test_the_trace_is_written_and_the_status_kept_however_a_program_ends(
 
 @pytest.mark.slow
 def test_a_killed_program_loses_its_recording(tmp_path: Path) -> None:
-    capture = profiled(tmp_path, MULTIPLY + f"import os; os.kill(os.getpid(), {signal.SIGKILL:d})")
+    capture = profiled(tmp_path, MULTIPLY + "import os; os.kill(os.getpid(), 9)")
 
     assert capture.exit_status == 128 + signal.SIGKILL
     (process,) = capture.processes
@@ -144,11 +135,8 @@ def test_a_window_of_optimizer_steps_holds_only_those_steps(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_child_that_imports_torch_is_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(MULTIPLY)
-    capture = profiled(
-        tmp_path,
-        "import runpy, subprocess, sys\nsubprocess.run([sys.executable, '-m', 'child'], cwd=sys.argv[1])",
-        str(tmp_path),
-    )
+    starts_child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'child'], cwd={str(tmp_path)!r})"
+    capture = profiled(tmp_path, starts_child)
 
     parent, child = capture.processes
     assert (parent.torch_version, child.parent) == (None, parent.pid)
@@ -160,19 +148,14 @@ def test_the_program_sees_its_own_path_and_its_own_sitecustomize(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("loaded_as = __name__")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    profiled(
-        tmp_path,
-        "import sys, sitecustomize\nprint(sitecustomize.loaded_as, any('inject' in entry for entry in sys.path))",
-    )
+    script = "import sys, sitecustomize\nprint(sitecustomize.loaded_as, any('inject' in entry for entry in sys.path))"
+    profiled(tmp_path, script)
 
     assert capfd.readouterr().out == "sitecustomize False\n"
 
 
 def test_a_program_is_ended_after_max_seconds(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text("while True: pass")
-    capture = profile_program(
-        [str(tmp_path / "program.py")], tmp_path / "profile", window=Window(), redaction=Redaction(), max_seconds=1
-    )
+    capture = profiled(tmp_path, "while True: pass", max_seconds=1)
 
     assert (capture.was_ended, capture.exit_status) == (True, 128 + signal.SIGTERM)
 
@@ -205,11 +188,9 @@ def test_a_trace_names_no_host_and_no_folder_unless_kept(tmp_path: Path) -> None
 
 @pytest.mark.gpu
 def test_a_program_that_uses_the_gpu_has_its_kernels_and_launches(tmp_path: Path) -> None:
-    script = (
-        MULTIPLY + "\ny = torch.ones(64, 64, device='cuda')\nfor _ in range(5):\n    y @ y\ntorch.cuda.synchronize()"
-    )
-    capture = profiled(tmp_path, script)
+    on_gpu = "\ny = torch.ones(64, 64, device='cuda')\nfor _ in range(5):\n    y @ y\ntorch.cuda.synchronize()"
+    capture = profiled(tmp_path, MULTIPLY + on_gpu)
 
-    on_gpu = [trace for trace in capture.processes[0].traces if trace.device == "cuda"]
-    document = json.loads(read_bytes(tmp_path / "profile" / on_gpu[0].trace))
+    trace = next(trace for trace in capture.processes[0].traces if trace.device == "cuda")
+    document = json.loads(read_bytes(tmp_path / "profile" / trace.trace))
     assert sum(event.get("cat") == "kernel" for event in document["traceEvents"]) >= 5

@@ -4,7 +4,6 @@ import contextlib
 import csv
 import hashlib
 import json
-import math
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,12 @@ EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
 MANIFEST = {entry["file"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
 
 
-def differences(expected: Any, actual: Any, where: str = "") -> list[str]:
-    """Missing and different values; floats may differ by 1e-6 of their size."""
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        missing = [f"{where}/{key} is missing" for key in expected.keys() - actual.keys()]
-        return missing + [
-            line
-            for key in expected.keys() & actual.keys()
-            for line in differences(expected[key], actual[key], f"{where}/{key}")
-        ]
-    if isinstance(expected, list) and isinstance(actual, list):
-        if len(expected) != len(actual):
-            return [f"{where}: {len(actual)} elements, expected {len(expected)}"]
-        pairs = zip(expected, actual, strict=True)
-        return [line for at, pair in enumerate(pairs) for line in differences(*pair, f"{where}[{at}]")]
-    if isinstance(expected, float) and isinstance(actual, (int, float)):
-        return [] if math.isclose(expected, actual, rel_tol=1e-6) else [f"{where}: {actual}, expected {expected}"]
-    return [] if expected == actual else [f"{where}: {actual!r}, expected {expected!r}"]
+def leaves(value: Any, where: str = "") -> dict[str, Any]:
+    """Values by their place, and the length of each list."""
+    if not isinstance(value, (dict, list)):
+        return {where: value}
+    parts = value.items() if isinstance(value, dict) else [*enumerate(value), ("length", len(value))]
+    return {place: leaf for key, part in parts for place, leaf in leaves(part, f"{where}/{key}").items()}
 
 
 def path_of(name: str) -> Path:
@@ -53,11 +41,15 @@ def test_every_expected_value_is_read_whatever_the_name_of_the_file(name: str, t
 
     profile = read_profile(renamed)
 
-    assert differences(EXPECTED[name], profile) == []
+    expected, actual = leaves(EXPECTED[name]), leaves(profile)
+    assert {place: actual.get(place, "missing") for place in expected} == {
+        place: pytest.approx(leaf, rel=1e-6, abs=0) if isinstance(leaf, float) else leaf
+        for place, leaf in expected.items()
+    }
     assert json.loads(json.dumps(profile, allow_nan=False)) == profile, "plain JSON"
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.99])
+@pytest.mark.parametrize("kept", [0.4, 0.99])
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -65,6 +57,7 @@ def test_every_expected_value_is_read_whatever_the_name_of_the_file(name: str, t
         ("alexnet_a100.json.gz", "not a whole .* again"),
         ("sgemm_profile.ncu-rep", "not a whole .* again"),
         ("power_iteration.sqlite", "not a whole sqlite export .* again"),
+        ("sgemm_metrics.csv", "truncated"),
     ],
 )
 def test_a_truncated_file_is_refused(name: str, message: str, kept: float, tmp_path: Path) -> None:
@@ -72,13 +65,6 @@ def test_a_truncated_file_is_refused(name: str, message: str, kept: float, tmp_p
     cut = tmp_path / name
     cut.write_bytes(content[: int(len(content) * kept)])
     with pytest.raises(ProfileError, match=message):
-        read_profile(cut)
-
-
-def test_a_csv_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.csv"
-    cut.write_bytes((DATA / "sgemm_metrics.csv").read_bytes()[:5_000])
-    with pytest.raises(ProfileError, match="truncated"):
         read_profile(cut)
 
 
@@ -90,9 +76,8 @@ def test_a_csv_that_ends_inside_a_row_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_database_of_another_schema_is_refused(statement: str, tmp_path: Path) -> None:
-    damaged = changed_export(tmp_path, statement)
     with pytest.raises(ProfileError, match=r"export of a known version \(.*\); export it again"):
-        read_profile(damaged)
+        read_profile(changed_export(tmp_path, statement))
 
 
 def test_damaged_texts_of_an_export_do_not_stop_the_reader(tmp_path: Path) -> None:

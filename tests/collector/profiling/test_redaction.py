@@ -1,7 +1,5 @@
 """Redacted copies of real files: names of machines and people are gone, measurements stay."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

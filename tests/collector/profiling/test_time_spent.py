@@ -1,13 +1,10 @@
 """Where the time of small traces went, worked by hand."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from roofwatch.collector.profiling.activities import HostEvent
 from roofwatch.collector.profiling.time_spent import (
     TimeRow,
-    TimeSpent,
     annotation_rows,
     busiest_thread_ns,
     operator_rows,
@@ -17,20 +14,8 @@ from tests.builders import make_trace
 
 
 def event(category: str, name: str, start_us: int, length_us: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "ts": start_us,
-        "dur": length_us,
-        "pid": 9,
-        "tid": thread,
-        "args": arguments,
-    }
-
-
-def spent(*events: dict[str, Any]) -> TimeSpent:
-    return time_spent(make_trace(events))
+    at = {"ts": start_us, "dur": length_us, "pid": 9, "tid": thread}
+    return {"ph": "X", "cat": category, "name": name, "args": arguments, **at}
 
 
 def host_of(*events: dict[str, Any]) -> list[HostEvent]:
@@ -56,41 +41,37 @@ def test_self_time_excludes_nested_calls() -> None:
     ]
 
 
-def test_nested_calls_of_one_name_count_once() -> None:
-    host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4))
-    assert totals(operator_rows(host)) == [("copy", 2, 10_000)]
+def test_nested_calls_of_one_name_count_once_and_threads_do_not_nest_in_each_other() -> None:
+    host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4), event("cpu_op", "b", 2, 4, thread=2))
+    assert totals(operator_rows(host)) == [("copy", 2, 10_000), ("b", 1, 4_000)]
+    assert busiest_thread_ns(host) == 10_000
     marks = host_of(event("user_annotation", "step", 0, 10), event("user_annotation", "step", 2, 4))
     assert totals(annotation_rows(marks)) == [("step", 2, 10_000)]
 
 
-def test_threads_do_not_nest_in_each_other() -> None:
-    host = host_of(event("cpu_op", "a", 0, 10, thread=1), event("cpu_op", "b", 2, 4, thread=2))
-    assert totals(operator_rows(host)) == [("a", 1, 10_000), ("b", 1, 4_000)]
-    assert busiest_thread_ns(host) == 10_000
-
-
 def test_a_gap_has_its_length_the_host_work_and_the_next_kernel() -> None:
-    time = spent(
+    events = [
         event("kernel", "first", 0, 10, device=0, stream=7),
         event("kernel", "second", 110, 10, device=0, stream=7),
         event("kernel", "beside", 112, 20, device=0, stream=8),
         event("user_annotation", "load", 15, 80),
         event("cpu_op", "aten::to", 20, 30),
         event("cpu_op", "before and into it", 5, 8, thread=2),
-    )
-    (gap,) = time.gaps
+    ]
+    (gap,) = time_spent(make_trace(events)).gaps
     assert (gap.device, gap.after_start_ns, gap.length_ns, gap.before) == ("0", 10_000, 100_000, "second")
     assert gap.host == (("load", 50_000), ("aten::to", 30_000))
     assert gap.host_inside_ns == 80_000
 
 
 def test_time_before_the_first_kernel_is_idle_and_overlaps_count_once() -> None:
-    time = spent(
+    events = [
         event("cpu_op", "prepare", 0, 50),
         event("cuda_runtime", "cudaLaunchKernel", 50, 10, correlation=1),
         event("kernel", "a", 60, 20, device=0, stream=7, correlation=1),
         event("gpu_memcpy", "Memcpy HtoD", 70, 30, device=0, stream=8, bytes=8),
-    )
+    ]
+    time = time_spent(make_trace(events))
     (device,) = time.devices
     assert (device.busy_ns, device.window_ns, device.busy_share) == (40_000, 100_000, 0.4)
     assert time.median_launch_delay_ns == 10_000
@@ -98,6 +79,6 @@ def test_time_before_the_first_kernel_is_idle_and_overlaps_count_once() -> None:
 
 
 def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
-    time = spent(event("cpu_op", "mm", 0, 75), event("cpu_op", "add", 75, 25))
+    time = time_spent(make_trace([event("cpu_op", "mm", 0, 75), event("cpu_op", "add", 75, 25)]))
     assert time.devices == ()
     assert [(row.name, row.share) for row in time.operators] == [("mm", 0.75), ("add", 0.25)]

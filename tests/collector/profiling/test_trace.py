@@ -28,10 +28,6 @@ def scanned(text: str) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
     return None if document is None else document.header, events
 
 
-def summary_of(*events: dict[str, Any]) -> dict[str, Any]:
-    return summarise_trace(make_trace(events))
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -72,7 +68,8 @@ def test_times_since_1970_keep_their_nanoseconds() -> None:
 
 def test_events_without_a_usable_time_are_counted() -> None:
     times = (None, "soon", float("nan"), Decimal("Infinity"), Decimal("1e999999"), 10**400, True, [1])
-    found = summary_of(*({"ph": "X", "cat": "kernel", "name": "k", "ts": time, "dur": 1} for time in times))
+    events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": time, "dur": 1} for time in times]
+    found = summarise_trace(make_trace(events))
     assert found["kernels"]["count"] == 0
     assert found["gpu_or_runtime_events_without_usable_time"] == len(times)
 
@@ -84,7 +81,7 @@ def amd_event(name: str, start_us: float, *, category: str = "cuda_runtime", **a
 def test_a_trace_of_amd_takes_launch_configurations_from_the_calls() -> None:
     """In the form of RoctracerActivity_inl.h in pytorch/kineto at 87ecc16."""
     shape: dict[str, Any] = {"grid": [8192, 3, 1], "block": [256, 1, 1], "shared memory": 512}
-    found = summary_of(
+    events = [
         amd_event("hipLaunchKernel", 1, correlation=5, **shape),
         amd_event("hipExtModuleLaunchKernel", 2, correlation=6, **shape),
         amd_event("hipMemcpyWithStream", 3, correlation=7, size="4096", kind="1"),
@@ -92,7 +89,8 @@ def test_a_trace_of_amd_takes_launch_configurations_from_the_calls() -> None:
         amd_event("ncclDevKernel_Generic", 9, category="kernel", device=2, stream=1, correlation=6),
         amd_event("Memcpy HtoD", 20, category="gpu_memcpy", device=2, stream=0, correlation=7),
         amd_event("own", 30, category="kernel", device=2, correlation=5, grid=[64, 1, 1]),
-    )
+    ]
+    found = summarise_trace(make_trace(events))
 
     assert found["launches"]["kernel_launch_calls_by_name"] == {"hipExtModuleLaunchKernel": 1, "hipLaunchKernel": 1}
     assert found["devices"]["2"]["collectives"]["overlapped_with_compute_us"] == 2.0
