@@ -92,15 +92,15 @@ class ArtefactFolder:
         except OSError:
             return None
 
-    def add(self, source: Path, *, kind: str | None = None, redaction: Redaction | None = None) -> Artefact:
-        """Add a copy of a file, of a kind guessed from its name by default, with content and name redacted if asked.
+    def add(self, source: Path, redaction: Redaction | None = None) -> Artefact:
+        """Add a copy of a file, of a kind guessed from its name, with content and name redacted if asked.
 
         Raises:
             RecordError: it cannot be read or written, or is too large.
             ProfileError: it does not have the format of its kind.
             RedactionError: files of its kind cannot be redacted.
         """
-        kind = kind or kind_of(source)
+        kind = kind_of(source)
         try:
             with self._temporary_file(source.name) as copy:
                 if redaction is None or redaction.kept >= EVERYTHING:

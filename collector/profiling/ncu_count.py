@@ -17,8 +17,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from roofwatch.collector.errors import CollectorError
+from roofwatch.collector.profiling.ncu_files import read_ncu_report, require_module
 from roofwatch.collector.profiling.ncu_metrics import counters_of
-from roofwatch.collector.profiling.ncu_report import read_ncu_report, require_module
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.record.results import Counters
@@ -29,7 +29,6 @@ from roofwatch.install import python_command
 _USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _WARM_UP_COUNT = 3
 _TAIL_CHARACTERS = 1_500
-_IMPORT_TIMEOUT_S = 300.0
 _QUERY_TIMEOUT_S = 60.0
 _KILL_TIMEOUT_S = 5.0
 KEPT_METRICS = (
@@ -147,7 +146,7 @@ def count_call(
         metrics: A set of sections such as `basic` or `full`, or names of metrics separated by commas.
         cache: `cold` flushes the caches before each pass, `hot` does not.
         timeout_s: Time limit.
-        output: Where to keep the report; a `.csv` file gets its raw page.
+        output: Where to keep the report.
 
     Raises:
         NcuError: counters cannot be read on this machine.
@@ -175,7 +174,7 @@ def count_call(
             return replace(call, outcome=failure.outcome, message=failure.message)
         kernels = read_ncu_report(report)["kernels"]
         if output is not None:
-            _keep(executable, report, output)
+            _copy(report, output)
     counters = counters_of(kernels, case_id, implementation)
     return replace(call, counters=counters, device_name=kernels[0]["device"] if kernels else None)
 
@@ -231,31 +230,12 @@ def _run_in_own_group(command: Sequence[str], timeout_s: float) -> tuple[int | N
         return status, log.read().decode(errors="replace")
 
 
-def _keep(executable: Path, report: Path, output: Path) -> None:
-    """Copy the report, or write its raw page to a `.csv` file."""
+def _copy(report: Path, output: Path) -> None:
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        if output.suffix != ".csv":
-            shutil.copyfile(report, output)
-            return
-        command = [
-            str(executable),
-            "--import",
-            str(report),
-            "--csv",
-            "--page",
-            "raw",
-            "--print-kernel-base",
-            "function",
-        ]
-        printed = subprocess.run(command, capture_output=True, timeout=_IMPORT_TIMEOUT_S, check=True).stdout
-        output.write_bytes(printed)
+        shutil.copyfile(report, output)
     except OSError as error:
         raise NcuError(f"{output}: cannot write the report: {error.strerror}") from None
-    except subprocess.SubprocessError as error:
-        message = (error.stderr or error.stdout or b"") if isinstance(error, subprocess.CalledProcessError) else b""
-        reason = message[-_TAIL_CHARACTERS:].decode(errors="replace").strip() or str(error)
-        raise NcuError(f"{report}: ncu cannot print it: {reason}") from None
 
 
 # --- command lines of ncu

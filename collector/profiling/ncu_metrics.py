@@ -180,7 +180,7 @@ def counters_of(kernels: Sequence[Mapping[str, Any]], case_id: str, implementati
         Counters(
             case_id=case_id,
             implementation=implementation,
-            function=str(kernel["name"])[:_MAX_NAME],
+            function=str(kernel["name"])[:_MAX_NAME] or "(unnamed)",
             launch_index=index,
             values=_values(kernel),
             findings=_findings(kernel.get("findings", ())),

@@ -5,9 +5,7 @@ from typing import Any
 
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.files import SUFFIX, TooLargeError, atomic_write, compress, read_document, reason_of
-from roofwatch.collector.profiling import ncu_report, nsys
-from roofwatch.collector.profiling.ncu_csv import read_ncu_csv
-from roofwatch.collector.profiling.nsys_csv import read_nsys_csv
+from roofwatch.collector.profiling import ncu_files, nsys
 from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
 from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
 from roofwatch.collector.profiling.trace import Trace
@@ -17,12 +15,10 @@ MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""
 _HEAD_BYTES = 16
 _READABLE = (
-    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an SQLite "
-    "export or CSV statistics of Nsight Systems"
+    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an export of "
+    "Nsight Systems (nsys export --type sqlite)"
 )
-_REDACTABLE = (
-    "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export or CSV statistics of Nsight Systems"
-)
+_REDACTABLE = "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export of Nsight Systems"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -67,8 +63,8 @@ def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
     if path.is_dir():
         raise ProfileError(f"{path}: is a folder; name one file in it")
     head = head_of(path)
-    if head.startswith(ncu_report.MAGIC):
-        return ncu_report.read_ncu_report(path)
+    if head.startswith(ncu_files.MAGIC):
+        return ncu_files.read_ncu_report(path)
     found = nsys.read_nsys(path, top=top) if head.startswith(nsys.MAGIC) else _read_text(path, top)
     if found is None:
         raise ProfileError(f"{path}: unknown format; roofwatch reads {_READABLE}")
@@ -85,7 +81,7 @@ def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
             f"{path}: is a record of roofwatch, not a profiler file: use roofwatch ingest, roofwatch compare BASE HEAD "
             "or roofwatch diagnose CASE --record FILE"
         )
-    return read_ncu_csv(content, str(path)) or read_nsys_csv(content, str(path), top=top)
+    return ncu_files.read_ncu_csv(content, str(path))
 
 
 def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted:
@@ -96,7 +92,7 @@ def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted
         RedactionError: the format cannot be redacted, or the copy cannot be written.
     """
     head = head_of(source)
-    if head.startswith(ncu_report.MAGIC):
+    if head.startswith(ncu_files.MAGIC):
         raise RedactionError(
             f"{source}: a report of Nsight Compute cannot be redacted, its format is not documented; export it with "
             "ncu --import FILE --page raw --csv, and redact that"

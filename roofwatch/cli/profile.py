@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, shared_options
-from roofwatch.terminal import console, print_error, print_json, print_result, progress, write_text
+from roofwatch.terminal import print_error, print_json, print_result, progress, write_text
 
 app = typer.Typer()
 
@@ -77,12 +77,10 @@ def ncu(
         str, typer.Option("--set", help="A set of sections such as basic or full, or metrics by name.")
     ] = "full",
     hot: Annotated[bool, typer.Option("--hot", help="Do not flush the caches.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Keep the report: a .ncu-rep file, or its raw page as .csv.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Keep the report: a .ncu-rep file.")] = None,
     record: Annotated[
         Path | None,
-        typer.Option(help="Record file of the same commit and device to add the counters and the report of -o to."),
+        typer.Option(help="Record file of the same commit and device to add the counters to."),
     ] = None,
     timeout_s: Annotated[float, typer.Option(min=1, help="Seconds for one implementation.")] = 900.0,
     as_json: AsJson = False,
@@ -100,7 +98,7 @@ def ncu(
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
-    from roofwatch.profiles.counting import describe, exit_status, name_report, select_calls, with_counters
+    from roofwatch.profiles.reading import describe, exit_status, select_calls, with_counters
 
     executable, source = find_ncu(), suite_source(path)
     known = None if record is None else RunRecord.read(record)
@@ -126,8 +124,7 @@ def ncu(
                 )
             )
     if record is not None and known is not None:
-        counted = with_counters(known, suite_at(path, None).commit, calls, name=str(record))
-        name_report(counted, record, output).write(record)
+        with_counters(known, suite_at(path, None).commit, calls, name=str(record)).write(record)
     written = [f"written: {kept}" for kept in (output, record) if kept is not None]
     document = {"exit_status": exit_status(calls), "record": record and str(record), "calls": calls}
     print_result(document, *describe(calls), *written, as_json=as_json)
@@ -155,24 +152,14 @@ def profile(
     ] = None,
     shapes: Annotated[bool, typer.Option("--shapes", help="Record the input shapes of operators.")] = False,
     stacks: Annotated[bool, typer.Option("--stacks", help="Record Python functions; slows the program.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Also write a figure; needs the server extra.")] = None,
-    record: Annotated[
-        Path | None, typer.Option(help="Record file of the run that the traces belong to: it will name them.")
-    ] = None,
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
     """Run any PyTorch program unchanged and show where its time goes; its exit status is passed on."""
     from roofwatch.collector.profiling.profile_program import Window, profile_program
-    from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
-    from roofwatch.profiles.report import folder_for, report_of
-    from roofwatch.profiles.tables import print_report
-    from roofwatch.store.transfer import name_artefacts
+    from roofwatch.profiles.report import folder_for, print_report, report_of
 
-    if html is not None:
-        import roofwatch.pages  # noqa: F401  a missing extra is reported before the program runs
-    known = None if record is None else RunRecord.read(record)
     folder = output or folder_for(command)
     capture = profile_program(
         command,
@@ -190,21 +177,10 @@ def profile(
         stdout_to_stderr=as_json,
     )
     report = report_of(capture, folder)
-    files = [folder / trace.trace for trace in report.traces]
-    if html is not None:
-        from roofwatch.pages import profile_page
-
-        write_text(html, profile_page(report))
-        files.append(html)
-    if record is not None and known is not None:
-        # the files are already redacted
-        name_artefacts(known, record, files, redaction=None).write(record)
     if as_json:
         print_json(report)
     else:
         print_report(report)
-        if record is not None:
-            console(to_stderr=True).print(f"Named in {record}", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(0 if capture.was_ended else capture.exit_status)
 
 

@@ -230,7 +230,7 @@ def add(
     from roofwatch.store.transfer import name_artefacts
 
     redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
-    named = name_artefacts(RunRecord.read(record), record, files, redaction=redaction)
+    named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
     print_result({"artefacts": named.artefacts}, line, as_json=as_json)

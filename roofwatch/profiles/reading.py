@@ -1,33 +1,54 @@
-"""Tables of `roofwatch read`."""
+"""What `roofwatch read` and `roofwatch ncu` show of files of profilers, and what `ncu` counts and adds to a record."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
 
-from roofwatch.ci.messages import short_name
+from roofwatch.ci.messages import listed, short_name
+from roofwatch.collector.errors import RecordError, SuiteError
+from roofwatch.collector.profiling.ncu_count import CountedCall
+from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, counters_of, finding_rank, stalls_of
+from roofwatch.collector.record.machine import Outcome
+from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.metrics import format_bytes, format_ns
+from roofwatch.collector.record.record import Commit, RunRecord
+from roofwatch.collector.record.results import Counters
+from roofwatch.collector.run_plan import matches
+from roofwatch.collector.workers.protocol import SuiteInfo
+from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.profiles.report import percent
 from roofwatch.terminal import make_table
 
-_MAX_MESSAGE = 400
-_FACT_COLUMNS = {
-    "duration_ns": ("duration", format_ns),
-    "dram_throughput_pct": ("DRAM", "{:.1f} %".format),
-    "memory_throughput_pct": ("memory", "{:.1f} %".format),
-    "sm_throughput_pct": ("SM", "{:.1f} %".format),
-    "achieved_occupancy_pct": ("occupancy", "{:.1f} %".format),
-    "theoretical_occupancy_pct": ("theoretical", "{:.1f} %".format),
-    "registers_per_thread": ("registers", "{:.0f}".format),
+_KERNELS_OF_A_TABLE = 8
+_MAX_STALLS = 6
+_FACTS = {
+    "duration_ns": ("duration under the profiler", format_ns),
+    "sm_clock_hz": ("SM clock", lambda hz: f"{hz / 1e6:.0f} MHz"),
+    "dram_read_bytes": ("read from device memory", format_bytes),
+    "dram_write_bytes": ("written to device memory", format_bytes),
+    "l2_bytes": ("L2 traffic", format_bytes),
+    "l1_bytes": ("L1 traffic", format_bytes),
+    "dram_throughput_share": ("device memory throughput", percent),
+    "l2_throughput_share": ("L2 throughput", percent),
+    "l1_throughput_share": ("L1 throughput", percent),
+    "l2_hit_rate_share": ("L2 hit rate", percent),
+    "l1_hit_rate_share": ("L1 hit rate", percent),
+    "sm_throughput_share": ("SM throughput", percent),
+    "tensor_pipe_share": ("tensor cores busy", percent),
+    "achieved_occupancy_share": ("achieved occupancy", percent),
+    "theoretical_occupancy_share": ("theoretical occupancy", percent),
+    "waves_per_multiprocessor": ("waves of blocks", "{:.2f}".format),
+    "registers_per_thread": ("registers per thread", "{:.0f}".format),
+    "static_shared_memory_per_block_bytes": ("static shared memory", format_bytes),
+    "dynamic_shared_memory_per_block_bytes": ("dynamic shared memory", format_bytes),
 }
 
 
 def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
-    """Make the tables of one file, with `top` kernels and findings of a report of Nsight Compute."""
+    """Make the tables of one file, with `top` kernels of a file of Nsight Compute."""
     if profile["format"].startswith("ncu"):
-        yield _ncu_kernels(profile, top)
-        if any(kernel.get("findings") for kernel in profile["kernels"]):
-            yield _ncu_findings(profile, top)
+        yield from _counter_tables(counters_of(profile["kernels"], profile["format"], "ncu"), top)
         return
     yield _devices(profile)
     yield _kernels(profile["kernels"])
@@ -63,7 +84,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
         cells = (
             *(short_name(row["name"]), row["count"], _us(row["sum_us"]), percent(share)),
             *(_us(row["mean_us"]), _us(row["max_us"]), _dimensions(first.get("grid")), _dimensions(first.get("block"))),
-            *(first.get("registers_per_thread"), _shared_memory(first, "memory_bytes")),
+            *(first.get("registers_per_thread"), _shared_memory(first)),
             None if occupancy_pct is None else f"{occupancy_pct:.0f} %",
         )
         rows.append(cells)
@@ -94,38 +115,9 @@ def _launches(launches: dict[str, Any]) -> Table:
     return make_table(("launch", "value"), rows, left=1)
 
 
-def _ncu_kernels(profile: dict[str, Any], top: int | None) -> Table:
-    rows = [
-        (
-            *(short_name(kernel["name"]), _dimensions(kernel["grid"]), _dimensions(kernel["block"])),
-            *(write(kernel[fact]) if fact in kernel else None for fact, (_, write) in _FACT_COLUMNS.items()),
-            _shared_memory(kernel, "memory_per_block_bytes"),
-        )
-        for kernel in profile["kernels"][:top]
-    ]
-    columns = ("kernel", "grid", "block", *(title for title, _ in _FACT_COLUMNS.values()), "shared")
-    title = profile["format"] + _left_out(len(rows), len(profile["kernels"]))
-    return make_table(columns, rows, title=title, left=1)
-
-
-def _ncu_findings(profile: dict[str, Any], top: int | None) -> Table:
-    found = [(kernel["name"], rule) for kernel in profile["kernels"] for rule in kernel.get("findings", ())]
-    found.sort(key=lambda pair: -(pair[1]["estimated_speedup_pct"] or 0))
-    rows = [
-        (
-            *(short_name(name), short_name(rule["rule"])),
-            None if rule["estimated_speedup_pct"] is None else f"{rule['estimated_speedup_pct']:.1f} %",
-            rule["message"][:_MAX_MESSAGE],
-        )
-        for name, rule in found[:top]
-    ]
-    title = f"{len(found)} findings{_left_out(len(rows), len(found))}"
-    return make_table(("kernel", "rule", "estimated speedup", "finding"), rows, title=title, left=4)
-
-
-def _shared_memory(facts: dict[str, Any], what: str) -> str:
+def _shared_memory(launch: dict[str, Any]) -> str:
     """Shared memory of a block, as a whole or as static and dynamic parts."""
-    parts = [facts.get(f"{part}shared_{what}") for part in ("", "static_", "dynamic_")]
+    parts = [launch.get(f"{part}shared_memory_bytes") for part in ("", "static_", "dynamic_")]
     known = [part for part in parts if part is not None]
     return format_bytes(sum(known)) if known else ""
 
@@ -140,3 +132,114 @@ def _dimensions(lengths: Any) -> str:
 
 def _us(microseconds: float) -> str:
     return format_ns(microseconds * 1e3)
+
+
+def _counter_tables(counters: Sequence[Counters], top: int | None) -> Iterator[Table]:
+    """Facts and stall reasons of the first `top` kernels, and the advice of Nsight Compute about them."""
+    shown = counters[:top]
+    stalls = {
+        reason: max(each.values.get(f"stall_{reason}_share", 0.0) for each in shown)
+        for reason in sorted({reason for each in shown for reason in stalls_of(each.values)})
+    }
+    rows = _FACTS | {
+        f"stall_{reason}_share": (f"waits for {STALL_REASONS.get(reason, reason)}", percent)
+        for reason in sorted(stalls, key=lambda reason: -stalls[reason])[:_MAX_STALLS]
+    }
+    title = f"{len(counters)} kernels, the first {len(shown)}" if len(counters) > len(shown) else None
+    for start in range(0, len(shown), _KERNELS_OF_A_TABLE):
+        part = shown[start : start + _KERNELS_OF_A_TABLE]
+        cells = [
+            (words, *(write(each.values[name]) if name in each.values else None for each in part))
+            for name, (words, write) in rows.items()
+            if any(name in each.values for each in part)
+        ]
+        yield make_table(["", *(short_name(each.function) for each in part)], cells, title=title, left=1)
+    found = [(finding, each.function) for each in shown for finding in each.findings]
+    advice = []
+    for finding, function in sorted(found, key=lambda pair: finding_rank(pair[0])):
+        scope = " of a part" if finding.is_estimate_of_a_part else ""
+        saving = None if finding.estimated_speedup is None else f"{finding.estimated_speedup:.0%}{scope}"
+        advice.append((saving, short_name(function), finding.message))
+    if advice:
+        yield make_table(("may save", "kernel", "finding"), advice, title="advice of Nsight Compute", left=3)
+
+
+# --- `roofwatch ncu`
+
+
+def select_calls(
+    info: SuiteInfo, case_pattern: str, implementations: Sequence[str] | None
+) -> tuple[CaseRecord, tuple[str, ...]]:
+    """Select one case, by ID, shell pattern or the name of a kernel with one case, and implementations by pattern.
+
+    Without patterns these are Triton and CUDA C++, or else all but torch.compile.
+
+    Raises:
+        SuiteError: not exactly one case matches, no implementation does, or several ranks make the call.
+    """
+    every = [(kernel, case) for kernel in info.kernels for case in kernel.cases]
+    found = [
+        (kernel, case) for kernel, case in every if case_pattern == kernel.name or matches(case.case_id, [case_pattern])
+    ]
+    if not found:
+        example = every[0][1].case_id
+        raise SuiteError(f"no case matches {case_pattern}; a case ID is for example {example} (see roofwatch list)")
+    if len(found) > 1:
+        names = listed(case.case_id for _, case in found)
+        raise SuiteError(f"{case_pattern} matches {len(found)} cases; name one: {names}")
+    kernel, case = found[0]
+    if kernel.rank_count(case) > 1:
+        raise SuiteError(
+            f"{case.case_id}: {kernel.rank_count(case)} ranks make the call, but Nsight Compute profiles one at a time"
+        )
+    able = [each for each in kernel.implementations if case.direction in each.directions]
+    if implementations:
+        wanted = [each for each in able if matches(each.name, implementations)]
+    else:
+        wanted = [each for each in able if each.language != "torch"] or [each for each in able if not each.is_compiled]
+    if not wanted:
+        raise SuiteError(
+            f"{case.case_id}: no implementation matches {' '.join(implementations or ())}; there are "
+            f"{', '.join(each.name for each in able)}"
+        )
+    return case, tuple(each.name for each in wanted)
+
+
+def with_counters(record: RunRecord, commit: Commit, calls: Sequence[CountedCall], *, name: str) -> RunRecord:
+    """Add counters of a commit to a record; they replace those of the same case and implementation.
+
+    Raises:
+        RecordError: the record has another commit or device, or lacks the case.
+    """
+    counted = [call for call in calls if call.outcome is Outcome.OK]
+    if record.commit.sha != commit.sha:
+        raise RecordError(
+            f"{name}: the record is of commit {record.commit.sha[:12]}, the counters are of {commit.sha[:12]}; check "
+            "out that commit, or measure this one first"
+        )
+    known = {case.case_id for case in record.cases}
+    for call in counted:
+        if call.case_id not in known:
+            raise RecordError(f"{name}: has no case {call.case_id}; measure it first")
+        if call.device_name is not None and not record.environment.device_name.startswith(call.device_name):
+            raise RecordError(
+                f"{name}: the record is of {record.environment.device_name}, the counters are of {call.device_name}"
+            )
+    replaced = {(call.case_id, call.implementation) for call in counted}
+    kept = tuple(each for each in record.counters if (each.case_id, each.implementation) not in replaced)
+    new = tuple(counters for call in counted for counters in call.counters)
+    return record.model_copy(update={"counters": (*kept, *new)})
+
+
+def exit_status(calls: Sequence[CountedCall]) -> int:
+    """0 if all was counted, 1 if a call failed, 2 if this machine cannot run one."""
+    outcomes = {call.outcome for call in calls} - {Outcome.OK}
+    if outcomes - {Outcome.UNSUPPORTED}:
+        return EXIT_WRONG
+    return EXIT_CANNOT if outcomes else 0
+
+
+def describe(calls: Iterable[CountedCall]) -> Iterator[Table | str]:
+    for call in calls:
+        yield f"{call.case_id} {call.implementation}" + (f" on {call.device_name}" if call.device_name else "")
+        yield from _counter_tables(call.counters, _KERNELS_OF_A_TABLE)

@@ -84,19 +84,16 @@ def fetch_records(url: str | None, project: str, commits: Sequence[str], folder:
     return fetched
 
 
-def name_artefacts(
-    record: RunRecord, path: Path, files: Sequence[Path], *, kind: str | None = None, redaction: Redaction | None
-) -> RunRecord:
+def name_artefacts(record: RunRecord, path: Path, files: Sequence[Path], redaction: Redaction) -> RunRecord:
     """Copy files next to a record's file, and return the record with their names; files of the same name are replaced.
 
-    The record itself is not written. A kind of None is derived from each suffix. Without a redaction copies are
-    unchanged.
+    The record itself is not written. Each kind is derived from the suffix.
 
     Raises:
         CollectorError: a file cannot be read, copied or redacted.
     """
     folder = ArtefactFolder.beside(path)
-    new = [folder.add(file, kind=kind, redaction=redaction) for file in files]
+    new = [folder.add(file, redaction) for file in files]
     names = {artefact.name for artefact in new}
     if len(names) != len(new):
         raise RecordError(f"{path}: two of the files share one name; rename one")

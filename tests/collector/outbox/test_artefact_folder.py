@@ -36,7 +36,7 @@ def test_equal_files_are_stored_once_by_their_sha256(folder: ArtefactFolder, tmp
 def test_a_text_file_is_redacted(folder: ArtefactFolder, tmp_path: Path) -> None:
     (tmp_path / "of jdoe.html").write_text("<p>of jdoe</p>\n<p>password hunter2</p>\n")
 
-    artefact = folder.add(tmp_path / "of jdoe.html", redaction=REDACTION)
+    artefact = folder.add(tmp_path / "of jdoe.html", REDACTION)
 
     assert artefact.name == "of__user_.html"
     assert (folder.folder / artefact.sha256).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
@@ -47,10 +47,10 @@ def test_a_binary_file_is_refused_unless_everything_is_kept(folder: ArtefactFold
     (tmp_path / name).write_bytes(b"NVR\0\xff\xfe")
 
     with pytest.raises(RedactionError):
-        folder.add(tmp_path / name, redaction=REDACTION)
+        folder.add(tmp_path / name, REDACTION)
 
     assert list(folder.folder.iterdir()) == []
-    assert folder.add(tmp_path / name, redaction=Redaction(kept=EVERYTHING)).size_bytes == 6
+    assert folder.add(tmp_path / name, Redaction(kept=EVERYTHING)).size_bytes == 6
 
 
 def test_a_missing_file_is_named(folder: ArtefactFolder, tmp_path: Path) -> None:

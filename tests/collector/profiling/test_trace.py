@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.profiling.chrome_trace import scan_trace
 from roofwatch.collector.profiling.summary import summarise_trace
 from roofwatch.collector.profiling.time_spent import time_spent
-from roofwatch.collector.profiling.trace import Trace
+from roofwatch.collector.profiling.trace import Trace, scan_trace
 from tests.builders import make_trace
 
 EVENTS: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding
-from roofwatch.profiles.counting import exit_status, name_report, tables, with_counters
+from roofwatch.profiles.reading import describe, exit_status, with_counters
 from roofwatch.terminal import print_table
 from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
 from tests.git_repository import commit_all, make_repository
@@ -35,11 +35,6 @@ job.write_text(job.read_text().replace('"cuda"', '"cpu"'))
 subprocess.run(target, check=True)
 """
 WORKS = f"{_HEAD}{_RUNS_THE_TARGET}shutil.copyfile({str(DATA / 'sgemm_profile.ncu-rep')!r}, report)\n"
-PRINTS_PAGES = f"""{_HEAD}
-if "--import" in words:
-    print(pathlib.Path({str(DATA / "sgemm_raw_page.csv")!r}).read_text(), end="")
-    sys.exit()
-{WORKS.removeprefix(_HEAD)}"""
 LEAVES_THE_TARGET_AS_IT_IS = f"{_HEAD}subprocess.run(words[words.index('--export') + 2 :], check=True)\n"
 
 
@@ -94,15 +89,6 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     assert kept[0].values["duration_ns"] == 10_777_184
 
 
-@pytest.mark.slow
-def test_the_raw_page_can_be_kept(tmp_path: Path) -> None:
-    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
-    done = ncu(PRINTS_PAGES, tmp_path, TOTAL, GOOD, "-o", tmp_path / "new" / "kept.csv")
-
-    assert done.status == 0, done.error
-    assert (tmp_path / "new" / "kept.csv").read_text() == (DATA / "sgemm_raw_page.csv").read_text()
-
-
 def test_a_failing_kernel_is_an_outcome(tmp_path: Path) -> None:
     done = ncu(WORKS, tmp_path, "raises/*/fwd", SUITES / "bench_failing.py")
 
@@ -131,7 +117,7 @@ def test_a_missing_nsight_compute_is_reported(tmp_path: Path) -> None:
     assert "Nsight Compute is not installed" in done.error
 
 
-def test_stalls_are_bars_and_advice_has_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_longest_stall_comes_first_and_advice_has_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     counters = Counters(
         case_id=CASE_ID,
         implementation="triton",
@@ -142,12 +128,12 @@ def test_stalls_are_bars_and_advice_has_estimates(capsys: pytest.CaptureFixture[
             ProfilerFinding(rule="A", message="Load more at once.", estimated_speedup=0.31),
         ),
     )
-    for table in tables([counters]):
-        print_table(table)
+    for shown in describe([CountedCall(CASE_ID, "triton", ("ncu",), (counters,))]):
+        if not isinstance(shown, str):
+            print_table(shown)
     text = capsys.readouterr().out
 
-    assert re.search(r"data from device memory, L2 or L1 +│ 60.0% │ █{30} │", text)
-    assert re.search(r"the fixed latency of the previous instruction +│ 20.0% │ █{10} ", text)
+    assert re.search(r"waits for data from device memory, L2 or L1 +│ +60.0% │\n.*fixed latency.*│ +20.0% │", text)
     assert text.index("31%") < text.index("90% of a part")
 
 
@@ -181,19 +167,6 @@ def test_a_record_of_another_commit_device_or_case_is_refused() -> None:
         with_counters(record, record.commit, [make_call(device_name="NVIDIA A10G")], name="record.json")
     with pytest.raises(RecordError, match="has no case k/n=1"):
         with_counters(record, record.commit, [make_call("k/n=1/float32/fwd")], name="record.json")
-
-
-@pytest.mark.parametrize(("report", "names"), [("sgemm_raw_page.csv", True), ("sgemm_profile.ncu-rep", False)])
-def test_a_record_names_a_report_only_if_it_can_be_redacted(
-    tmp_path: Path, report: str, names: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("ROOFWATCH_KEEP", raising=False)
-    careful = name_report(make_record(), tmp_path / "record.json", DATA / report)
-    monkeypatch.setenv("ROOFWATCH_KEEP", "all")
-    careless = name_report(make_record(), tmp_path / "record.json", DATA / report)
-
-    assert [artefact.name for artefact in careful.artefacts] == [report] * names
-    assert [(artefact.name, artefact.kind) for artefact in careless.artefacts] == [(report, "ncu_report")]
 
 
 def test_the_exit_status_separates_failures_from_unsupported_machines() -> None:

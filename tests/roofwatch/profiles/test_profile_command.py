@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
@@ -70,21 +69,14 @@ def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path:
     assert time_of(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
 
 
-def test_json_is_one_document_and_a_record_names_the_files(tmp_path: Path) -> None:
+def test_json_is_one_document(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MULTIPLY)
-    record = tmp_path / "records" / "run.json.gz"
-    make_record().write(record)
-    options = ("--json", "-o", "profile", "--html", "p.html", "--record", record)
-    done = roofwatch("profile", *options, "--", "program.py", cwd=tmp_path)
+    done = roofwatch("profile", "--json", "-o", "profile", "--", "program.py", cwd=tmp_path)
 
     assert "hello" in done.error
-    named = RunRecord.read(record).artefacts
-    assert [(artefact.name, artefact.kind) for artefact in named] == [("trace.json.gz", "trace"), ("p.html", "html")]
-    assert all(ArtefactFolder.beside(record).find(artefact) for artefact in named)
     (trace,) = done.parsed["traces"]
     (multiplied,) = [row for row in trace["time"]["operators"] if row["name"] == "aten::mm"]
     assert multiplied["count"] == 40
-    assert "aten::mm" in (tmp_path / "p.html").read_text()
 
 
 def test_a_program_without_torch_keeps_its_status(tmp_path: Path) -> None:
@@ -176,17 +168,3 @@ def test_missing_parts_are_noted() -> None:
 def test_a_folder_is_named_after_the_program(command: list[str], name: str) -> None:
     assert folder_for(command).parent == Path("roofwatch-profiles")
     assert folder_for(command).name.endswith(f"-{name}")
-
-
-def test_the_figure_shows_kernels_and_idle_times() -> None:
-    from roofwatch.pages import profile_figure
-
-    report = report_on(traced("nccl_ddp_a100.json.gz"))
-    figure = profile_figure(report)
-
-    leading = report.leading
-    assert leading is not None
-    bars, whole, waits = figure.data
-    assert list(bars.x) == [row.total_ns / 1e6 for row in leading.time.kernels[:12]]
-    assert list(whole.x) == [leading.time.window_ns / 1e6]
-    assert list(waits.x) == [gap.length_ns / 1e6 for gap in leading.time.gaps]

@@ -1,0 +1,289 @@
+"""Read files of Nsight Compute: reports (`.ncu-rep`) with NVIDIA's `ncu_report` module, and CSV.
+
+The details page of a CSV has a row per metric, the raw page a row per kernel.
+"""
+
+import csv
+import importlib.util
+import io
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from roofwatch.collector.errors import ProfileError
+from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, number
+from roofwatch.collector.redaction_patterns import Kind
+
+MAGIC = b"NVR\x00"
+_MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
+"""Names of the module's `MsgType` on the details page."""
+_SCOPES = {1: "local", 2: "global"}
+"""Names of `SpeedupType`: an estimate for a part of the kernel, or for all of it."""
+_LINK = re.compile(r"@(?:url:([^:@]*):[^@]*|(?:section|sass):[^:@]*:([^@]*)|source:[^@]*:([^@:]*))@")
+_PAYLOAD_SIZE_FIELD = 5
+_VARINT, _BYTES = 0, 2
+_LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
+_WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}
+PROCESS_COLUMNS = {"Process ID": Kind.ARGUMENTS, "Process Name": Kind.ARGUMENTS, "Host Name": Kind.HOSTNAME}
+"""Columns that identify the process and the host, with their kind of redaction."""
+_KERNEL_COLUMNS = {"ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"}
+TOOL_LINE = "=="
+"""Start of the lines that ncu prints itself."""
+_MAX_LINES_BEFORE_HEADER = 1_000
+
+
+def require_module() -> None:
+    """Check that NVIDIA's module is installed.
+
+    Raises:
+        ProfileError: it is not.
+    """
+    if importlib.util.find_spec("ncu_report") is None:
+        raise ProfileError(
+            "reading reports of Nsight Compute needs NVIDIA's module: pip install ncu-report; a report can also be "
+            "exported with: ncu --import FILE --page raw --csv"
+        )
+
+
+def read_ncu_report(path: Path) -> dict[str, Any]:
+    """Read the metrics and rule results of each kernel.
+
+    Raises:
+        ProfileError: the module is not installed or cannot read the file.
+    """
+    require_module()
+    if not _is_whole(path.read_bytes()):  # the module accepts truncated files
+        raise ProfileError(f"{path}: not a whole report of Nsight Compute; copy it or record it again")
+    import ncu_report
+
+    try:
+        context = ncu_report.load_report(str(path))
+    except Exception as error:  # noqa: BLE001  the module raises errors of its native code
+        raise ProfileError(f"{path}: not a whole report of Nsight Compute ({error}); record it again") from None
+    ranges = [context.range_by_idx(at) for at in range(context.num_ranges())]
+    actions = [
+        (at, each.action_by_idx(number)) for at, each in enumerate(ranges) for number in range(each.num_actions())
+    ]
+    return {
+        "format": "ncu-rep",
+        "read_with": "ncu_report wheel",
+        "ranges": len(ranges),
+        "kernels": [_action_facts(number, range_index, action) for number, (range_index, action) in enumerate(actions)],
+    }
+
+
+def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
+    metrics = {name: [_metric(action.metric_by_name(name))] for name in action.metric_names()}
+
+    def value(name: str) -> Any:
+        return metrics[name][0].value if name in metrics else None
+
+    major = value("device__attribute_compute_capability_major")
+    minor = value("device__attribute_compute_capability_minor")
+    device_name = action.metric_by_name("device__attribute_display_name")
+    return {
+        "id": str(number),
+        "range": range_index,
+        "name": action.name(),
+        "metric_names": len(metrics),
+        "grid": [int(value(f"launch__grid_dim_{axis}") or 1) for axis in "xyz"],
+        "block": [int(value(f"launch__block_dim_{axis}") or 1) for axis in "xyz"],
+        "grid_size_blocks": value("launch__grid_size"),
+        "block_size_threads": value("launch__block_size"),
+        "device": None if device_name is None else device_name.as_string(),
+        "compute_capability": None if major is None else f"{major:.0f}.{minor:.0f}",
+        **facts(metrics),
+        "findings": [_rule_finding(rule) for rule in action.rule_results_as_dicts()],
+    }
+
+
+def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
+    """A rule result with the fields of the details page."""
+    message, estimate = rule.get("rule_message", {}), rule.get("speedup_estimation", {})
+    scope = _SCOPES.get(int(estimate.get("type", 0)))
+    return {
+        "rule": rule["rule_identifier"],
+        "type": _MESSAGE_TYPES.get(int(message.get("type", 0)), ""),
+        "title": message.get("title", ""),
+        "message": _LINK.sub(lambda link: next(filter(None, link.groups()), ""), message.get("message", "")),
+        "estimated_speedup_pct": None if scope is None else estimate["speedup"],
+        "speedup_scope": scope,
+    }
+
+
+def _metric(metric: Any) -> Metric:
+    value = metric.value()
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return normalised(value if is_number else None, metric.unit() or "")
+
+
+def _is_whole(content: bytes) -> bool:
+    """Return whether the last block ends at the end of the file.
+
+    Source: Nsight Compute documentation, report file format. After the magic comes a header, then blocks. A header and
+    the head of a block are protobuf messages after their length; the head gives the size of the payload after it.
+    """
+    at = len(MAGIC) + 4 + _int32(content, len(MAGIC))
+    try:
+        while at < len(content):
+            head_end = at + 4 + _int32(content, at)
+            at = head_end + _payload_bytes(content[at + 4 : head_end])
+    except (IndexError, ValueError):
+        return False
+    return at == len(content)
+
+
+def _int32(content: bytes, at: int) -> int:
+    return int.from_bytes(content[at : at + 4], "little")
+
+
+def _payload_bytes(head: bytes) -> int:
+    """Read the payload size from a protobuf message of integers and nested messages; 0 if it has none."""
+    at = 0
+    while at < len(head):
+        tag, at = _varint(head, at)
+        value, at = _varint(head, at)
+        if tag == _PAYLOAD_SIZE_FIELD << 3 | _VARINT:
+            return value
+        if tag & 7 not in {_VARINT, _BYTES}:
+            raise ValueError(f"unexpected protobuf wire type {tag & 7}")
+        at += value if tag & 7 == _BYTES else 0
+    return 0
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """Read a variable-length integer; return it and the position after it."""
+    value = shift = 0
+    while message[at] & 0x80:
+        value |= (message[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    return value | message[at] << shift, at + 1
+
+
+# --- CSV
+
+
+def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
+    """Read a CSV file; None if Nsight Compute did not write it.
+
+    Raises:
+        ProfileError: a row cannot be read.
+    """
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    start = find_header(lines)
+    if start is None:
+        return None
+    body = [line for line in lines[start:] if not line.startswith(TOOL_LINE)]
+    try:
+        header, *rows = (row for row in csv.reader(io.StringIO("\n".join(body)), strict=True) if row)
+    except csv.Error as error:
+        raise ProfileError(f"{name}: a row of Nsight Compute's CSV is truncated ({error}); export it again") from None
+    if set(header) >= _LONG_COLUMNS:
+        tool_line_count = len(lines) - start - len(body)
+        summary = {"tool_lines_between_rows": tool_line_count, **_read_details_page(header, rows, name)}
+    elif set(header) >= _WIDE_COLUMNS:
+        summary = _read_raw_page(header, rows, name)
+    else:
+        return None
+    return {"lines_before_header": start, **summary}
+
+
+def find_header(lines: Sequence[str]) -> int | None:
+    """Find the line with the column names; the output of the program comes before it."""
+    return next((at for at, line in enumerate(lines[:_MAX_LINES_BEFORE_HEADER]) if line.startswith('"ID",')), None)
+
+
+def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
+    units: Counter[str] = Counter()
+    without_number = 0
+    kernels: dict[str, dict[str, str]] = {}
+    metrics: dict[str, dict[str, list[Metric]]] = defaultdict(lambda: defaultdict(list))
+    rules: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        cells = _cells(header, row, name)
+        kernel = kernels.setdefault(cells["ID"], cells)["ID"]
+        if cells["Metric Name"]:
+            value, unit = number(cells["Metric Value"]), cells.get("Metric Unit", "")
+            units[unit] += 1
+            without_number += value is None
+            metrics[kernel][cells["Metric Name"]].append(normalised(value, unit))
+        elif cells.get("Rule Name"):
+            rules[kernel].append(_row_finding(cells))
+    return {
+        "format": "ncu-csv-long",
+        "columns": len(header),
+        "rows": len(rows),
+        "rows_shorter_than_header": sum(len(row) < len(header) for row in rows),
+        "rule_rows": sum(map(len, rules.values())),
+        "metric_rows_without_a_number": without_number,
+        "units_seen": dict(sorted(units.items())),
+        "kernels": [
+            {
+                **_row_facts(cells),
+                "stream": cells.get("Stream", ""),
+                "metric_names": len(metrics[kernel]),
+                "rules": len(rules[kernel]),
+                **facts(metrics[kernel]),
+                "findings": rules[kernel],
+                "all_metrics": {
+                    metric: [{"value": found.value, "unit": found.unit} for found in values]
+                    for metric, values in metrics[kernel].items()
+                },
+            }
+            for kernel, cells in kernels.items()
+        ],
+    }
+
+
+def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
+    if not rows or rows[0][header.index("ID")]:
+        raise ProfileError(f"{name}: the raw page has no row of units; export it again with --page raw --csv")
+    units = dict(zip(header, rows[0], strict=False))
+    measured = [column for column in header if column not in PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS]
+    kernels, without_number = [], 0
+    for row in rows[1:]:
+        cells = _cells(header, row, name)
+        metrics = {column: [normalised(number(cells[column]), units.get(column, ""))] for column in measured}
+        without_number += sum(cells[column].lower() in {"", "n/a", "nan"} for column in measured)
+        kernels.append({**_row_facts(cells), "metric_names": len(measured), **facts(metrics)})
+    return {
+        "format": "ncu-csv-wide",
+        "columns": len(header),
+        "kernels": kernels,
+        "cells_without_a_number": without_number,
+    }
+
+
+def _cells(header: list[str], row: list[str], name: str) -> dict[str, str]:
+    """Map columns to cells; metric rows lack the rule columns at the end."""
+    if len(row) > len(header):
+        raise ProfileError(f"{name}: a row has {len(row)} cells under {len(header)} columns; export it again")
+    cells = dict(zip(header, [*row, *[""] * (len(header) - len(row))], strict=True))
+    if not cells["ID"].isdigit():
+        raise ProfileError(f"{name}: a row has the ID {cells['ID'][:40]!r}, which is not a number; export it again")
+    return cells
+
+
+def _row_facts(cells: dict[str, str]) -> dict[str, str]:
+    """Describe a kernel; older versions write fewer columns."""
+    return {
+        "id": cells["ID"],
+        "name": cells["Kernel Name"],
+        "grid": cells.get("Grid Size", ""),
+        "block": cells.get("Block Size", ""),
+        "device": cells.get("Device", ""),
+        "compute_capability": cells.get("CC", ""),
+    }
+
+
+def _row_finding(cells: dict[str, str]) -> dict[str, Any]:
+    return {
+        "rule": cells["Rule Name"],
+        "type": cells.get("Rule Type", ""),
+        "message": cells.get("Rule Description", ""),
+        "estimated_speedup_pct": number(cells.get("Estimated Speedup", "")),
+        "speedup_scope": cells.get("Estimated Speedup Type") or None,
+    }
