@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Diagnosis, Missing, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import Diagnosis, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.messages import Remark
@@ -193,23 +193,24 @@ def _short(value: float) -> str:
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _missing(evidence: Evidence) -> Iterator[Missing]:
+def _missing(evidence: Evidence) -> Iterator[Remark]:
     """What would make the diagnosis more certain on this kind of device."""
     case, timing = (evidence.case.case_id,), evidence.timing
     if timing is None:
         where = "" if evidence.is_gpu else ", on a machine with a GPU if the code needs one"
-        yield Missing("times", Remark(f"`roofwatch diagnose {{}}`{where}", case))
+        yield Remark(f"times; from: `roofwatch diagnose {{}}`{where}", case)
     elif evidence.roof.ideal_ns is None:
-        yield Missing("a roof", Remark("a flop_count and memory_bytes of the kernel, and ceilings of the device"))
+        yield Remark("a roof; from: a flop_count and memory_bytes of the kernel, and ceilings of the device")
     if evidence.is_gpu and timing is not None:
         if not evidence.counters:
-            yield Missing("counters of memory traffic, occupancy and stalls", Remark("`roofwatch ncu {}`", case))
+            yield Remark("counters of memory traffic, occupancy and stalls; from: `roofwatch ncu {}`", case)
         if timing.host_ns is None:
-            yield Missing("host time", Remark("a timer that measures it, see `roofwatch run --help`"))
+            yield Remark("host time; from: a timer that measures it, see `roofwatch run --help`")
         if timing.sm_clock_mhz is None:
-            yield Missing("the SM clock", Remark("NVML, which comes with the driver"))
+            yield Remark("the SM clock; from: NVML, which comes with the driver")
     if evidence.is_gpu and not evidence.has_own_facts:
-        how = Remark("a target that this version can compile for")
+        what = "machine code for the target of the device; from:"
         if evidence.target:
-            how = Remark("`roofwatch run` with `--targets {}`", (evidence.target,))
-        yield Missing("machine code for the target of the device", how)
+            yield Remark(f"{what} `roofwatch run` with `--targets {{}}`", (evidence.target,))
+        else:
+            yield Remark(f"{what} a target that this version can compile for")

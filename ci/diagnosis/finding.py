@@ -47,14 +47,6 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 
 
 @dataclass(frozen=True)
-class Missing:
-    """What is not known, and how to find out."""
-
-    what: str
-    how: Remark
-
-
-@dataclass(frozen=True)
 class Diagnosis:
     """The limit of one case and implementation, the most important findings first, and what is missing."""
 
@@ -63,7 +55,8 @@ class Diagnosis:
     limit: Limit
     headline: Remark
     findings: tuple[Finding, ...]
-    missing: tuple[Missing, ...]
+    missing: tuple[Remark, ...]
+    """What is not known, and how to find out."""
 
 
 def share_in_words(share: float) -> str:

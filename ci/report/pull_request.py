@@ -149,11 +149,10 @@ def judge_pull_request(
     cases = _judge_cases(base, head, noise_floor, is_refused=bool(refusals), has_times=has_times)
     cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
     static = StaticComparison((), {}, ())
-    baseline_notes: tuple[Remark, ...] = ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
-        static, baseline_notes = _judge_static(base, head, baseline or Baseline())
+        static = _judge_static(base, head, baseline or {})
         accuracy = find_accuracy_changes(base, head)
         working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
@@ -172,7 +171,7 @@ def judge_pull_request(
         verdict=_overall(counts, is_refused=not has_times),
         counts=dict(counts),
         refusals=(*refusals, *time_refusals),
-        notes=(*notes_on(base, head, is_paired=is_paired), *baseline_notes),
+        notes=tuple(notes_on(base, head, is_paired=is_paired)),
         cases=tuple(cases),
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
@@ -203,7 +202,7 @@ def _predict(
     return predict_steps(changes, functions_of(facts), shares)
 
 
-def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple[StaticComparison, tuple[Remark, ...]]:
+def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> StaticComparison:
     compared = compare_static(
         base.static_facts,
         head.static_facts,
@@ -211,8 +210,7 @@ def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple
         head_toolchain=toolchain_of(head.environment),
         known=[(measured.case_id, measured.implementation) for measured in head.measurements],
     )
-    applied = apply_baseline(baseline, compared.judged, head.static_facts)
-    return replace(compared, judged=applied.judged), applied.notes
+    return replace(compared, judged=apply_baseline(baseline, compared.judged))
 
 
 def _detectable_change(compared: Sequence[Comparison]) -> float | None:

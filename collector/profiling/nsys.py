@@ -31,7 +31,7 @@ from roofwatch.collector.profiling.summary import (
 )
 
 MAGIC = b"SQLite format 3\x00"
-VERSION_SUFFIX = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
+_VERSION = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
 """Version suffix of a CUDA API function's name."""
 _TIMES = ("start", "end - start", "deviceId")
 _LAUNCH_COLUMNS = (
@@ -130,7 +130,7 @@ class _Export:
     def _calls(self, names: dict[Any, str]) -> list[HostEvent]:
         rows = self._rows("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "end", "globalTid", "correlationId", "nameId")
         return [
-            HostEvent(VERSION_SUFFIX.sub("", names.get(name_id, "")), start_ns, end_ns, (_process(thread), correlation))
+            HostEvent(_VERSION.sub("", names.get(name_id, "")), start_ns, end_ns, (_process(thread), correlation))
             for start_ns, end_ns, thread, correlation, name_id in rows
         ]
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 
-KERNELS_FILE = "kernels.jsonl"
 _INJECTED_FOLDER = Path(__file__).parent / "inject"
 _VARIABLE = "ROOFWATCH_CAPTURE"
 _GRACE_S = 60
@@ -120,7 +119,7 @@ def profile_program(
     max_seconds: float | None = None,
     stdout_to_stderr: bool = False,
 ) -> Capture:
-    """Run a program to its end, and write its traces and `kernels.jsonl` to a folder.
+    """Run a program to its end, and write its traces to a folder.
 
     Args:
         command: The program with its arguments; a file that ends in `.py` runs under this Python.
@@ -143,10 +142,7 @@ def profile_program(
         exit_status, was_ended = _run(command, recorded, window, max_seconds, stdout_to_stderr)
         by_process = _read_events(recorded)
         processes = _keep_processes(by_process, recorded, folder, redaction)
-        kernels = _kernels([event for events in by_process for event in events], recorded)
-        if kernels:
-            lines = [redaction.text(json.dumps(asdict(kernel))) for kernel in kernels]
-            atomic_write(folder / KERNELS_FILE, "".join(f"{line}\n" for line in lines).encode())
+    kernels = _kernels(event for events in by_process for event in events)
     return Capture(exit_status, was_ended, processes, kernels)
 
 
@@ -256,27 +252,26 @@ def _keep_process(
     )
 
 
-def _kernels(events: _Events, recorded: Path) -> tuple[CapturedKernel, ...]:
+def _kernels(events: Iterable[dict[str, Any]]) -> tuple[CapturedKernel, ...]:
     """Return each kernel that was compiled or taken from Triton's cache once, sorted by name."""
     found: dict[str, dict[str, Any]] = {}
     for event in events:
         # the event of the process that compiled it has the compile times
         if event["event"] == "kernel" and (event["hash"] not in found or not event["was_cached"]):
             found[event["hash"]] = event
-    compiled = sorted(found.values(), key=lambda event: (event["name"], event["hash"]))
-    return tuple(_kernel(event, recorded) for event in compiled)
+    return tuple(map(_kernel, sorted(found.values(), key=lambda event: (event["name"], event["hash"]))))
 
 
-def _kernel(event: dict[str, Any], recorded: Path) -> CapturedKernel:
+def _kernel(event: dict[str, Any]) -> CapturedKernel:
     names = [field.name for field in fields(CapturedKernel) if field.name in event]
-    kernel, binaries = CapturedKernel(**{name: event[name] for name in names}), event["binaries"]
+    kernel, code = CapturedKernel(**{name: event[name] for name in names}), Path(event["code"])
     try:
-        if "cubin" in binaries:
-            found = nvidia_resources((recorded / binaries["cubin"]).read_bytes(), event["name"])
+        if code.suffix == ".cubin":
+            found = nvidia_resources(code.read_bytes(), event["name"])
         else:
-            found = amd_resources((recorded / binaries["amdgcn"]).read_text())
-    except (OSError, ToolchainError, ValueError, KeyError):
-        return kernel
+            found = amd_resources(code.read_text())
+    except (OSError, ToolchainError, ValueError):
+        return kernel  # for example, the program deleted its cache
     return replace(
         kernel,
         registers=found["registers"],

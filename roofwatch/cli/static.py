@@ -38,9 +38,6 @@ def static(
     accept: Annotated[
         str | None, typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason.")
     ] = None,
-    tighten: Annotated[
-        bool, typer.Option("--tighten", help="Update baseline entries that got better, remove deleted ones.")
-    ] = False,
     cache: Annotated[bool, typer.Option(help="Reuse cached results of unchanged code.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -56,17 +53,15 @@ def static(
     with progress("static") as on_progress:
         answered = answer(
             *(path, plan, on_progress),
-            is_complete=not (options.kernel or options.implementation or options.tag),
             base=base,
             accept=accept,
-            tighten=tighten,
             use_cache=cache,
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = tables.static_facts(answered.facts) if answered.facts else nothing
     shown = [facts] if base is None or not answered.facts else []
-    if any(item.is_listed for item in answered.applied.judged):
-        shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
+    if any(item.is_listed for item in answered.judged):
+        shown.append(comparison_tables.findings_table(static_findings(answered.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 

@@ -69,7 +69,7 @@ def to_lines(diagnosed: Diagnosed) -> Iterator[str]:
         yield f"     {finding.evidence}"
         yield f"     Try: {finding.advice}"
     for missing in diagnosis.missing:
-        yield f"  missing: {missing.what}; from: {missing.how}"
+        yield f"  missing: {missing}"
 
 
 def _speedup(finding: Finding) -> str:
@@ -138,5 +138,5 @@ def _one_to_json(evidence: Evidence, diagnosis: Diagnosis) -> dict[str, Any]:
             }
             for finding in diagnosis.findings
         ],
-        "missing": [{"what": missing.what, "how": str(missing.how)} for missing in diagnosis.missing],
+        "missing": list(map(str, diagnosis.missing)),
     }

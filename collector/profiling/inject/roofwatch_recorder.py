@@ -12,7 +12,6 @@ import importlib.machinery
 import importlib.util
 import json
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -26,7 +25,7 @@ from typing import Any, NoReturn
 VARIABLE = "ROOFWATCH_CAPTURE"
 """Environment variable with the folder and the window as JSON."""
 _COMPILE_WORKER = "torch/_inductor/compile_worker"
-_KEPT_BINARIES = ("cubin", "amdgcn")
+_CODE_SUFFIXES = (".cubin", ".amdgcn")
 
 
 class Journal:
@@ -267,13 +266,8 @@ def _note_kernel(
 
     Source: triton/knobs.py, CompilationListener; its times are in microseconds.
     """
-    target, binaries = metadata["target"], {}
+    target = metadata["target"]
     stages_ns = {name: microseconds * 1000 for name, microseconds in times.lowering_stages}
-    for name, path in metadata_group.items():
-        kind = name.rpartition(".")[2]
-        if kind in _KEPT_BINARIES:  # the program may delete its cache
-            binaries[kind] = f"{metadata['hash']}.{kind}"
-            shutil.copyfile(path, journal.folder / binaries[kind])
     journal.write(
         "kernel",
         name=metadata.get("name") or getattr(src, "name", ""),
@@ -285,7 +279,7 @@ def _note_kernel(
         shared_bytes=metadata.get("shared"),
         was_cached=cache_hit,
         compile_ns={"ir": times.ir_initialization * 1000, **stages_ns, "store": times.store_results * 1000},
-        binaries=binaries,
+        code=next((path for path in metadata_group.values() if path.endswith(_CODE_SUFFIXES)), ""),
     )
 
 

@@ -138,7 +138,7 @@ def test_gaps_that_the_host_explains_are_not_launch_overhead() -> None:
 
 def test_missing_counters_are_reported_on_a_gpu_only() -> None:
     def missing(ailment: str) -> str:
-        return " ".join(str(each.how) for each in diagnosed(without_counters(AILMENTS[ailment]())).missing)
+        return " ".join(map(str, diagnosed(without_counters(AILMENTS[ailment]())).missing))
 
     assert f"roofwatch ncu {NORM}" in missing("memory, with room")
     assert "ncu" not in missing("CPU, memory")

@@ -170,8 +170,6 @@ def test_every_triton_kernel_is_listed_with_its_resources(tmp_path: Path, monkey
         assert (kernel.name, kernel.warps, kernel.spill_bytes, kernel.was_cached) == ("double", 2, 0, False)
         assert kernel.registers
         assert kernel.compile_ns["ttir"] > 0
-    written = (tmp_path / "profile" / "kernels.jsonl").read_text().splitlines()
-    assert [json.loads(line)["hash"] for line in written] == [kernel.hash for kernel in capture.kernels]
 
 
 @pytest.mark.slow
