@@ -128,8 +128,7 @@ class SuiteRun:
         if not self.ceilings:
             dtypes = tuple(sorted({found.selected.case.dtype for found in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            measured = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings or ()
-            self.ceilings = tuple(map(self._session.with_clock, measured))
+            self.ceilings = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings or ()
             self._store(ceilings=self.ceilings)
         for notice in (None if self.is_on_cpu else str(chosen), self._session.warning):
             if notice is not None:

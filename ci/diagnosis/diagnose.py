@@ -50,12 +50,8 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
             medians_ns[each.case_id, each.timer, each.cache][each.implementation] = timing.median_ns
             if each.case_id in cases and cases[each.case_id].kernel == _EMPTY_KERNEL:
                 floors_ns[each.timer, each.cache].append(timing.median_ns / (timing.kernel_count or 1))
-    states = [block.device_state for each in record.measurements for block in each.blocks]
-    published = compare_with_datasheet(
-        record.ceilings,
-        record.environment.device_name,
-        sm_clock_mhz=max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0) or None,
-    )
+    device_name, clock_mhz = record.environment.device_name, record.sm_clock_mhz
+    published = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
 
     def collect(case_id: str, implementation: str) -> Evidence:
         own = facts.get((case_id, implementation), ())

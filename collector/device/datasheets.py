@@ -137,9 +137,7 @@ class DatasheetComparison:
     measured: Ceiling
     published_per_s: float
     at_clock_per_s: float
-    """Scaled to the clock while measuring; memory is not scaled."""
-    sm_clock_mhz: float | None = None
-    """Clock while measuring, or during the run; None if unknown."""
+    """Scaled to the clock of the run; memory is not scaled."""
 
     @property
     def share(self) -> float:
@@ -156,7 +154,7 @@ def compare_with_datasheet(
 ) -> list[DatasheetComparison]:
     """Compare measured ceilings with the datasheet; ceilings that it does not state are left out.
 
-    The clock is that of the run, for ceilings without one; default the datasheet's.
+    The clock is that of the run; default the datasheet's.
     """
     sheet = datasheet_of(device_name)
     if sheet is None:
@@ -164,15 +162,14 @@ def compare_with_datasheet(
     found = []
     for ceiling in ceilings:
         dtype = ceiling.dtype or ""
-        clock_mhz = ceiling.sm_clock_mhz or sm_clock_mhz
         if ceiling.source == "datasheet":
             continue
         if ceiling.resource == "memory" and ceiling.level == "dram":
             published = at_clock = sheet.bytes_per_s
         elif ceiling.resource == "compute" and dtype in sheet.teraflops:
             published = sheet.flop_per_s(dtype)
-            at_clock = sheet.flop_per_s(dtype, clock_mhz)
+            at_clock = sheet.flop_per_s(dtype, sm_clock_mhz)
         else:
             continue
-        found.append(DatasheetComparison(ceiling, published, at_clock, clock_mhz))
+        found.append(DatasheetComparison(ceiling, published, at_clock))
     return found

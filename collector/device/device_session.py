@@ -17,8 +17,8 @@ from roofwatch.collector.device.device_state import (
 from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import PERIOD_S, Sampler, join_telemetry, no_telemetry
 from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Telemetry
-from roofwatch.collector.workers.protocol import MeasuredCeiling, TimedBlock
+from roofwatch.collector.record.machine import DeviceState, Environment, Telemetry
+from roofwatch.collector.workers.protocol import TimedBlock
 
 _LOCK_TIMEOUT_S = 3.0
 _COOLING_PERIOD_S = 1.0
@@ -110,7 +110,7 @@ class DeviceSession:
                 return
         self._cooling_failed = True
 
-    def state(self, window: Window, *, launch_count: int = 0) -> DeviceState | None:
+    def state(self, window: Window, *, launch_count: int) -> DeviceState | None:
         """Summarise a window that has just ended; None without telemetry."""
         if self._sampler is None:
             return None
@@ -126,12 +126,6 @@ class DeviceSession:
         window = Window(taken.began_ns, taken.ended_ns)
         state = self.state(window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample)
         return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
-
-    def with_clock(self, measured: MeasuredCeiling) -> Ceiling:
-        if measured.ceiling.source == "datasheet":
-            return measured.ceiling
-        state = self.state(Window(measured.began_ns, measured.ended_ns))
-        return measured.ceiling.model_copy(update={"sm_clock_mhz": None if state is None else state.sm_clock_mhz})
 
     def take_new(self) -> Telemetry | None:
         """Readings since the last call, for the journal; None if there are none."""

@@ -130,8 +130,6 @@ class Ceiling(Part):
     method: str
     source: Literal["measured", "datasheet"] = "measured"
     """Only measured ceilings are used for verdicts."""
-    sm_clock_mhz: _Reading = None
-    """Median while it was measured; None if unknown."""
 
     @property
     def kind(self) -> tuple[str | None, ...]:

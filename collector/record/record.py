@@ -174,6 +174,12 @@ class RunRecord(Part):
         """The content as JSON values, without default values except the schema version."""
         return self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
 
+    @property
+    def sm_clock_mhz(self) -> float | None:
+        """The highest SM clock of a block; None if unknown."""
+        states = [block.device_state for one in self.measurements for block in one.blocks]
+        return max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0) or None
+
     def case(self, case_id: str) -> CaseRecord:
         return next(case for case in self.cases if case.case_id == case_id)
 

@@ -217,13 +217,6 @@ class Failure(_Message):
     """The process cannot use its device any more."""
 
 
-class MeasuredCeiling(_Message):
-    ceiling: Ceiling
-    began_ns: int
-    """On the monotonic clock, which all processes of a machine share."""
-    ended_ns: int
-
-
 class TimedBlock(_Message):
     block: Block
     launches_per_sample: int
@@ -232,7 +225,7 @@ class TimedBlock(_Message):
     """None on a CPU."""
     autotuning: tuple[Autotuning, ...] = ()
     began_ns: int
-    """Start of the first sample on the monotonic clock."""
+    """Start of the first sample on the monotonic clock, which all processes of a machine share."""
     ended_ns: int
     warm_up_ns: int = 0
     """Wall time of untimed launches."""
@@ -261,7 +254,7 @@ class Reply(_Message):
     environment: Environment | None = None
     device_uuid: str | None = None
     """UUID of torch's GPU; stored in no record."""
-    ceilings: tuple[MeasuredCeiling, ...] | None = None
+    ceilings: tuple[Ceiling, ...] | None = None
     chosen: ChosenMethod | None = None
     checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None

@@ -10,11 +10,10 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
-from time import monotonic_ns
 from typing import Any
 
 import torch
@@ -46,7 +45,6 @@ from roofwatch.collector.workers.protocol import (
     DescribeSources,
     Job,
     MeasureCeilings,
-    MeasuredCeiling,
     Mode,
     ProfileCalls,
     Reply,
@@ -163,7 +161,8 @@ class _Suite:
         if isinstance(job, DescribeEnvironment):
             return Reply(environment=collect_environment(self._device), device_uuid=device_uuid(self._device))
         if isinstance(job, MeasureCeilings):
-            return Reply(ceilings=tuple(_ceilings(self._device, job)))
+            with timing_stream(self._device):
+                return Reply(ceilings=tuple(measure_ceilings(self._device, job.dtypes, job.timer)))
         if isinstance(job, ChooseTiming):
             try:
                 return Reply(chosen=choose_method(self._device, job.timer, job.cache))
@@ -255,12 +254,3 @@ class _Suite:
                 counts_flop=spec.family == WORKLOADS and implementation.name == "torch",
             )
         return Reply(profile=profile)
-
-
-def _ceilings(device: str, job: MeasureCeilings) -> Iterator[MeasuredCeiling]:
-    began_ns = monotonic_ns()
-    with timing_stream(device):
-        for ceiling in measure_ceilings(device, job.dtypes, job.timer):
-            ended_ns = monotonic_ns()
-            yield MeasuredCeiling(ceiling=ceiling, began_ns=began_ns, ended_ns=ended_ns)
-            began_ns = ended_ns

@@ -62,7 +62,8 @@ def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceili
 
 def show_ceilings(record: RunRecord) -> None:
     st.header("Ceilings", anchor=False)
-    found = compare_with_datasheet(record.ceilings, record.environment.device_name)
+    device_name, clock_mhz = record.environment.device_name, record.sm_clock_mhz
+    found = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
     suspicious = {ceiling_name(one.measured) for one in found if one.is_suspicious}
     show_table(
         [one for one in record.ceilings if one.source == "measured"],

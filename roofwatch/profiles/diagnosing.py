@@ -126,7 +126,6 @@ def _one_to_json(evidence: Evidence, diagnosis: Diagnosis) -> dict[str, Any]:
                 "measured_per_s": each.measured.per_s,
                 "datasheet_per_s": each.published_per_s,
                 "datasheet_at_clock_per_s": each.at_clock_per_s,
-                "sm_clock_mhz": each.sm_clock_mhz,
             }
             for each in evidence.published
         ],

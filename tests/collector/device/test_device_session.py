@@ -179,7 +179,6 @@ def test_every_block_has_a_state_and_a_resumed_run_keeps_the_telemetry_of_each_p
     own_states = states if is_torn else states[1:]  # the first process took the first block
     assert {state and state.clock_event_reasons for state in own_states} == {("sw_power_cap",)}
     assert all(state and state.reading_count > 0 and not state.degraded_by for state in states)
-    assert all(ceiling.sm_clock_mhz for ceiling in after.ceilings)
     assert before.telemetry is not None
     assert after.telemetry is not None
     assert after.telemetry.clock_event_reasons[-1] == ("sw_power_cap",)
