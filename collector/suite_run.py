@@ -93,7 +93,7 @@ class SuiteRun:
         }
         entries = () if self._journal is None else self._journal.entries(self._side)
         for entry in entries:
-            self._restore(entry)
+            self._apply(entry)
         if entries:
             self.spent.add_earlier(entries[-1].spent_ns)
         for case in self.cases.values():
@@ -111,8 +111,7 @@ class SuiteRun:
         assert reply.environment is not None
         environment = self._session.begin(reply.environment, reply.device_uuid)
         if self._environment is None:
-            self._environment = environment
-            self._store(environment=environment)
+            self._take(environment=environment)
         else:
             before, now = (each.model_dump(mode="json") for each in (self._environment, environment))
             if changed := ", ".join(changes(before, now)):
@@ -128,8 +127,7 @@ class SuiteRun:
         if not self.ceilings:
             dtypes = tuple(sorted({found.selected.case.dtype for found in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            self.ceilings = self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings or ()
-            self._store(ceilings=self.ceilings)
+            self._take(ceilings=self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings)
         for notice in (None if self.is_on_cpu else str(chosen), self._session.warning):
             if notice is not None:
                 self._steps.note(notice)
@@ -179,8 +177,7 @@ class SuiteRun:
             return
         with self.spent.on(Activity.COMPILE), compilers(self.workers.fork_server, self.suite.source) as workers:
             for subject, facts in compile_subjects(workers, [case.subject for case in missing], self.plan):
-                self.cases[subject].static_facts = facts
-                self._store(compiled=facts)
+                self._take(compiled=facts)
                 self._steps.step(f"compiled {subject}")
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
@@ -193,9 +190,7 @@ class SuiteRun:
         replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
-                case = self.cases[job.subject]
-                case.accuracy = self._accuracy(case, reply)
-                self._store(accuracy=case.accuracy)
+                self._take(accuracy=self._accuracy(self.cases[job.subject], reply))
                 self._steps.step(f"checked {job.subject}")
 
     def lacks_block(self, subject: Subject, number: int) -> bool:
@@ -226,8 +221,7 @@ class SuiteRun:
             self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
             taken = self._session.with_state(reply.block)
         step = TimedStep(**subject.named, blocks_before=len(case.blocks), taken=taken, failure=reply.failure)
-        case.apply(step)
-        self._store(timed=step)
+        self._take(timed=step)
         self._steps.step(f"timed {subject}{self._of_side}")
 
     def profile(self) -> None:
@@ -240,8 +234,7 @@ class SuiteRun:
                 job = ProfileCalls(**case.subject.named)
                 reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
             if reply.profile is not None:
-                case.profile = reply.profile
-                self._store(profile=reply.profile)
+                self._take(profile=reply.profile)
             elif reply.failure is not None:
                 self._steps.note(f"{case.subject} was not profiled: {reply.failure.message}")
             self._steps.step(f"profiled {case.subject}")
@@ -280,13 +273,14 @@ class SuiteRun:
         )
         return redact(record, Redaction.of_this_machine())
 
-    def _store(self, **result: Any) -> None:
-        """Write a result to the journal: one field of `Entry`."""
+    def _take(self, **result: Any) -> None:
+        """Apply a new result, one field of `Entry`, and write it to the journal."""
+        entry = Entry(side=self._side, spent_ns=self.spent.total_ns, seen=self._session.take_new(), **result)
+        self._apply(entry)
         if self._journal is not None:
-            common = {"spent_ns": self.spent.total_ns, "seen": self._session.take_new()}
-            self._journal.append(Entry(side=self._side, **common, **result))
+            self._journal.append(entry)
 
-    def _restore(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
         for result in (entry.accuracy, *entry.compiled[:1], entry.timed, entry.profile):
