@@ -4,17 +4,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from roofwatch.collector.device.clock_lock import ClockLock, describe_failed_lock, holds_clock, is_always_idle
 from roofwatch.collector.device.device_state import (
     MAX_COOLING_S,
     UnfitDevice,
     Window,
+    describe_failed_lock,
     device_state,
     has_cooled_down,
+    holds_clock,
+    is_always_idle,
     is_throttled_by_heat,
     unfit_reasons,
 )
-from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
+from roofwatch.collector.device.nvml import ClockLock, NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import PERIOD_S, Sampler, join_telemetry, no_telemetry
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import DeviceState, Environment, Telemetry

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from roofwatch.collector.device.nvml import FAULTS, THERMAL
+from roofwatch.collector.device.nvml import FAULTS, GPU_IDLE, THERMAL
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
 from roofwatch.collector.record.machine import DeviceState, Environment
 
@@ -23,6 +23,7 @@ _MIN_READINGS_FOR_RANGE = 8
 """One late reading of an idle clock among few would look like an unsteady one."""
 _LOCK_TOLERANCE_MHZ = 50.0
 """Source: NVIDIA/SOL-ExecBench, clock_lock.py."""
+_MIN_HELD_READINGS = 3
 _MIN_ENERGY_STEPS = 2
 _COOLER_BY_C = 10.0
 """The device must be this much cooler than when it was throttled, or the next launch throttles it again. nsight-python
@@ -95,6 +96,30 @@ def energy_between(readings: Sequence[Reading], window: Window) -> float | None:
 
 def is_held(sm_clock_mhz: float, locked_sm_clock_mhz: float) -> bool:
     return abs(sm_clock_mhz - locked_sm_clock_mhz) <= _LOCK_TOLERANCE_MHZ
+
+
+def holds_clock(readings: Sequence[Reading], mhz: int) -> bool:
+    """Whether a lock holds the device at an SM clock, by the readings since it was locked."""
+    clocks_mhz = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
+    return sum(is_held(found, mhz) for found in clocks_mhz) >= _MIN_HELD_READINGS
+
+
+def is_always_idle(readings: Sequence[Reading]) -> bool:
+    """Whether the device was idle in every reading; its clock then says nothing about the lock."""
+    return bool(readings) and all(GPU_IDLE in (reading.clock_event_reasons or ()) for reading in readings)
+
+
+def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
+    """Explain why a lock does not hold, from the readings since."""
+    clocks_mhz = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
+    if not clocks_mhz:
+        return f"--lock-clocks: NVML does not report the SM clock, so {mhz} MHz cannot be verified"
+    reasons = dict.fromkeys(reason for reading in readings for reason in reading.clock_event_reasons or ())
+    why = f" ({', '.join(reasons)})" if reasons else ""
+    return (
+        f"--lock-clocks: the SM clock was locked at {mhz} MHz but is {statistics.median(clocks_mhz):.0f} MHz{why}; "
+        "choose a clock that the device can sustain"
+    )
 
 
 def is_throttled_by_heat(reading: Reading) -> bool:
