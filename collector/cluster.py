@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,7 @@ def deal(selected: Sequence[Selected], share_count: int) -> tuple[Share, ...]:
     for rank_count in sorted({one.rank_count for one in selected}):
         by_share: dict[int, list[str]] = {}
         total_count = 0
-        same_ranks = (one for one in selected if one.rank_count == rank_count)
-        for case_id, group in groupby(same_ranks, key=lambda one: one.case.case_id):
-            count = sum(1 for _ in group)
+        for case_id, count in Counter(one.case.case_id for one in selected if one.rank_count == rank_count).items():
             # a case goes to the share that contains its middle
             by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
             total_count += count

@@ -132,14 +132,6 @@ _LAUNCHES_QUEUED_AT_ONCE = 500
 """Launches in a graph that take about as long to queue as one launch without it."""
 
 
-class FailedCaptureError(UnsupportedError):
-    """A launch that cannot be captured in a CUDA graph.
-
-    Afterwards torch's allocator cannot free memory or capture again in this process, because CUDAGraph::capture_end
-    does not reset it if CUDA's part fails.
-    """
-
-
 class GraphStopwatch(_CudaStopwatch):
     """Times replays of one CUDA graph that holds all launches of a sample, without host time between them.
 
@@ -184,7 +176,7 @@ class GraphStopwatch(_CudaStopwatch):
             if isinstance(cause, torch.OutOfMemoryError):
                 raise cause from None
             lines = str(cause).splitlines() or [type(cause).__name__]
-            raise FailedCaptureError(
+            raise UnsupportedError(
                 f"this launch cannot be captured in a CUDA graph ({lines[0]}); "
                 f"--timer {Timer.CUPTI} or {Timer.CUDA_EVENT} can time it"
             ) from None

@@ -15,7 +15,6 @@ from roofwatch.collector.accuracy.evaluation import (
 )
 from roofwatch.collector.errors import SuiteError, ToolchainError
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.timing.cuda_timers import FailedCaptureError
 from roofwatch.collector.workers.protocol import Failure
 from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError
 
@@ -32,8 +31,7 @@ _COMPILE_ERROR_TYPES = frozenset(
 
 def failure_of(error: BaseException) -> Failure:
     """Classify an error of an implementation, its compiler or its inputs."""
-    message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_LENGTH]
-    return Failure(outcome=_outcome_of(error), message=message, must_restart=isinstance(error, FailedCaptureError))
+    return Failure(outcome=_outcome_of(error), message=f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_LENGTH])
 
 
 def _outcome_of(error: BaseException) -> Outcome:

@@ -213,8 +213,6 @@ class Failure(_Message):
 
     outcome: Outcome
     message: str
-    must_restart: bool = False
-    """The process cannot use its device any more."""
 
 
 class TimedBlock(_Message):

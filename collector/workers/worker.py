@@ -22,6 +22,7 @@ from roofwatch.collector.workers.protocol import (
     RankPlace,
     Reply,
     SuiteInfo,
+    TimeBlock,
     WorkerSettings,
 )
 
@@ -97,7 +98,11 @@ class Worker:
         replies = self._receive(timeout_s, _ADVICE if isinstance(job, CaseJob) else "")
         # after a failure the ranks may be at different collectives
         is_in_step = len(replies) == self._rank_count and all(map(_is_in_step, replies.values()))
-        if any(map(_must_restart, replies.values())) or (self._rank_count > 1 and not is_in_step):
+        failures = [reply.failure for reply in replies.values() if reply.failure is not None]
+        # after a failed capture, torch's allocator cannot free memory or capture again: CUDAGraph::capture_end does not
+        # reset it if CUDA's part fails
+        is_spoilt = any(isinstance(job, TimeBlock) or failure.outcome in _RESTART_AFTER for failure in failures)
+        if is_spoilt or (self._rank_count > 1 and not is_in_step):
             self.stop()
         return redact(combined(replies, self._rank_count), self._redaction)
 
@@ -245,12 +250,6 @@ def _outcome(reply: Reply) -> Outcome:
     if reply.failure is not None:
         return reply.failure.outcome
     return Outcome.OK if reply.checked is None else reply.checked.report.outcome
-
-
-def _must_restart(reply: Reply) -> bool:
-    """Whether the process that replied must not get another job."""
-    failure = reply.failure
-    return failure is not None and (failure.outcome in _RESTART_AFTER or failure.must_restart)
 
 
 def _is_in_step(reply: Reply) -> bool:
