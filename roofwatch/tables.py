@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
+from roofwatch.ci.messages import visible
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
@@ -17,7 +18,7 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.workers.protocol import KernelInfo
 from roofwatch.records import device_summary, time_spent
-from roofwatch.terminal import make_table, printable
+from roofwatch.terminal import make_table
 
 _OUTCOME_STYLE = {Outcome.OK: "green", Outcome.UNSUPPORTED: "dim"}
 _ACCESSES = (("load", "global_load"), ("async", "async_copy"), ("store", "global_store"))
@@ -219,7 +220,7 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
 
 
 def verdict(word: str) -> Text:
-    return printable(word, style=_VERDICT_STYLE.get(word, ""))
+    return Text(visible(word), _VERDICT_STYLE.get(word, ""))
 
 
 def joined(values: Iterable[str]) -> str:
@@ -228,7 +229,7 @@ def joined(values: Iterable[str]) -> str:
 
 
 def _shortened(message: str) -> str:
-    return "\n".join(printable(line).plain for line in message[:300].splitlines())
+    return "\n".join(visible(line) for line in message[:300].splitlines())
 
 
 def _set_caption(table: Table, messages: Sequence[str]) -> None:

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from roofwatch.ci.messages import on_one_line, visible
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -54,7 +56,7 @@ def print_error(message: str) -> None:
     """Print one line on standard error."""
     prefix = "\x1b[1;31mroofwatch:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "roofwatch:"
     try:
-        print(f"{prefix} {one_line(message)}", file=sys.stderr)
+        print(f"{prefix} {on_one_line(message)}", file=sys.stderr)
     except OSError:
         silence(2)  # only the exit status remains
 
@@ -133,7 +135,7 @@ def print_table(table: Table) -> None:
 
 def print_note(text: str) -> None:
     """Print lines of untrusted text."""
-    console(to_stderr=False).print(_lines(text), markup=False, highlight=False, soft_wrap=True)
+    console(to_stderr=False).print(text, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -183,7 +185,7 @@ def console(*, to_stderr: bool = True) -> Console:
         """Treats table cells as plain text, without markup, emoji or control characters."""
 
         def render_str(self, text: str, **how: Any) -> Text:
-            return super().render_str(_lines(text), **how)
+            return super().render_str("\n".join(visible(line.expandtabs()) for line in text.split("\n")), **how)
 
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else 160
@@ -210,15 +212,11 @@ def progress(title: str) -> Iterator[OnProgress]:
 
         def show(now: Progress) -> None:
             if now.is_to_stay:
-                shown.print(_lines(now.text), markup=False, soft_wrap=True)
+                shown.print(now.text, soft_wrap=True)
             else:
-                bar.update(task, completed=now.done, total=now.total or None, description=one_line(now.text))
+                bar.update(task, completed=now.done, total=now.total or None, description=on_one_line(now.text))
 
         yield show
-
-
-def _lines(text: str) -> str:
-    return "\n".join(_inert(line.expandtabs()) for line in text.split("\n"))
 
 
 def _escaped(line: str) -> str:
@@ -234,20 +232,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (set, frozenset, tuple)):
         return list(value)
     raise TypeError(f"{type(value).__name__} has no JSON form")
-
-
-def printable(text: str, *, style: str = "") -> Text:
-    """Untrusted text for a table, without markup and control characters."""
-    from rich.text import Text
-
-    return Text(_inert(text), style=style)
-
-
-def one_line(text: str) -> str:
-    """Untrusted text on one line, without control characters."""
-    return _inert(" ".join(text.split()))
-
-
-def _inert(text: str) -> str:
-    """Replace control characters, which could drive a terminal."""
-    return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

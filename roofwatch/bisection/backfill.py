@@ -16,6 +16,7 @@ from rich.table import Table
 
 from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits, own_target, read_build_inputs
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
+from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -26,7 +27,7 @@ from roofwatch.records import RECORD_SUFFIX, failed_results, read_record_files
 from roofwatch.settings import load_settings
 from roofwatch.store.reading import Source, open_source
 from roofwatch.store.transfer import sender_and_spool, summary
-from roofwatch.terminal import make_table, one_line, print_error, progress
+from roofwatch.terminal import make_table, print_error, progress
 
 
 class Aim(StrEnum):
@@ -249,11 +250,11 @@ def order_table(backfill: Backfill) -> Table:
 def sentences(backfill: Backfill, done: Sequence[Filled]) -> Iterator[str]:
     """Write what was skipped and why, what was measured, and what is left."""
     for commit, reason in backfill.skipped:
-        yield f"skipped: {commit.short_sha} {one_line(commit.subject[:60])}: {one_line(reason)}"
+        yield f"skipped: {commit.short_sha} {on_one_line(commit.subject[:60])}: {on_one_line(reason)}"
     for filled in done:
-        what = f"record: {filled.file}" if filled.file is not None else f"not measured: {one_line(filled.error)}"
+        what = f"record: {filled.file}" if filled.file is not None else f"not measured: {on_one_line(filled.error)}"
         yield f"{filled.commit.short_sha} {what}"
-        yield from (f"  {one_line(failure)}" for failure in filled.failures)
+        yield from (f"  {on_one_line(failure)}" for failure in filled.failures)
     left = len(backfill.todo) - len(done)
     yield f"{len(backfill.measured)} measured before, {len(done)} now, {left} left"
 

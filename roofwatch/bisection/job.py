@@ -1,16 +1,21 @@
-"""Run one bisection, and store its progress and its result in the database."""
+"""Run one bisection, store its progress and its result in the database, and write it as text."""
 
 import platform
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid5
 
+from rich.table import Table
+from rich.text import Text
 from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan, bisect
 from roofwatch.bisection.commits import describe_machine, list_commits
-from roofwatch.bisection.report import result_of, step_line
-from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
+from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, range_of, series_to_bisect, step_size
+from roofwatch.ci.bisect.search import SAME_CODE, Result
+from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.errors import JournalError
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -25,11 +30,21 @@ from roofwatch.db.bisections import (
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.regression_values import BisectionProgress, BisectionRange, BisectionResult, BisectionState
+from roofwatch.db.regression_values import (
+    Answer,
+    BisectionCommit,
+    BisectionProgress,
+    BisectionRange,
+    BisectionResult,
+    BisectionState,
+    CommitStatus,
+)
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.terminal import console, print_error
+from roofwatch.db.values import CommitRef, Verdict
+from roofwatch.terminal import console, make_table, print_error
 from roofwatch.terminal import progress as progress_bar
 
+_BAR_WIDTH = 20
 _NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
 
 
@@ -150,3 +165,110 @@ def range_of_regression(url: str | None, folder: Path, project: str, regression_
         if point is None:
             raise StoreError(f"regression {regression_id}: no time changed in a step, so there is nothing to bisect")
         return range_of(project, point, read_series(session, project, keys=[point.series]))
+
+
+# --- the result as values and as text
+
+
+def result_of(found: BisectionProgress, end: Result, threshold: float) -> BisectionResult:
+    """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction, count as equal."""
+    log_ratios = [one.log_ratios for one in found.commits]
+    if not found.is_weighed:
+        ends = compare_pairs(log_ratios[-1], threshold=threshold)
+        low, high = ends.relative_interval
+        is_equal = ends.verdict is Verdict.UNCHANGED
+        meaning = f"the ends do not differ by {ends.threshold:.1%}" if is_equal else "unclear whether the ends differ"
+        measured = f"{ends.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), {ends.block_count} blocks per side"
+        return BisectionResult(end.state, found, notes=(f"{meaning}: {measured}",))
+    if not end.confidence:
+        return BisectionResult(end.state, found, notes=("the time limit is reached",))
+    size = step_size(log_ratios, end.last)
+    notes = [
+        f"{one.commit.short_sha} is {one.relative_change:+.1%} from the good end, at neither level: several commits "
+        "changed the time; bisect on both sides of it"
+        for one in (found.commits[position] for position in between_levels(log_ratios, size.log_ratio))
+    ]
+    first, last = found.commits[end.first], found.commits[end.last]
+    if first.reason == SAME_CODE:
+        notes.append("the machine code is identical: look at host code and launch arguments")
+    if end.state is BisectionState.UNDECIDED:
+        why = "more blocks do not help: this is not a single step"
+        return BisectionResult(end.state, found, notes=(why, *notes))
+    answer = Answer(first.commit, last.commit, min(1.0, end.confidence), size.relative_change, size.relative_interval)
+    return BisectionResult(end.state, found, answer, tuple(notes))
+
+
+def commit_table(commits: Sequence[BisectionCommit]) -> Table:
+    rows = []
+    for known in commits:
+        cells = (
+            *(known.commit.short_sha, known.commit.author, known.commit.subject[:60], str(known.pair_count or "")),
+            "" if known.relative_change is None else f"{known.relative_change:+.1%}",
+            *(f"{known.probability:.1%}", "━" * round(known.probability * _BAR_WIDTH), known.reason[:80]),
+        )
+        style = "" if known.status is CommitStatus.MEASURED else "dim"
+        rows.append([Text(on_one_line(cell), style) for cell in cells])
+    return make_table(("commit", "author", "subject", "pairs", "against good", "probability", "", "remark"), rows)
+
+
+def sentences(series: str, result: BisectionResult) -> Iterator[str]:
+    """Write the result, what was skipped and why, and how much was measured."""
+    answer, progress = result.answer, result.progress
+    if answer is not None:
+        low, high = answer.relative_interval
+        change = "slower" if answer.relative_change > 0 else "faster"
+        if result.state is BisectionState.FOUND:
+            yield f"{answer.first.sha} is the first {change} commit: {_title(answer.first)}"
+        else:
+            yield f"the first {change} commit is one of these; only the last can be measured:"
+            named = [one.commit for one in progress.commits if answer.first <= one.commit <= answer.last]
+            yield from (f"  {commit.sha} {_title(commit)}" for commit in named)
+        yield (
+            f"{series}: {answer.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), confidence {answer.confidence:.1%}"
+        )
+    yield from result.notes
+    measured = sum(known.pair_count > 0 for known in progress.commits)
+    yield (
+        f"{progress.measurement_count} measurements of {measured} of {len(progress.commits)} commits and the good end"
+    )
+    for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
+        for known in progress.commits:
+            if known.status is status:
+                yield f"{label}: {known.commit.short_sha} {on_one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
+
+
+def as_json_document(plan: BisectPlan, result: BisectionResult, folder: Path) -> dict[str, Any]:
+    progress = result.progress
+    return {
+        "series": plan.series,
+        "good": plan.commit_range.good_sha,
+        "bad": plan.commit_range.bad_sha,
+        "state": result.state,
+        "answer": result.answer,
+        "commits": progress.commits,
+        "steps": progress.steps,
+        "measurement_count": progress.measurement_count,
+        "notes": result.notes,
+        "summary": list(sentences(plan.series, result)),
+        "records": str(folder),
+        "exit_code": exit_status(result),
+    }
+
+
+def exit_status(result: BisectionResult) -> int:
+    """Return 0 if one commit is named, else 1."""
+    return 0 if result.state is BisectionState.FOUND else 1
+
+
+def step_line(found: BisectionProgress) -> str:
+    step, sha = found.steps[-1], found.steps[-1].sha[:8]
+    if step.note:
+        return f"{sha} skipped: {on_one_line(step.note)}"
+    change = f"{step.relative_change:+.1%} in {count_of(step.pair_count, 'pair')}"
+    if not found.is_weighed:
+        return f"{sha} {change}: the bad end against the good end"
+    return f"{sha} {change}: the change is here or earlier with {step.probability:.1%}"
+
+
+def _title(commit: CommitRef) -> str:
+    return on_one_line(f"{commit.subject} ({commit.author})")

@@ -59,8 +59,15 @@ def bisect(
     from roofwatch.arguments import configured_url, suite_at
     from roofwatch.bisection.bisect import BisectPlan
     from roofwatch.bisection.commits import parse_series
-    from roofwatch.bisection.job import claim_next, range_of_regression, run_bisection
-    from roofwatch.bisection.report import as_json_document, commit_table, exit_status, sentences
+    from roofwatch.bisection.job import (
+        as_json_document,
+        claim_next,
+        commit_table,
+        exit_status,
+        range_of_regression,
+        run_bisection,
+        sentences,
+    )
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.db.regression_values import BisectionRange

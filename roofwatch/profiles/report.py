@@ -12,7 +12,7 @@ from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.profile_program import Capture, CapturedKernel, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.terminal import console, make_table, printable
+from roofwatch.terminal import console, make_table
 
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
@@ -169,10 +169,10 @@ def print_report(report: ProfileReport) -> None:
     for table in _tables(report):
         output.print(table)
     for text in (report.summary, *report.notes):
-        output.print(printable(text), soft_wrap=True)
+        output.print(text, soft_wrap=True)
     if report.traces:
         files = ", ".join(f"{report.folder}/{trace.trace}" for trace in report.traces)
-        output.print(printable(f"Written: {files}; open it in https://ui.perfetto.dev"), soft_wrap=True)
+        output.print(f"Written: {files}; open it in https://ui.perfetto.dev", soft_wrap=True)
 
 
 def _tables(report: ProfileReport) -> Iterator[Table]:
