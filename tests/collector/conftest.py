@@ -1,14 +1,24 @@
-"""A fork server for the tests of each module, and results by kernel."""
+"""Suites of the tests, results by kernel, and a fork server for the tests of each module."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import IO
 
 import pytest
 
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.collector.record.record import RunRecord
+from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode
+from tests.builders import make_commit
+
+SUITES = Path(__file__).parents[1] / "suites"
+
+
+def suite_of(file: str | Path) -> SuiteAt:
+    """A file of `tests/suites`, or one at an absolute path, at a commit."""
+    return SuiteAt(SuiteSource(SUITES / file), make_commit(), "example")
 
 
 def by_kernel(record: RunRecord) -> dict[str, Measurement]:

@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import pytest
+
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.record.results import StaticFacts
 
@@ -50,6 +52,12 @@ def launch(x):
 
 kernel = declare(launch, n=512)
 """
+
+
+def use_caches(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Have compiled code cached in a folder."""
+    patch.setenv("TRITON_CACHE_DIR", str(folder / "cache" / "triton"))
+    patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
 
 
 def facts_of(folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), name: str = "suite") -> list[StaticFacts]:

@@ -8,12 +8,9 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Measurement, Timer
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from tests.builders import make_commit
-from tests.collector.conftest import by_kernel
-from tests.roofwatch.command import SUITES
+from tests.collector.conftest import by_kernel, suite_of
 
 pytestmark = pytest.mark.gpu
 
@@ -27,9 +24,8 @@ PLAN = RunPlan(
 
 
 def measured(suite: str, plan: RunPlan) -> dict[str, Measurement]:
-    suite_at = SuiteAt(SuiteSource(SUITES / suite), make_commit(), "example")
     with ForkServer() as fork_server:
-        (record,) = measure([suite_at], plan, fork_server=fork_server)
+        (record,) = measure([suite_of(suite)], plan, fork_server=fork_server)
     return by_kernel(record)
 
 

@@ -16,6 +16,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject
 from tests.builders import make_commit
 from tests.git_repository import commit_all, make_repository
+from tests.roofwatch.measurement.benchmark import benchmark
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
@@ -87,37 +88,14 @@ def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_ser
     assert not any(Path(folder).exists() for line in base | head for folder in line.split())
 
 
-REGISTRY = """
-from roofwatch import KernelSpec, cases
-from roofwatch.kernels.memory.factor import FACTOR
-
-scale = KernelSpec(
-    name="scale",
-    inputs=lambda case, make: {"x": make.normal(case["n"])},
-    reference=lambda x: FACTOR * x,
-    cases=cases(shapes=[{"n": 1000 * FACTOR}], directions=["fwd"]),
-    flop_count=lambda case: case["n"],
-    memory_bytes=lambda case: 2 * case["n"] * case.itemsize,
-)
-
-
-@scale.implementation("torch")
-def eager(x):
-    return x * FACTOR
-
-
-def suite():
-    return (scale,)
-"""
-
-
 def commit_kernels(repository: Path, factor: int) -> str:
     """Commit `kernels/` with a registry and a module that it imports."""
     (repository / "kernels" / "memory").mkdir(parents=True, exist_ok=True)
     (repository / "kernels" / "__init__.py").touch()
     (repository / "kernels" / "memory" / "__init__.py").touch()
-    (repository / "kernels" / "memory" / "factor.py").write_text(f"FACTOR = {factor}\n")
-    (repository / "kernels" / "registry.py").write_text(REGISTRY)
+    (repository / "kernels" / "memory" / "scaling.py").write_text(f"def scaled(x):\n    return {factor} * x\n")
+    doubling = benchmark("doubling", module="roofwatch.kernels.memory.scaling", function="scaled")
+    (repository / "kernels" / "registry.py").write_text(f"{doubling}\n\ndef suite():\n    return (doubling,)\n")
     return commit_all(make_repository(repository))
 
 
@@ -131,7 +109,5 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
         records = measure([base, head], replace(QUICK, block_count=1), fork_server=fork_server)
 
     assert [record.commit.sha for record in records] == [base_sha, head_sha]
-    assert [(one.case_id, one.outcome) for record in records for one in record.measurements] == [
-        ("scale/n=2000/float32/fwd", Outcome.OK),
-        ("scale/n=3000/float32/fwd", Outcome.OK),
-    ]
+    outcomes = [[measured.outcome for measured in record.measurements] for record in records]
+    assert outcomes == [[Outcome.OK], [Outcome.INCORRECT]], "three times as much is not double"

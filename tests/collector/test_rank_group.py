@@ -11,7 +11,6 @@ from roofwatch import UnsupportedError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.timing.stopwatch import Rank
 from roofwatch.collector.workers import protocol
@@ -19,12 +18,12 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, Checked, Failure, Reply, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker import combined
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from tests.builders import make_check_report, make_commit, make_tensor_report
-from tests.collector.conftest import NotingForkServer, by_kernel
+from tests.builders import make_check_report, make_tensor_report
+from tests.collector.conftest import NotingForkServer, by_kernel, suite_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
-SUITE = SuiteSource(Path(__file__).parent.parent / "suites" / "bench_ranks.py")
+SUITE = suite_of("bench_ranks.py")
 QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
@@ -34,7 +33,7 @@ def case_id(kernel: str) -> str:
 
 def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None:
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, timeout_s=4)
-    (record,) = measure([SuiteAt(SUITE, make_commit(), "ranks")], plan, fork_server=fork_server)
+    (record,) = measure([SUITE], plan, fork_server=fork_server)
 
     measured = by_kernel(record)
     assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
@@ -60,7 +59,7 @@ def test_a_failing_rank_fails_only_its_own_case(fork_server: ForkServer) -> None
 
 def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> None:
     job = TimeBlock(case_id=case_id("takes_longer_on_rank_1"), implementation="torch", rank_count=2, plan=QUICK)
-    with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)) as workers:
+    with WorkerPool(fork_server, WorkerSettings(source=SUITE.source, device="cpu", thread_count=1)) as workers:
         block = workers.request(job, timeout_s=60).block
     assert block is not None
     assert min(block.block.samples_ns) >= 5e6  # which rank 1 sleeps
@@ -68,7 +67,7 @@ def test_a_sample_is_the_time_of_the_slowest_rank(fork_server: ForkServer) -> No
 
 def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: NotingForkServer) -> None:
     job = CheckAccuracy(case_id=case_id("works"), implementation="torch", rank_count=2)
-    settings = WorkerSettings(source=SUITE, device="cpu")
+    settings = WorkerSettings(source=SUITE.source, device="cpu")
     with WorkerPool(fork_server, settings) as workers:
         replies = [workers.request(job, timeout_s=60)]
         os.kill(fork_server.pids[-1], signal.SIGKILL)
@@ -81,7 +80,7 @@ def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: No
 
 
 def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) -> None:
-    with WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu")) as workers:
+    with WorkerPool(fork_server, WorkerSettings(source=SUITE.source, device="cpu")) as workers:
         reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="torch"), timeout_s=60)
     assert reply.failure is not None
     assert reply.failure.outcome is Outcome.UNSUPPORTED

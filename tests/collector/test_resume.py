@@ -17,12 +17,11 @@ from roofwatch.collector.record.measurement import Block
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from tests.builders import make_commit
-from tests.collector.conftest import by_kernel
-from tests.roofwatch.command import SUITES, Done, roofwatch, started_roofwatch
+from tests.collector.conftest import SUITES, by_kernel, suite_of
+from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
 
@@ -36,8 +35,7 @@ Uncut = tuple[RunRecord, list[bytes]]
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> SuiteAt:
     """A suite outside of any repository, whose other files decide whether a run may go on."""
-    file = shutil.copy(SUITES / "bench_good.py", tmp_path_factory.mktemp("suite"))
-    return SuiteAt(SuiteSource(Path(file)), make_commit(), "example")
+    return suite_of(shutil.copy(SUITES / "bench_good.py", tmp_path_factory.mktemp("suite")))
 
 
 @pytest.fixture(scope="module")
@@ -166,10 +164,9 @@ def test_a_stopped_run_says_how_to_resume_and_leaves_no_process(
 
 
 def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer) -> None:
-    suite = SuiteAt(SuiteSource(SUITES / "bench_faults.py"), make_commit(), "example")
     plan = RunPlan(device="cpu", targets=(), block_count=2, sampling=QUICK, timeout_s=3)
 
-    (record,) = measure([suite], plan, fork_server=fork_server)
+    (record,) = measure([suite_of("bench_faults.py")], plan, fork_server=fork_server)
 
     measured = by_kernel(record)
     assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {

@@ -1,4 +1,4 @@
-"""Parallel checks, also of a run that is cancelled, and the processes that blocks come from."""
+"""Worker processes: parallel and cancelled checks, blocks, and kernels that really crash, hang and exhaust memory."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.device.device_session import DeviceSession
+from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import measure
@@ -15,11 +16,11 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CheckAccuracy, Subject, TimeBlock, WorkerSettings
+from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, Subject, TimeBlock, WorkerSettings
+from roofwatch.collector.workers.worker import Worker
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_commit
-from tests.collector.conftest import NotingForkServer
-from tests.roofwatch.command import SUITES
+from tests.collector.conftest import SUITES, NotingForkServer, by_kernel, suite_of
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -139,3 +140,132 @@ def test_a_cancelled_run_keeps_its_checks_and_leaves_no_process(
     assert accuracies[0].case_id == subject_of("first").case_id
     assert [accuracy.outcome for accuracy in accuracies] == [Outcome.OK] * 3
     assert len(callers(suite, "first")) == 1, "not checked again"
+
+
+QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
+
+
+@pytest.mark.slow
+def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(fork_server: ForkServer) -> None:
+    plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, timeout_s=12)
+    (record,) = measure([suite_of("bench_failing.py")], plan, fork_server=fork_server)
+
+    measured = by_kernel(record)
+    assert {kernel: measurement.outcome for kernel, measurement in measured.items()} == {
+        "raises": Outcome.CRASHED,
+        "segfault": Outcome.CRASHED,
+        "aborts": Outcome.CRASHED,
+        "leaves": Outcome.CRASHED,
+        "hangs": Outcome.TIMED_OUT,
+        "exhausts_memory": Outcome.OUT_OF_MEMORY,
+        "wrong_shape": Outcome.INCORRECT,
+        "not_a_tensor": Outcome.INCORRECT,
+        "gives_nan": Outcome.INCORRECT,
+        "gives_garbage": Outcome.INCORRECT,
+        "gives_zeros": Outcome.INCORRECT,
+        "changes_input": Outcome.INCORRECT,
+        "unsupported": Outcome.UNSUPPORTED,
+        "uncompilable": Outcome.CRASHED,  # the interpreter finds out by the assertion that stops the compiler
+        "too_fast": Outcome.INVALID,
+        "works": Outcome.OK,
+    }
+    messages = {kernel: measurement.message or "" for kernel, measurement in measured.items()}
+    assert "SIGSEGV" in messages["segfault"]
+    assert "SIGABRT" in messages["aborts"]
+    assert "exit status 0" in messages["leaves"]
+    assert "not done after 12 s" in messages["hangs"]
+    assert "(128,)" in messages["wrong_shape"]
+    assert "(64,)" in messages["wrong_shape"]
+    assert "64 of 64 elements are NaN" in messages["gives_nan"]
+    assert "changes its input x" in messages["changes_input"]
+    assert "faster than the compute ceiling" in messages["too_fast"]
+    (fact,) = record.static_facts
+    assert fact.outcome is Outcome.COMPILE_ERROR
+    assert "blocks of seven" in (fact.message or "")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("raise ValueError('no such shape')", "line 1: ValueError: no such shape"),
+        ("x = (", "SyntaxError"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("import os; os._exit(3)", "exit status 3"),
+        ("x = 1", "declares no kernel"),
+        ("import roofwatch\nroofwatch.KernelSpecs", "no attribute 'KernelSpecs'"),
+    ],
+)
+def test_a_suite_that_cannot_be_loaded_is_explained(
+    fork_server: ForkServer, tmp_path: Path, text: str, expected: str
+) -> None:
+    file = tmp_path / "bench_broken.py"
+    file.write_text(text)
+    with Worker(fork_server, WorkerSettings(source=SuiteSource(file))) as worker, pytest.raises(SuiteError) as caught:
+        worker.start()
+    assert str(file) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+def test_a_process_is_replaced_after_a_failed_block(fork_server: ForkServer, tmp_path: Path) -> None:
+    """After a failed capture, torch's allocator believes that it goes on, and fails whatever comes next."""
+    good = (SUITES / "bench_good.py").read_text()
+    assert good.count("return x * 3") == 1
+    file = tmp_path / "bench_unsupported.py"
+    file.write_text(good.replace("return x * 3", "import os; raise NotImplementedError(os.getpid())"))
+    subject = {"case_id": "scale/n=1000/float32/fwd", "implementation": "torch"}
+    for job, process_count in ((CheckAccuracy(**subject), 1), (TimeBlock(**subject, plan=QUICK), 2)):
+        with Worker(fork_server, WorkerSettings(source=SuiteSource(file), device="cpu")) as worker:
+            failures = [worker.request(job, timeout_s=60).failure for _ in range(2)]
+        assert [failure and failure.outcome for failure in failures] == [Outcome.UNSUPPORTED] * 2
+        assert len({failure.message for failure in failures if failure is not None}) == process_count
+
+
+@pytest.mark.slow
+def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: ForkServer, tmp_path: Path) -> None:
+    for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").write_text(f"NAME = 'the user\\'s {package}'\n")
+    (tmp_path / "kernels" / "spec.py").write_text("FACTOR = 3\n")
+    lines = [f"import {name}; assert {name}.NAME.startswith('the user')" for name in ("kernels", "db", "ci", "api")]
+    good = (SUITES / "bench_good.py").read_text().replace("return x * 3", "return x * FACTOR")
+    file = tmp_path / "bench_own.py"
+    file.write_text("\n".join([*lines, "from kernels.spec import FACTOR", good]))
+
+    (record,) = measure(
+        [SuiteAt(SuiteSource(file, (tmp_path,)), make_commit(), "own")],
+        RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK),
+        fork_server=fork_server,
+    )
+    assert {m.outcome for m in record.measurements if m.implementation == "torch"} == {Outcome.OK}
+
+
+def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, tmp_path: Path) -> None:
+    package = tmp_path / "model" / "benchmarks"
+    package.mkdir(parents=True)
+    (tmp_path / "model" / "__init__.py").touch()
+    (package / "__init__.py").touch()
+    (tmp_path / "model" / "layers.py").write_text("FACTOR = 3\n")
+    good = (SUITES / "bench_good.py").read_text()
+    (package / "bench_model.py").write_text("from ..layers import FACTOR\n" + good)
+    with Worker(fork_server, WorkerSettings(source=SuiteSource(package / "bench_model.py"))) as worker:
+        assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
+
+
+@pytest.mark.slow
+def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_without_a_gpu(
+    fork_server: ForkServer,
+) -> None:
+    source = SuiteSource(SUITES / "bench_good.py")
+    case_id = "scale/n=1000/float32/fwd"
+    with Worker(fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")) as interpreter:
+        checked = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).checked
+    assert checked is not None
+    assert (checked.report.outcome, checked.report.executor) == (Outcome.OK, "interpreter")
+    with Worker(fork_server, WorkerSettings(source=source, device="cpu")) as worker:
+        compiled = worker.request(
+            CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60
+        )
+        timed = worker.request(TimeBlock(case_id=case_id, implementation="triton", plan=QUICK), timeout_s=60)
+    assert [fact.target for fact in compiled.static_facts or ()] == ["sm_80", "gfx942"]
+    assert timed.failure is not None
+    assert timed.failure.outcome is Outcome.UNSUPPORTED

@@ -12,6 +12,7 @@ from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
+from tests.roofwatch.test_spec import declare
 
 N = 1000
 
@@ -19,15 +20,8 @@ Launch = Callable[..., Any]
 
 
 def spec_of(launch: Launch, *, dtype: str = "float32", direction: str = "fwd", **fields: Any) -> KernelSpec:
-    defaults: dict[str, Any] = {
-        "name": "square",
-        "inputs": lambda case, make: {"x": make.normal(case["n"])},
-        "reference": lambda x: x * x,
-        "cases": cases(shapes=[{"n": N}], dtypes=[dtype], directions=[direction]),
-        "flop_count": lambda case: case["n"],
-        "memory_bytes": lambda case: case["n"],
-    }
-    spec = KernelSpec(**defaults | fields)
+    declared = cases(shapes=[{"n": N}], dtypes=[dtype], directions=[direction])
+    spec = declare(**{"reference": lambda x: x * x, "cases": declared} | fields)
     spec.implementation("torch")(launch)
     return spec
 

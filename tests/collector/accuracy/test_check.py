@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch import KernelSpec, cases
+from roofwatch import cases
 from roofwatch.collector.accuracy.check import in_layout, layouts_of, rearranged
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
 from roofwatch.collector.accuracy.evaluation import prepare
@@ -19,6 +19,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, Checked, Reply, SuiteInfo
 from roofwatch.measurement.check import check_suite, select_jobs
 from tests.builders import make_check_report, make_implementation_info, make_kernel_info, make_tensor_report
+from tests.roofwatch.test_spec import declare
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -160,13 +161,10 @@ def test_a_rearranged_tensor_has_equal_values_and_other_strides(dtype: str, arra
 
 
 def test_layouts_cover_inputs_and_upstream_gradients_with_two_dims() -> None:
-    spec = KernelSpec(
-        name="scale",
+    spec = declare(
         inputs=lambda case, make: {"x": make.normal(4, case["n"]), "factor": make.normal(1)},
         reference=lambda x, factor: x * factor,
         cases=cases(shapes=[{"n": 8}], directions=["fwd", "bwd"]),
-        flop_count=lambda case: case["n"],
-        memory_bytes=lambda case: case["n"],
     )
     forward, backward = (prepare(spec, case, "cpu") for case in spec.cases)
     assert {layout.tensor for layout in layouts_of(forward)} == {"x"}

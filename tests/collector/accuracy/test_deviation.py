@@ -1,4 +1,4 @@
-"""Deviations compared with a slow version that visits each element."""
+"""Deviations compared with a slow version that visits each element, and descriptions of planted patterns."""
 
 import math
 
@@ -7,7 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.accuracy.deviation import count_different_bits, deviation, has_same_bits, wrong_elements
+from roofwatch.collector.accuracy.deviation import (
+    count_different_bits,
+    describe_values,
+    describe_where,
+    deviation,
+    has_same_bits,
+    wrong_elements,
+)
 
 NUMBERS = st.one_of(
     st.sampled_from([0.0, -0.0, math.nan, math.inf, -math.inf, 1e-300, 1e150]),
@@ -77,3 +84,104 @@ def test_different_bits_are_counted(dtype: torch.dtype) -> None:
     assert has_same_bits(before, before.clone())
     assert not has_same_bits(before, after)
     assert count_different_bits(before, after) == 1
+
+
+def marked(*shape: int, at: object) -> torch.Tensor:
+    mask = torch.zeros(shape, dtype=torch.bool)
+    mask[at] = True  # type: ignore[index]
+    return mask
+
+
+ROWS, COLS = torch.arange(48)[:, None], torch.arange(64)[None, :]
+ALL = slice(None)
+
+
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (marked(3, 5, at=...), "every element"),
+        (marked(256, at=slice(64, 128)), "elements 64 to 127 (one tile of 64)"),
+        (marked(8, 256, at=(ALL, slice(0, 32))), "columns 0 to 31 (one tile of 32)"),
+        (
+            marked(64, 64, at=(slice(16, 32), slice(48, 64))),
+            "rows 16 to 31 (one tile of 16), from column 48 to the end (one tile of 16)",
+        ),
+        (
+            marked(3, 1000, at=(ALL, slice(960, 1000))),
+            "from column 960 to the end (after the last whole tile of 64: is a mask missing?)",
+        ),
+        (
+            marked(96, at=slice(64, 96)),
+            "from element 64 to the end (one tile of 32 or after the last whole tile of 64: is a mask missing?)",
+        ),
+        (marked(100, at=slice(37, 100)), "from element 37 to the end"),
+        (marked(100, at=slice(3, 40)), "elements 3 to 39"),
+        (marked(16, 64, at=5), "row 5"),
+        (marked(16, 64, at=(ALL, 63)), "column 63"),
+        (marked(64, 8, at=[3, 17, 40]), "rows 3, 17, 40"),
+        (marked(8, 64, at=(ALL, slice(1, None, 4))), "columns i with i % 4 == 1"),
+        (torch.arange(128).remainder(16).ge(8).expand(4, 128), "columns i with 8 <= i % 16 < 16"),
+        (COLS > ROWS, "the triangle where column - row >= 1 (a causal mask?)"),
+        (COLS <= ROWS, "the triangle where column - row <= 0 (a causal mask?)"),
+        (COLS == ROWS + 2, "the diagonal where column - row == 2"),
+        ((COLS >= ROWS - 3) & (COLS <= ROWS + 1), "the band where -3 <= column - row <= 1 (a sliding window?)"),
+        (
+            torch.stack([COLS > ROWS, COLS < 0 * ROWS, COLS > ROWS]),
+            "the triangle where column - row >= 1 (a causal mask?), in 2 of 3 matrices",
+        ),
+    ],
+)
+def test_a_planted_pattern_is_named(mask: torch.Tensor, words: str) -> None:
+    assert describe_where(mask) == words
+
+
+def test_the_tail_of_a_flattened_tensor_is_named() -> None:
+    mask = torch.zeros(7 * 100, dtype=torch.bool)
+    mask[512:] = True
+    assert describe_where(mask.reshape(7, 100)) == (
+        "the flattened tensor, from element 512 to the end (after the last whole tile of 512: is a mask missing?)"
+    )
+
+
+def test_a_few_correct_elements_do_not_hide_a_tile() -> None:
+    by_chance = torch.rand(64, 256, generator=torch.Generator().manual_seed(0)) < 0.05
+    mask = marked(64, 256, at=(ALL, slice(64, 128))) & ~by_chance
+    assert describe_where(mask).endswith("% of columns 64 to 127 (one tile of 64)")
+
+
+@settings(deadline=None)
+@given(shape=st.lists(st.integers(1, 7), min_size=1, max_size=3), bits=st.integers(min_value=1))
+def test_every_set_of_elements_has_a_description(shape: list[int], bits: int) -> None:
+    count = int(torch.tensor(shape).prod())
+    mask = torch.tensor([bool(bits >> position & 1) for position in range(count)]).reshape(shape)
+    mask.reshape(-1)[bits % count] = True
+    assert describe_where(mask)
+
+
+EXPECTED = torch.randn(32, 32, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+LAST_TILE = marked(32, 32, at=(ALL, slice(16, 32)))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (torch.full_like(EXPECTED, torch.nan), "NaN: never written"),
+        (torch.full_like(EXPECTED, torch.inf), "infinite: an overflow"),
+        (torch.zeros_like(EXPECTED), "zero"),
+        (torch.full_like(EXPECTED, 0.5), "always 0.5"),
+        (EXPECTED * 1.4427, "1.443 times the expected value"),
+        (-EXPECTED, "the expected value with the opposite sign"),
+        (EXPECTED.roll(1, 1), "the values that belong one index before along dim 1"),
+        (EXPECTED.roll(-1, 0), "the values that belong one index after along dim 0"),
+        (EXPECTED.mT, "the values that belong at the transposed index"),
+        (EXPECTED + 0.06 * EXPECTED.sign().roll(3, 1), "close to the expected values"),
+    ],
+)
+def test_wrong_values_are_recognised(wrong: torch.Tensor, words: str) -> None:
+    got = torch.where(LAST_TILE, wrong, EXPECTED).float()
+    assert (describe_values(EXPECTED, got, LAST_TILE) or "").startswith(words)
+
+
+def test_noise_is_not_explained() -> None:
+    noise = torch.randn(32, 32, generator=torch.Generator().manual_seed(4))
+    assert describe_values(EXPECTED, noise, torch.ones(32, 32, dtype=torch.bool)) is None

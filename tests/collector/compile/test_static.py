@@ -15,7 +15,7 @@ from roofwatch.collector.compile.launches import without_aslr
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.errors import ToolchainError
 from roofwatch.collector.record.machine import Outcome
-from tests.collector.static_suite import COPY, facts_of
+from tests.collector.static_suite import COPY, facts_of, use_caches
 
 CUDA = '''
 from roofwatch import CudaKernel
@@ -40,8 +40,7 @@ kernel = declare(launch, "cuda")
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
-    monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cuda"))
+    use_caches(tmp_path, monkeypatch)
 
 
 def test_all_tensor_memory_leaves_room_for_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

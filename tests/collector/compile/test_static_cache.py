@@ -1,5 +1,6 @@
 """Cached results are valid exactly as long as nothing that they depend on changes."""
 
+import importlib
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
@@ -11,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from roofwatch.collector.compile import sources
 from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.compile.static_compiler import compile_subjects, compile_suite, compilers
 from roofwatch.collector.record.results import StaticFacts
@@ -19,7 +21,7 @@ from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CompileStatic
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from tests.collector.static_suite import COPY, HEADER
+from tests.collector.static_suite import COPY, HEADER, use_caches
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
@@ -61,11 +63,6 @@ def made_suite(folder: Path) -> Path:
     other = SUITE.replace('name="kernel"', 'name="other"').replace("import helper\n", "").replace("helper.BLOCK", "512")
     (suite / "bench_other.py").write_text(other)
     return suite
-
-
-def use_caches(folder: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setenv("TRITON_CACHE_DIR", str(folder / "cache" / "triton"))
-    patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +170,47 @@ def test_a_run_uses_cached_facts_and_compiles_the_rest(known: tuple[Path, Facts]
 
     assert len(jobs) == 2
     assert {tuple(fact.target for fact in facts) for _, facts in more} == {("gfx942", "sm_90")}
+
+
+# --- sources of a kernel
+
+
+def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("roofwatch.collector.compile.sources._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/")
+    assert sources.is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
+    assert not sources.is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
+    assert not sources.is_installed("/home/user/project/bench_copy.py")
+
+
+LAZY = """
+from roofwatch import KernelSpec, cases
+
+def launch(x):
+    import lazy_helper
+    return lazy_helper.double(x)
+
+kernel = KernelSpec(
+    name="kernel", inputs=lambda case, make: {"x": make.normal(case["n"])}, reference=launch,
+    cases=cases(shapes=[{"n": 8}]), flop_count=lambda case: 1, memory_bytes=lambda case: 1,
+)
+"""
+
+
+def test_a_module_that_is_imported_at_launch_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def digest() -> str:
+        sources._read_module.cache_clear()
+        return sources.source_digests([lazy_suite.kernel], ["lazy_suite"])["kernel"]
+
+    (tmp_path / "lazy_suite.py").write_text(LAZY)
+    (tmp_path / "library").mkdir()
+    helper = tmp_path / "library" / "lazy_helper.py"
+    helper.write_text("def double(x): return 2 * x\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    lazy_suite = importlib.import_module("lazy_suite")
+    before = digest()
+
+    helper.write_text('"""Doubles."""\ndef double(x): return 2 * x  # twice\n')
+    assert digest() == before
+    helper.write_text("def double(x): return x + x\n")
+    assert digest() != before

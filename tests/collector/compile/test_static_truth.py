@@ -12,7 +12,7 @@ from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
-from tests.collector.static_suite import GEMM, facts_of
+from tests.collector.static_suite import GEMM, facts_of, use_caches
 
 TILED = GEMM.format(m=64, n=64)
 DOT = "tl.dot(a, b, accumulator)"
@@ -120,8 +120,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarg
     bodies += [body for source, changed, *_ in SEEDED.values() for body in (source, changed)]
     known: dict[str, ByTarget] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
-        patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
+        use_caches(folder, patch)
         for number, body in enumerate(dict.fromkeys(bodies)):
             facts = facts_of(folder, body, DEFAULT_TARGETS, f"suite_{number}")
             assert [(fact.target, fact.outcome) for fact in facts] == [(name, Outcome.OK) for name in DEFAULT_TARGETS]

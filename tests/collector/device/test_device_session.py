@@ -22,6 +22,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
+from tests.collector.conftest import suite_of
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed
 from tests.collector.replayed_nvml import ReplayedNvml
 
@@ -33,11 +34,6 @@ GPU = make_environment(device_kind="cuda", device_name="Example GPU")
 
 def no_wait(_: float) -> None:
     pass
-
-
-@pytest.fixture
-def suite() -> SuiteAt:
-    return suite_at(Path(__file__).parents[2] / "suites" / "bench_good.py", "example")
 
 
 def session_of(recording: str) -> DeviceSession:
@@ -163,8 +159,9 @@ def measured(
 @pytest.mark.parametrize("is_torn", [False, True])
 @pytest.mark.slow
 def test_every_block_has_a_state_and_a_resumed_run_keeps_the_telemetry_of_each_process(
-    suite: SuiteAt, tmp_path: Path, is_torn: bool
+    tmp_path: Path, is_torn: bool
 ) -> None:
+    suite = suite_of("bench_good.py")
     path, header = tmp_path / "record.json.journal", make_header({ALONE: suite}, PLAN)
     with Journal(path, header) as journal:
         before = measured(suite, session_of("normal"), 1, journal)

@@ -1,8 +1,12 @@
-"""Where the time of small traces went, worked by hand."""
+"""Where the time of small traces went, worked by hand, and lengths of time compared with counting each ns."""
 
+from itertools import pairwise
 from typing import Any
 
-from roofwatch.collector.profiling.activities import HostEvent
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from roofwatch.collector.profiling.activities import HostEvent, length_ns, overlap_ns, union
 from roofwatch.collector.profiling.time_spent import (
     TimeRow,
     annotation_rows,
@@ -82,3 +86,23 @@ def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
     time = time_spent(make_trace([event("cpu_op", "mm", 0, 75), event("cpu_op", "add", 75, 25)]))
     assert time.devices == ()
     assert [(row.name, row.share) for row in time.operators] == [("mm", 0.75), ("add", 0.25)]
+
+
+intervals = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12
+)
+
+
+def moments(some: list[tuple[int, int]]) -> set[int]:
+    return {moment for start, end in some for moment in range(start, end)}
+
+
+@settings(deadline=None)
+@given(intervals, intervals)
+def test_union_and_overlap_equal_counting_every_nanosecond(
+    some: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    disjoint = union(some)
+    assert length_ns(disjoint) == len(moments(some))
+    assert all(end < start for (_, end), (start, _) in pairwise(disjoint))
+    assert overlap_ns(disjoint, union(others)) == len(moments(some) & moments(others))

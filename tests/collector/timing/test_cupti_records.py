@@ -33,11 +33,11 @@ class StandIn:
     ActivityKind = Kind
     cuptiError = StandInError  # noqa: N815  the binding's name
 
-    def __init__(self, records_per_buffer: int = 2, most_buffers: int = 100) -> None:
+    def __init__(self, records_per_buffer: int = 2, most_records: int = 200) -> None:
         self.enabled: set[Kind] = set()
         self._records_per_buffer = records_per_buffer
-        self._most_buffers = most_buffers
-        self._buffers: list[list[Any]] = []
+        self._most_records = most_records
+        self._records: list[Any] = []
         self._dropped = 0
         self.refused: set[Kind] = set()
         self.is_broken = False
@@ -59,28 +59,19 @@ class StandIn:
 
     def run(self, *records: Any) -> None:
         """Have the device do something, which is recorded if it is of a kind that is."""
-        for record in records:
-            if record.kind not in self.enabled:
-                continue
-            if not self._buffers or self._is_full(self._buffers[-1]):
-                if len(self._buffers) == self._most_buffers:
-                    self._dropped += 1
-                    continue
-                self._buffers.append([])
-            self._buffers[-1].append(record)
+        recorded = self._records + [record for record in records if record.kind in self.enabled]
+        self._records = recorded[: self._most_records]
+        self._dropped += len(recorded) - len(self._records)
 
     def activity_flush_all(self, flag: int) -> None:
-        handed_over = [buffer for buffer in self._buffers if flag or self._is_full(buffer)]
-        self._buffers = [buffer for buffer in self._buffers if buffer not in handed_over]
-        for buffer in handed_over:
-            self._take_records(buffer)
+        partly_full = 0 if flag else len(self._records) % self._records_per_buffer
+        count = len(self._records) - partly_full
+        self._take_records(self._records[:count])
+        self._records = self._records[count:]
 
     def activity_get_num_dropped_records(self, context: int, stream_id: int, dropped: int) -> None:
         assert (context, stream_id) == (0, 0), "buffers are global"
         ctypes.c_size_t.from_address(dropped).value, self._dropped = self._dropped, 0
-
-    def _is_full(self, buffer: list[Any]) -> bool:
-        return len(buffer) == self._records_per_buffer
 
 
 def kernel(name: str, start: int, end: int) -> SimpleNamespace:
@@ -109,7 +100,7 @@ def test_a_partly_filled_buffer_is_flushed(kernel_count: int) -> None:
 
 
 def test_dropped_records_and_kernels_without_times_are_refused() -> None:
-    cupti = StandIn(records_per_buffer=2, most_buffers=1)
+    cupti = StandIn(records_per_buffer=2, most_records=2)
     records = recorder_of(cupti)
     with records.recording():
         cupti.run(*(kernel("mine", at, at + 1) for at in range(20, 25)))
