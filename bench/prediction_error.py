@@ -20,7 +20,7 @@ from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.prediction import KernelChange, predict_steps, shares_of
 from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.workload_values import shares_of_step
-from roofwatch.kernels.workloads.blocks import SMALL, TORCH, TransformerBlock
+from roofwatch.kernels.workloads import SMALL, TORCH, TransformerBlock
 
 _KERNEL, _STEP = "rms_norm/n_rows=1,n_cols=1/float32/fwd", "transformer_inference/T={}/float32/fwd"
 _FUNCTION = "bench::rms_norm"

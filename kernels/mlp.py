@@ -23,7 +23,7 @@ from roofwatch.kernels.building_blocks.operators import backward_operator, opera
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.models import GEMMA_2_9B
 from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import Workload, ffn_rows, model_cases
+from roofwatch.kernels.shapes import Workload, ffn_rows, model_cases, small_cases
 
 _GELU_SLOPE = tl.constexpr(2 * math.sqrt(2 / math.pi))
 _GELU_CUBIC = tl.constexpr(0.044715)
@@ -155,9 +155,7 @@ def _gated_spec(
     formula: str,
 ) -> KernelSpec:
     both = ["fwd", "bwd"]
-    small = cases(
-        shapes=[{"n_rows": 256, "n_cols": n_small_cols}], dtypes=["bfloat16"], directions=both, tags=["small"]
-    )
+    small = small_cases({"n_rows": 256, "n_cols": n_small_cols}, dtypes=["bfloat16"], directions=both)
     return KernelSpec(
         name=name,
         family="MLP",

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.formats import round_half_even
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rounding import round_half_even
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, whole_row_config
 from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, projection_weights, small_rows
 
@@ -39,36 +39,32 @@ _TILE_COLS_BACKWARD = 2_048
 
 
 @triton.jit
-def _fake_quant_kernel(x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    offs = tl.arange(0, BLOCK)
-    mask = offs < n_cols
-    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    scale = tl.maximum(tl.sum(tl.abs(x), axis=0) / n_cols, _SMALLEST_SCALE)
-    out = tl.clamp(round_half_even(_in_steps(x, 1.0 / scale, HIGHEST)), -HIGHEST, HIGHEST) * scale
-    tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-    tl.store(scale_ptr + row, scale)
-
-
-@triton.jit
-def _fake_quant_long_kernel(
-    x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr
+def _fake_quant_kernel(
+    x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, IS_LONG: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_row_stride
-    out_ptr += row * n_cols
-    lane_sum = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        lane_sum += tl.abs(tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32))  # [BLOCK]
-    scale = tl.maximum(tl.sum(lane_sum, axis=0) / n_cols, _SMALLEST_SCALE)
-    inverse = 1.0 / scale
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
+    if IS_LONG:
+        x_ptr += row * x_row_stride
+        out_ptr += row * n_cols
+        lane_sum = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            lane_sum += tl.abs(tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32))  # [BLOCK]
+        scale = tl.maximum(tl.sum(lane_sum, axis=0) / n_cols, _SMALLEST_SCALE)
+        inverse = 1.0 / scale
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            out = tl.clamp(round_half_even(_in_steps(x, inverse, HIGHEST)), -HIGHEST, HIGHEST) * scale
+            tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    else:
+        offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
-        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        out = tl.clamp(round_half_even(_in_steps(x, inverse, HIGHEST)), -HIGHEST, HIGHEST) * scale
-        tl.store(out_ptr + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        scale = tl.maximum(tl.sum(tl.abs(x), axis=0) / n_cols, _SMALLEST_SCALE)
+        out = tl.clamp(round_half_even(_in_steps(x, 1.0 / scale, HIGHEST)), -HIGHEST, HIGHEST) * scale
+        tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
     tl.store(scale_ptr + row, scale)
 
 
@@ -121,8 +117,7 @@ def _define_operator(name: str, highest: int) -> Callable[[Tensor], Tensor]:
     @operator(name, _empty_out, backward=backward)
     def forward(x, out, scale):
         n_rows, n_cols = x.shape
-        kernel = _fake_quant_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _fake_quant_long_kernel
-        kernel[(n_rows,)](x, out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
+        _fake_quant_kernel[(n_rows,)](x, out, scale, x.stride(0), n_cols, HIGHEST=highest, **whole_row_config(n_cols))
 
     def launch(x: Tensor) -> Tensor:
         require_operands(name, dims=2, x=x)

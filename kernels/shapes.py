@@ -5,6 +5,7 @@ Each function returns workloads: a shape, and the tags that select it (model, sc
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from roofwatch import Case, cases
 from roofwatch.kernels.models import (
@@ -14,7 +15,6 @@ from roofwatch.kernels.models import (
     MOE_MODELS,
     QWEN3_235B_A22B,
     SDXL,
-    DiffusionConfig,
     ModelConfig,
 )
 
@@ -25,6 +25,9 @@ DECODE_SEQUENCES = 64
 TENSOR_PARALLEL_DEGREES = (1, 8)
 GROUP_SIZES = (2, 8)
 """Ranks of the collectives: the minimum, and the GPUs of one machine."""
+PHASES = (("prefill", PREFILL_TOKENS), ("decode", DECODE_SEQUENCES))
+_IMAGES = 4
+"""Of one step of a diffusion model."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,18 @@ def model_cases(
     ]
 
 
+def small_cases(
+    *shapes: Mapping[str, int | str],
+    dtypes: Sequence[str] = ("float32", "bfloat16"),
+    directions: Sequence[str] = ("fwd",),
+) -> list[Case]:
+    """Cases that are fast even on a CPU."""
+    return cases(shapes=shapes, dtypes=dtypes, directions=directions, tags=["small"])
+
+
 def small_rows() -> list[Case]:
-    """Cases of 1024 x 4096, forward and backward: fast even on a CPU."""
-    return cases(
-        shapes=[{"n_rows": 1024, "n_cols": 4096}],
-        dtypes=["float32", "bfloat16"],
-        directions=["fwd", "bwd"],
-        tags=["small"],
-    )
+    """Cases of 1024 x 4096, forward and backward."""
+    return small_cases({"n_rows": 1024, "n_cols": 4096}, directions=["fwd", "bwd"])
 
 
 def only(workloads: Iterable[Workload], *tags: str) -> list[Workload]:
@@ -78,23 +85,19 @@ def with_dimensions(workloads: Iterable[Workload], *names: str) -> list[Workload
     return [replace(workload, shape={name: workload.shape[name] for name in names}) for workload in workloads]
 
 
-PHASES = (("prefill", PREFILL_TOKENS), ("decode", DECODE_SEQUENCES))
-
-
 def _steps(
     models: Iterable[ModelConfig], degrees: Sequence[int] = TENSOR_PARALLEL_DEGREES
 ) -> Iterator[tuple[ModelConfig, int, int, frozenset[str]]]:
     """Each model, tensor-parallel degree and token count of a step, with its tags."""
-    for model in models:
-        for degree in degrees:
-            for phase, n_tokens in PHASES:
-                yield model, degree, n_tokens, model.tags | {phase, f"tp{degree}"}
+    for model, degree, (phase, n_tokens) in product(models, degrees, PHASES):
+        yield model, degree, n_tokens, model.tags | {phase, f"tp{degree}"}
 
 
-def token_rows(models: Iterable[ModelConfig] = LANGUAGE_MODELS) -> list[Workload]:
+def token_rows() -> list[Workload]:
     """`n_rows` tokens of `n_cols` = hidden, as in norms. Tensor parallelism does not split them."""
     return [
-        Workload({"n_rows": n_tokens, "n_cols": model.hidden}, tags) for model, _, n_tokens, tags in _steps(models, [1])
+        Workload({"n_rows": n_tokens, "n_cols": model.hidden}, tags)
+        for model, _, n_tokens, tags in _steps(LANGUAGE_MODELS, [1])
     ]
 
 
@@ -106,9 +109,11 @@ def ffn_rows(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
     ]
 
 
-def vocabulary_rows(models: Iterable[ModelConfig] = LANGUAGE_MODELS, n_rows: int = 4096) -> list[Workload]:
+def vocabulary_rows() -> list[Workload]:
     """`n_rows` tokens of `n_cols` = vocabulary, as in softmax and cross entropy in training."""
-    return [Workload({"n_rows": n_rows, "n_cols": model.vocab}, model.tags | {"train", "tp1"}) for model in models]
+    return [
+        Workload({"n_rows": 4096, "n_cols": model.vocab}, model.tags | {"train", "tp1"}) for model in LANGUAGE_MODELS
+    ]
 
 
 def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
@@ -130,7 +135,7 @@ def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
     return found
 
 
-def weights_first(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+def weights_first(models: Iterable[ModelConfig]) -> list[Workload]:
     """`M N K` of the projections with the weight [M, K] on the left, as sparse products take it."""
     return [
         Workload({"M": found.shape["N"], "N": found.shape["M"], "K": found.shape["K"]}, found.tags)
@@ -138,47 +143,50 @@ def weights_first(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload
     ]
 
 
-def weight_matrices(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+def weight_matrices() -> list[Workload]:
     """`M N` of a layer's largest weight, gate and up joined, whole and as one GPU of eight."""
     return [
         Workload({"M": 2 * model.ffn // degree, "N": model.hidden}, model.tags | {"train", f"tp{degree}"})
-        for model in models
+        for model in DENSE_MODELS
         for degree in TENSOR_PARALLEL_DEGREES
     ]
 
 
-def projection_weights(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+def projection_weights() -> list[Workload]:
     """`n_rows` output channels of `n_cols` inputs of the projections' weights, in training."""
     return [
-        Workload({"n_rows": product.shape["N"], "n_cols": product.shape["K"]}, (product.tags - {"prefill"}) | {"train"})
-        for product in only(projections(models), "prefill")
+        Workload({"n_rows": found.shape["N"], "n_cols": found.shape["K"]}, (found.tags - {"prefill"}) | {"train"})
+        for found in only(projections(), "prefill")
     ]
 
 
-def embedded_tokens(models: Iterable[ModelConfig] = LANGUAGE_MODELS) -> list[Workload]:
+def embedded_tokens() -> list[Workload]:
     """`T vocab hidden` of the token embedding."""
     return [
         Workload({"T": n_tokens, "vocab": model.vocab, "hidden": model.hidden}, tags)
-        for model, _, n_tokens, tags in _steps(models, [1])
+        for model, _, n_tokens, tags in _steps(LANGUAGE_MODELS, [1])
     ]
 
 
-def rotated_heads(models: Iterable[ModelConfig] = (*DENSE_MODELS, QWEN3_235B_A22B)) -> list[Workload]:
+def heads_of(model: ModelConfig, degree: int) -> dict[str, int]:
+    """Heads of one GPU of `degree`."""
+    return {"H": model.n_heads // degree, "H_KV": max(model.n_kv_heads // degree, 1), "D": model.head_dim}
+
+
+def rotated_heads() -> list[Workload]:
     """`B T H H_KV D` of queries and keys before attention: the tokens of all sequences in one row, as in serving."""
     return [
-        Workload({"B": 1, "T": n_tokens, **_heads(model, degree)}, tags)
-        for model, degree, n_tokens, tags in _steps(models)
+        Workload({"B": 1, "T": n_tokens, **heads_of(model, degree)}, tags)
+        for model, degree, n_tokens, tags in _steps((*DENSE_MODELS, QWEN3_235B_A22B))
     ]
 
 
-def cached_tokens(
-    models: Iterable[ModelConfig] = DENSE_MODELS, *, block_size: int = 16, n_blocks: int = 2048
-) -> list[Workload]:
+def cached_tokens() -> list[Workload]:
     """`T H_KV D block_size n_blocks` of new keys and values and of the paged cache."""
     workloads = []
-    for model, degree, n_tokens, tags in _steps(models):
-        heads = _heads(model, degree)
-        cache = {"H_KV": heads["H_KV"], "D": heads["D"], "block_size": block_size, "n_blocks": n_blocks}
+    for model, degree, n_tokens, tags in _steps(DENSE_MODELS):
+        heads = heads_of(model, degree)
+        cache = {"H_KV": heads["H_KV"], "D": heads["D"], "block_size": 16, "n_blocks": 2048}
         workloads.append(Workload({"T": n_tokens, **cache}, tags))
     return workloads
 
@@ -187,34 +195,25 @@ def self_attention(
     models: Iterable[ModelConfig] = DENSE_MODELS, *, lengths: Sequence[int] = (4096, 16_384), batch: int = 1
 ) -> list[Workload]:
     """`B H H_KV T D` of causal attention over whole prompts; the tensor-parallel group splits the heads."""
-    return [
-        Workload(_attention_shape(model, degree, B=batch, T=T), model.tags | {"prefill", f"tp{degree}"})
-        for model in models
-        for degree in TENSOR_PARALLEL_DEGREES
-        for T in lengths
-    ]
+    return _attention(models, "prefill", [batch], lengths)
 
 
 def decode_attention(
-    models: Iterable[ModelConfig] = DENSE_MODELS, *, batches: Sequence[int] = (1, 16), n_cached: int = 8192
+    models: Iterable[ModelConfig] = DENSE_MODELS, *, batches: Sequence[int] = (1, 16)
 ) -> list[Workload]:
     """`B H H_KV T D` of one new token per sequence with `T` cached tokens."""
-    return [
-        Workload(_attention_shape(model, degree, B=batch, T=n_cached), model.tags | {"decode", f"tp{degree}"})
-        for model in models
-        for degree in TENSOR_PARALLEL_DEGREES
-        for batch in batches
-    ]
+    return _attention(models, "decode", batches, [8192])
 
 
-def _heads(model: ModelConfig, degree: int) -> dict[str, int]:
-    """Heads of one GPU of `degree`."""
-    return {"H": model.n_heads // degree, "H_KV": max(model.n_kv_heads // degree, 1), "D": model.head_dim}
-
-
-def _attention_shape(model: ModelConfig, degree: int, *, B: int, T: int) -> dict[str, int]:
-    heads = _heads(model, degree)
-    return {"B": B, "H": heads["H"], "H_KV": heads["H_KV"], "T": T, "D": heads["D"]}
+def _attention(
+    models: Iterable[ModelConfig], phase: str, batches: Sequence[int], lengths: Sequence[int]
+) -> list[Workload]:
+    found = []
+    for model, degree, B, T in product(models, TENSOR_PARALLEL_DEGREES, batches, lengths):
+        heads = heads_of(model, degree)
+        shape = {"B": B, "H": heads["H"], "H_KV": heads["H_KV"], "T": T, "D": heads["D"]}
+        found.append(Workload(shape, model.tags | {phase, f"tp{degree}"}))
+    return found
 
 
 def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel: int = 1) -> list[Workload]:
@@ -223,41 +222,34 @@ def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel
     With `expert_parallel` above 1, as many GPUs share the experts. Each brings its own tokens, so the load of one
     GPU's experts does not change.
     """
-    return [
-        Workload(
-            {
-                "T": n_tokens,
-                "E": model.n_experts // expert_parallel,
-                "top_k": model.experts_per_token,
-                "hidden": model.hidden,
-                "ffn": model.expert_ffn,
-            },
-            tags | {f"ep{expert_parallel}"},
-        )
-        for model, _, n_tokens, tags in _steps(models, [1])
-    ]
+    found = []
+    for model, _, n_tokens, tags in _steps(models, [1]):
+        experts = {"E": model.n_experts // expert_parallel, "top_k": model.experts_per_token}
+        shape = {"T": n_tokens, **experts, "hidden": model.hidden, "ffn": model.expert_ffn}
+        found.append(Workload(shape, tags | {f"ep{expert_parallel}"}))
+    return found
 
 
-def shared_activations(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+def shared_activations() -> list[Workload]:
     """`ranks n_rows n_cols` of the activations that a tensor-parallel group sums: tokens of width hidden."""
     return [
         Workload({"ranks": ranks, "n_rows": n_tokens, "n_cols": model.hidden}, tags)
-        for model, ranks, n_tokens, tags in _steps(models, GROUP_SIZES)
+        for model, ranks, n_tokens, tags in _steps(DENSE_MODELS, GROUP_SIZES)
     ]
 
 
-def split_activations(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
+def split_activations() -> list[Workload]:
     """`ranks n_rows n_cols` of the same activations, split by tokens over the ranks (sequence parallelism).
 
     Source: Korthikanti et al., 2022 (arXiv 2205.05198).
     """
     return [
-        replace(whole, shape={**whole.shape, "n_rows": int(whole.shape["n_rows"]) // int(whole.shape["ranks"])})
-        for whole in shared_activations(models)
+        Workload({"ranks": ranks, "n_rows": n_tokens // ranks, "n_cols": model.hidden}, tags)
+        for model, ranks, n_tokens, tags in _steps(DENSE_MODELS, GROUP_SIZES)
     ]
 
 
-def exchanged_tokens(models: Iterable[ModelConfig] = MOE_MODELS) -> list[Workload]:
+def exchanged_tokens() -> list[Workload]:
     """`ranks n_rows n_cols` of an expert-parallel exchange: `n_rows` tokens from each rank to each rank.
 
     A token counts once for each of its experts, and all experts get equally many.
@@ -267,35 +259,31 @@ def exchanged_tokens(models: Iterable[ModelConfig] = MOE_MODELS) -> list[Workloa
             {"ranks": ranks, "n_rows": n_tokens * model.experts_per_token // ranks**2, "n_cols": model.hidden},
             model.tags | {phase, f"ep{ranks}"},
         )
-        for model in models
-        for ranks in GROUP_SIZES
-        for phase, n_tokens in PHASES
+        for model, ranks, (phase, n_tokens) in product(MOE_MODELS, GROUP_SIZES, PHASES)
     ]
 
 
-def image_tokens(models: Iterable[DiffusionConfig] = DIFFUSION_TRANSFORMERS, *, batch: int = 4) -> list[Workload]:
+def image_tokens() -> list[Workload]:
     """`B T n_cols` of a diffusion transformer: images, tokens of each, width."""
     return [
-        Workload({"B": batch, "T": model.n_tokens, "n_cols": model.hidden}, frozenset({model.name, "tp1"}))
-        for model in models
+        Workload({"B": _IMAGES, "T": model.n_tokens, "n_cols": model.hidden}, frozenset({model.name, "tp1"}))
+        for model in DIFFUSION_TRANSFORMERS
     ]
 
 
-def image_attention(
-    models: Iterable[DiffusionConfig] = (SDXL, *DIFFUSION_TRANSFORMERS), *, batch: int = 4
-) -> list[Workload]:
+def image_attention() -> list[Workload]:
     """`B H H_KV T D` of full attention over the tokens of an image."""
     workloads = []
-    for model in models:
+    for model in (SDXL, *DIFFUSION_TRANSFORMERS):
         H, D = model.n_heads, model.hidden // model.n_heads
-        shape = {"B": batch, "H": H, "H_KV": H, "T": model.n_tokens, "D": D}
+        shape = {"B": _IMAGES, "H": H, "H_KV": H, "T": model.n_tokens, "D": D}
         workloads.append(Workload(shape, frozenset({model.name, "tp1"})))
     return workloads
 
 
-def feature_maps(model: DiffusionConfig = SDXL, *, batch: int = 4) -> list[Workload]:
+def feature_maps() -> list[Workload]:
     """`B C H W` of the levels of a U-Net."""
     return [
-        Workload({"B": batch, "C": channels, "H": side, "W": side}, frozenset({model.name, "tp1"}))
-        for side, channels in model.channels.items()
+        Workload({"B": _IMAGES, "C": channels, "H": side, "W": side}, frozenset({SDXL.name, "tp1"}))
+        for side, channels in SDXL.channels.items()
     ]

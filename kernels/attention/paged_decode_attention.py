@@ -19,7 +19,7 @@ from roofwatch.kernels.attention.decoding import decode_op
 from roofwatch.kernels.attention.tiling import require_heads
 from roofwatch.kernels.models import LLAMA_3_1_70B
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import decode_attention, model_cases, only, with_choice
+from roofwatch.kernels.shapes import decode_attention, model_cases, only, small_cases, with_choice
 
 
 def paged_decode_attention_reference(
@@ -76,11 +76,7 @@ paged_decode_attention_spec = KernelSpec(
     inputs=_inputs,
     reference=paged_decode_attention_reference,
     cases=[
-        *cases(
-            shapes=[{"B": 4, "H": 8, "H_KV": 2, "T": 1024, "D": 64, "block_size": 16}],
-            dtypes=["float32", "bfloat16"],
-            tags=["small"],
-        ),
+        *small_cases({"B": 4, "H": 8, "H_KV": 2, "T": 1024, "D": 64, "block_size": 16}),
         *model_cases(
             [
                 *with_choice(decode_attention(), block_size=16),

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from roofwatch.kernels.building_blocks.rounding import from_e4m3, halved_in_e4m3fnuz
+from roofwatch.kernels.building_blocks.formats import from_e4m3, halved_in_e4m3fnuz
 from roofwatch.kernels.target import IS_INTERPRETED
 
 

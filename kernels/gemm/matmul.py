@@ -17,7 +17,7 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, product_of, store_product, tile_of, tile_of_program
 from roofwatch.kernels.operands import is_stored_transposed, require_equal, require_operands, supports_tma
-from roofwatch.kernels.shapes import model_cases, only, projections
+from roofwatch.kernels.shapes import model_cases, only, projections, small_cases
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
 
 _GROUP_M = 8
@@ -232,7 +232,7 @@ matmul_spec = KernelSpec(
     reference=matmul_reference,
     cases=[
         *cases(shapes=[{"M": 1024, "N": 1024, "K": 1024}], dtypes=["float32"], tags=["small", "quick"]),
-        *cases(shapes=[{"M": 1024, "N": 1024, "K": 1024}], dtypes=["bfloat16"], tags=["small"]),
+        *small_cases({"M": 1024, "N": 1024, "K": 1024}, dtypes=["bfloat16"]),
         # 8192 x 8192 x 8192 is among them; matmul_split_k has the decode shapes
         *model_cases(only(projections(), "prefill")),
     ],

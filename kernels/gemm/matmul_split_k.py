@@ -23,7 +23,7 @@ from roofwatch.kernels.gemm.matmul import (
 )
 from roofwatch.kernels.models import LLAMA_3_1_8B
 from roofwatch.kernels.operands import is_stored_transposed
-from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
+from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
@@ -128,7 +128,7 @@ matmul_split_k_spec = KernelSpec(
     inputs=factors,
     reference=matmul_reference,
     cases=[
-        *cases(shapes=[{"M": 16, "N": 2048, "K": 2048}], dtypes=["float32", "bfloat16"], tags=["small"]),
+        *small_cases({"M": 16, "N": 2048, "K": 2048}),
         *model_cases(_DECODE),
         # a single sequence
         *cases(

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.formats import as_kernel_operand
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.rounding import as_kernel_operand
 from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
 from roofwatch.kernels.low_precision.scaled_matmul import (
     MAX_DECODE_ROWS,

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.formats import E4M3_MAX, as_kernel_operand, round_half_even, to_e4m3
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.rounding import E4M3_MAX, as_kernel_operand, round_half_even, to_e4m3
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, whole_row_config
 from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import model_cases, token_rows
+from roofwatch.kernels.shapes import model_cases, small_cases, token_rows
 
 Quantised = tuple[Tensor, Tensor]
 HIGHEST_LEVEL = 127
@@ -44,36 +44,32 @@ def _as_levels(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _quantise_rows_kernel(x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    offs = tl.arange(0, BLOCK)
-    mask = offs < n_cols
-    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    absmax = tl.maximum(tl.max(tl.abs(x), axis=0), _SMALLEST_ABSMAX)
-    out = _as_levels(x * (HIGHEST / absmax), out_ptr.dtype.element_ty)
-    tl.store(out_ptr + row * n_cols + offs, out, mask=mask)  # [BLOCK]
-    tl.store(scale_ptr + row, absmax / HIGHEST)
-
-
-@triton.jit
-def _quantise_long_rows_kernel(
-    x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, BLOCK: tl.constexpr
+def _quantise_rows_kernel(
+    x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, IS_LONG: tl.constexpr, BLOCK: tl.constexpr
 ):
     row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_row_stride
-    out_ptr += row * n_cols
-    lane_max = tl.full((BLOCK,), _SMALLEST_ABSMAX, tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
-        lane_max = tl.maximum(lane_max, tl.abs(x))
-    absmax = tl.max(lane_max, axis=0)
-    inverse = HIGHEST / absmax
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
+    if IS_LONG:
+        x_ptr += row * x_row_stride
+        out_ptr += row * n_cols
+        lane_max = tl.full((BLOCK,), _SMALLEST_ABSMAX, tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+            lane_max = tl.maximum(lane_max, tl.abs(x))
+        absmax = tl.max(lane_max, axis=0)
+        inverse = HIGHEST / absmax
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            tl.store(out_ptr + offs, _as_levels(x * inverse, out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    else:
+        offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
-        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        tl.store(out_ptr + offs, _as_levels(x * inverse, out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        absmax = tl.maximum(tl.max(tl.abs(x), axis=0), _SMALLEST_ABSMAX)
+        out = _as_levels(x * (HIGHEST / absmax), out_ptr.dtype.element_ty)
+        tl.store(out_ptr + row * n_cols + offs, out, mask=mask)  # [BLOCK]
     tl.store(scale_ptr + row, absmax / HIGHEST)
 
 
@@ -92,9 +88,9 @@ def _define_operator(name: str, dtype: torch.dtype, highest: float) -> Callable[
     @operator(name, empty_result)
     def forward(x, out, scale):
         n_rows, n_cols = x.shape
-        kernel = _quantise_rows_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _quantise_long_rows_kernel
         kernel_out = as_kernel_operand(out) if dtype is torch.float8_e4m3fn else out
-        kernel[(n_rows,)](x, kernel_out, scale, x.stride(0), n_cols, HIGHEST=highest, **row_config(n_cols))
+        config = whole_row_config(n_cols)
+        _quantise_rows_kernel[(n_rows,)](x, kernel_out, scale, x.stride(0), n_cols, HIGHEST=highest, **config)
 
     def launch(x: Tensor) -> Quantised:
         require_operands(name, dims=2, x=x)
@@ -126,7 +122,7 @@ def quantise_memory_bytes(case: Case) -> float:
 
 
 def _quantise_spec(name: str, *, reference: Callable[[Tensor], Quantised], formula: str, source: str) -> KernelSpec:
-    small = cases(shapes=[{"n_rows": 512, "n_cols": 4096}], dtypes=["float32", "bfloat16"], tags=["small"])
+    small = small_cases({"n_rows": 512, "n_cols": 4096})
     return KernelSpec(
         name=name,
         family="low precision",

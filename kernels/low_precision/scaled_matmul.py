@@ -4,7 +4,7 @@
 
 The scales do not depend on k, so the tensor cores add the raw 8-bit products, and the scales are applied to the result.
 int8 products are added exactly in int32. On sm_80, without 8-bit floats, e4m3 is converted to float16 in registers,
-which is exact; see building_blocks/rounding.py for CDNA 3. Both operands are contiguous along K.
+which is exact; see building_blocks/formats.py for CDNA 3. Both operands are contiguous along K.
 
 Sources: Dettmers et al., LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale, 2022 (arXiv 2208.07339),
 section 2.1 (vector-wise quantisation); Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433),
@@ -20,11 +20,11 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.formats import as_kernel_operand
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.rounding import as_kernel_operand
 from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
 from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, projections
+from roofwatch.kernels.shapes import model_cases, projections, small_cases
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 MAX_K = 131_072
@@ -175,7 +175,7 @@ def scaled_matmul_reference(x: Tensor, x_scale: Tensor, weight: Tensor, weight_s
 
 def scaled_cases(dtype: str) -> list[Case]:
     """A small product, and the projections of the models."""
-    small = cases(shapes=[{"M": 512, "N": 1024, "K": 1024}], dtypes=[dtype], tags=["small"])
+    small = small_cases({"M": 512, "N": 1024, "K": 1024}, dtypes=[dtype])
     return [*small, *model_cases(projections(), dtypes=[dtype])]
 
 

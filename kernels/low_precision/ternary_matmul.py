@@ -1,6 +1,6 @@
 """Matrix product of int8 activations and ternary weights, forward.
 
-The weights -1, 0 and 1 are packed four to a byte (packing.py) and unpacked in registers: a shift moves one to the top
+The weights -1, 0 and 1 are packed four to a byte (formats.py) and unpacked in registers: a shift moves one to the top
 of its byte, where it is 64 times the weight, and a mask removes the others. Four bytes are processed at a time, so a
 weight takes half an instruction.
 
@@ -19,12 +19,12 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.formats import TERNARY_BLOCK_COLUMNS, unpack_ternary
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import groups_per_split, store_product, sum_shares, tile_of_program
-from roofwatch.kernels.low_precision.packing import TERNARY_BLOCK_COLUMNS, unpack_ternary
-from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale
+from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale, scaled_matmul_flop_count
 from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
+from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 MAX_K = 65_536
@@ -180,11 +180,6 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     }
 
 
-def ternary_matmul_flop_count(case: Case) -> float:
-    """Count a multiplication and an addition for each of M * N * K terms; two multiplications per result."""
-    return 2 * case["M"] * case["N"] * (case["K"] + 1)
-
-
 def ternary_matmul_memory_bytes(case: Case) -> float:
     """Reads x, a quarter of a byte per weight, and a float32 per row of each; writes two bytes per result."""
     M, N, K = case["M"], case["N"], case["K"]
@@ -199,7 +194,7 @@ ternary_matmul_spec = KernelSpec(
     inputs=_inputs,
     reference=ternary_matmul_reference,
     cases=[
-        *cases(shapes=[{"M": 16, "N": 1024, "K": 2048}], dtypes=["int8"], tags=["small"]),
+        *small_cases({"M": 16, "N": 1024, "K": 2048}, dtypes=["int8"]),
         *model_cases([*with_choice(_DECODE, M=1), *projections()], dtypes=["int8"]),
     ],
     edges=cases(
@@ -211,7 +206,7 @@ ternary_matmul_spec = KernelSpec(
         ],
         dtypes=["int8"],
     ),
-    flop_count=ternary_matmul_flop_count,
+    flop_count=scaled_matmul_flop_count,
     memory_bytes=ternary_matmul_memory_bytes,
     formula="out = (x @ weight.T) * x_scale * weight_scale.T, weight of -1, 0 and 1",
     source="Ma et al., The Era of 1-bit LLMs, 2024 (arXiv 2402.17764)",
@@ -226,7 +221,7 @@ def ternary_matmul(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Ten
     Args:
         x: [M, K] int8, contiguous along its last dim, K a multiple of 128 and at most `MAX_K`.
         x_scale: [M, 1] float32, as `quantise_int8` gives it.
-        packed: [N, K / 4] uint8, contiguous along its last dim, from `packing.pack_ternary`; a row is one output
+        packed: [N, K / 4] uint8, contiguous along its last dim, from `formats.pack_ternary`; a row is one output
             channel.
         weight_scale: [N, 1] float32.
 

@@ -1,7 +1,7 @@
 """Matrix product of 16-bit activations and 4-bit weights (W4A16), forward.
 
 Each group of 128 rows of weights has a scale and a zero point per column. Weights are packed eight to a word and
-unpacked in registers to offset + level (packing.py).
+unpacked in registers to offset + level (formats.py).
 
 With few rows, as in decoding, the product is bound by reading the weights. The tensor cores multiply the numbers with
 their offset, and scale and zero point are applied to the sum of a group:
@@ -24,9 +24,7 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, store_product, sum_shares, tile_of_program
-from roofwatch.kernels.low_precision.packing import (
+from roofwatch.kernels.building_blocks.formats import (
     NIBBLE_COLUMNS,
     as_floats,
     columns_joined,
@@ -35,8 +33,10 @@ from roofwatch.kernels.low_precision.packing import (
     unpack_int4,
     unpacked,
 )
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, store_product, sum_shares, tile_of_program
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import model_cases, only, projections, with_choice
+from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 GROUP_SIZE = 128
@@ -273,7 +273,7 @@ w4a16_matmul_spec = KernelSpec(
     inputs=_inputs,
     reference=w4a16_matmul_reference,
     cases=[
-        *cases(shapes=[{"M": 16, "N": 1024, "K": 2048}], dtypes=["float16", "bfloat16"], tags=["small"]),
+        *small_cases({"M": 16, "N": 1024, "K": 2048}, dtypes=["float16", "bfloat16"]),
         *model_cases([*with_choice(_DECODE, M=1), *with_choice(_DECODE, M=16), *projections()], dtypes=["bfloat16"]),
     ],
     edges=[
@@ -296,7 +296,7 @@ def w4a16_matmul(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) 
 
     Args:
         x: [M, K] float16 or bfloat16, contiguous along its last dim, K a multiple of `GROUP_SIZE`.
-        packed: [K, N / 8] int32, contiguous: levels packed by `packing.pack_int4` or AWQ.
+        packed: [K, N / 8] int32, contiguous: levels packed by `formats.pack_int4` or AWQ.
         scale: [K / GROUP_SIZE, N] of x's dtype, contiguous.
         packed_zero: [K / GROUP_SIZE, N / 8] int32, contiguous: zero points, packed in the same way.
 

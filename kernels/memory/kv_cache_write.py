@@ -16,11 +16,13 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.rounding import E4M3_MAX, as_kernel_operand, to_e4m3
+from roofwatch.kernels.building_blocks.formats import E4M3_MAX, as_kernel_operand, to_e4m3
 from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import cached_tokens, model_cases
+from roofwatch.kernels.shapes import cached_tokens, model_cases, small_cases
 
 _TILE = 2048
+_DTYPES = ("bfloat16", "float8_e4m3fn")
+"""Of a cache."""
 
 
 @triton.jit
@@ -184,12 +186,8 @@ kv_cache_write_spec = KernelSpec(
     inputs=_inputs,
     reference=kv_cache_write_reference,
     cases=[
-        *cases(
-            shapes=[{"T": 512, "H_KV": 8, "D": 64, "block_size": 16, "n_blocks": 64}],
-            dtypes=["bfloat16", "float8_e4m3fn"],
-            tags=["small"],
-        ),
-        *model_cases(cached_tokens(), dtypes=["bfloat16", "float8_e4m3fn"]),
+        *small_cases({"T": 512, "H_KV": 8, "D": 64, "block_size": 16, "n_blocks": 64}, dtypes=_DTYPES),
+        *model_cases(cached_tokens(), dtypes=_DTYPES),
     ],
     edges=[
         *cases(
@@ -198,7 +196,7 @@ kv_cache_write_spec = KernelSpec(
                 {"T": 1, "H_KV": 1, "D": 63, "block_size": 1, "n_blocks": 2},
                 {"T": 0, "H_KV": 1, "D": 63, "block_size": 2, "n_blocks": 2},
             ],
-            dtypes=["bfloat16", "float8_e4m3fn"],
+            dtypes=_DTYPES,
         ),
         # a row of more than one tile
         *cases(shapes=[{"T": 2, "H_KV": 20, "D": 128, "block_size": 2, "n_blocks": 3}], dtypes=["float16", "float32"]),

@@ -18,7 +18,7 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, rotated_heads
+from roofwatch.kernels.shapes import model_cases, rotated_heads, small_cases
 
 _BASE = 500_000.0
 """Base of the frequencies. Source: Llama 3 (arXiv 2407.21783), section 3.2."""
@@ -139,6 +139,14 @@ def _rotary_op(q, k, cos, sin, q_out, k_out):
     _launch(q, k, cos, sin, q_out, k_out, is_back=False)
 
 
+def rotary_angles(positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Cosine and sine of the angles, [T, head_dim / 2] in float32 or wider."""
+    wide = torch.promote_types(dtype, torch.float32)
+    frequencies = _BASE ** (-torch.arange(0, head_dim, 2, device=positions.device).to(wide) / head_dim)
+    angles = positions[:, None].to(wide) * frequencies
+    return angles.cos(), angles.sin()
+
+
 def rotary_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Compute `(x[i] + j x[i + D/2]) * (cos[i] + j sin[i])` in complex numbers."""
     turn = torch.complex(cos, sin)[:, None, :]
@@ -153,14 +161,12 @@ def rotary_reference(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Te
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     B, T, D = case["B"], case["T"], case["D"]
-    positions = make.integers(T, high=_MAX_POSITION).double()
-    frequencies = _BASE ** (-torch.arange(0, D, 2, device=make.device).double() / D)
-    angles = positions[:, None] * frequencies
+    cos, sin = rotary_angles(make.integers(T, high=_MAX_POSITION), D, torch.float64)
     return {
         "q": make.normal(B, T, case["H"], D),
         "k": make.normal(B, T, case["H_KV"], D),
-        "cos": angles.cos().float(),
-        "sin": angles.sin().float(),
+        "cos": cos.float(),
+        "sin": sin.float(),
     }
 
 
@@ -181,12 +187,7 @@ rotary_spec = KernelSpec(
     inputs=_inputs,
     reference=rotary_reference,
     cases=[
-        *cases(
-            shapes=[{"B": 2, "T": 256, "H": 16, "H_KV": 4, "D": 64}],
-            dtypes=["float32", "bfloat16"],
-            directions=["fwd", "bwd"],
-            tags=["small"],
-        ),
+        *small_cases({"B": 2, "T": 256, "H": 16, "H_KV": 4, "D": 64}, directions=["fwd", "bwd"]),
         *model_cases(rotated_heads(), directions=["fwd", "bwd"]),
     ],
     edges=[
@@ -244,7 +245,7 @@ def _rotary_torch(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     cos, sin = cos[:, None, :], sin[:, None, :]
 
     def turned(x: Tensor) -> Tensor:
-        first, second = x.float().chunk(2, dim=-1)
+        first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
         return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x.dtype)
 
     return turned(q), turned(k)

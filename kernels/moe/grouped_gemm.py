@@ -20,7 +20,7 @@ from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_pro
 from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands, supports_tma
-from roofwatch.kernels.shapes import expert_tokens, model_cases
+from roofwatch.kernels.shapes import expert_tokens, model_cases, small_cases
 from roofwatch.kernels.target import Target, current_target, persistent_program_count
 
 _GROUP_M = 8
@@ -174,13 +174,10 @@ grouped_gemm_spec = KernelSpec(
     inputs=_inputs,
     reference=grouped_gemm_reference,
     cases=[
-        *cases(
-            shapes=[
-                {"T": 256, "E": 8, "top_k": 2, "hidden": 256, "ffn": 512, "routing": routing}
-                for routing in ("uniform", "zipf")
-            ],
+        *small_cases(
+            {"T": 256, "E": 8, "top_k": 2, "hidden": 256, "ffn": 512, "routing": "uniform"},
+            {"T": 256, "E": 8, "top_k": 2, "hidden": 256, "ffn": 512, "routing": "zipf"},
             dtypes=["bfloat16"],
-            tags=["small"],
         ),
         *model_cases(routed(_WORKLOADS, *_SHAPE)),
     ],

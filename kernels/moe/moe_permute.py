@@ -1,8 +1,9 @@
-"""Sort token rows by expert, as a grouped GEMM reads them; forward.
+"""Sort token rows by expert, as a grouped GEMM reads them, and combine them again by a weighted sum; forward.
 
-A stable counting sort in two kernels: each block of choices counts its experts, then computes the positions of its
-choices from the counts of smaller experts and earlier blocks. There are no atomics, so the order is deterministic. A
-third kernel reads each row once and writes it to all its positions.
+The order is that of a stable counting sort in two kernels: each block of choices counts its experts, then computes the
+positions of its choices from the counts of smaller experts and earlier blocks. There are no atomics, so the order is
+deterministic. A third kernel reads each row once and writes it to all its positions. To combine them, a program gathers
+the top_k rows of one token and adds them in float32 in a fixed order.
 """
 
 from collections.abc import Iterable
@@ -15,8 +16,9 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.memory.copies import no_flop_count
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases, with_dimensions
+from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases, small_cases, with_dimensions
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16
@@ -159,11 +161,6 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     return {"x": make.normal(case["T"], case["hidden"]), "experts": chosen_experts(case, make), "n_experts": case["E"]}
 
 
-def moe_permute_flop_count(case: Case) -> float:
-    """Nothing is computed."""
-    return 0
-
-
 def moe_permute_memory_bytes(case: Case) -> float:
     """Reads each row and its experts once; writes top_k rows, their positions and the offsets. Indices have 4 bytes."""
     T, top_k = case["T"], case["top_k"]
@@ -178,11 +175,7 @@ moe_permute_spec = KernelSpec(
     inputs=_inputs,
     reference=moe_permute_reference,
     cases=[
-        *cases(
-            shapes=[{"T": 512, "E": 16, "top_k": 4, "hidden": 1024, "routing": "zipf"}],
-            dtypes=["float32", "bfloat16"],
-            tags=["small"],
-        ),
+        *small_cases({"T": 512, "E": 16, "top_k": 4, "hidden": 1024, "routing": "zipf"}),
         *model_cases(routed(expert_tokens(), *_SHAPE)),
     ],
     edges=[
@@ -198,7 +191,7 @@ moe_permute_spec = KernelSpec(
         *cases(shapes=[{"T": 1, "E": 1, "top_k": 1, "hidden": 1000, "routing": "uniform"}], dtypes=["bfloat16"]),
         *cases(shapes=[{"T": 0, "E": 4, "top_k": 2, "hidden": 64, "routing": "uniform"}], dtypes=["bfloat16"]),
     ],
-    flop_count=moe_permute_flop_count,
+    flop_count=no_flop_count,
     memory_bytes=moe_permute_memory_bytes,
     token_count=lambda case: case["T"],
     formula="rows = x[order // top_k] with order = stable argsort of experts",
@@ -235,3 +228,118 @@ def _moe_permute_torch(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
     bounds = torch.arange(n_experts + 1, device=x.device, dtype=torch.int32)
     offsets = torch.searchsorted(in_order, bounds, out_int32=True)
     return x[order // experts.shape[1]], positions.reshape(experts.shape), offsets
+
+
+@triton.jit
+def _unpermute_kernel(
+    rows_ptr, positions_ptr, weights_ptr, out_ptr, rows_row_stride, n_cols, TOP_K: tl.constexpr, BLOCK: tl.constexpr
+):
+    token = tl.program_id(0).to(tl.int64)
+    offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n_cols
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for choice in tl.static_range(TOP_K):
+        position = tl.load(positions_ptr + token * TOP_K + choice).to(tl.int64)
+        weight = tl.load(weights_ptr + token * TOP_K + choice).to(tl.float32)
+        row = tl.load(rows_ptr + position * rows_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        acc += weight * row
+    tl.store(out_ptr + token * n_cols + offs, acc.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+
+
+def moe_unpermute_config(n_cols: int) -> dict[str, int]:
+    """Columns per program: one 16-byte load per thread from each of the top_k rows in half precision."""
+    block = min(triton.next_power_of_2(n_cols), 1024)
+    return {"BLOCK": block, "num_warps": max(block // 256, 1)}
+
+
+def _empty_out(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
+    return rows.new_empty(positions.shape[0], rows.shape[1])
+
+
+@operator("moe_unpermute", _empty_out)
+def _moe_unpermute_op(rows, positions, weights, out):
+    n_tokens, top_k = positions.shape
+    n_cols = rows.shape[1]
+    config = moe_unpermute_config(n_cols)
+    _unpermute_kernel[(n_tokens, triton.cdiv(n_cols, config["BLOCK"]))](
+        rows, positions, weights, out, rows.stride(0), n_cols, TOP_K=top_k, **config
+    )
+
+
+def moe_unpermute_reference(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
+    """Compute `out[t] = sum over k of weights[t, k] * rows[positions[t, k]]`."""
+    return torch.einsum("tk,tkc->tc", weights, rows[positions.long()])
+
+
+def _unpermute_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    T, top_k = case["T"], case["top_k"]
+    shares = make.uniform(T, top_k, low=0.1, high=1.0, dtype="float32")
+    return {
+        "rows": make.normal(T * top_k, case["hidden"]),
+        # rows of a token are scattered, as with many experts
+        "positions": make.permutation(T * top_k, dtype="int32").reshape(T, top_k),
+        "weights": shares / shares.sum(dim=1, keepdim=True),
+    }
+
+
+def moe_unpermute_flop_count(case: Case) -> float:
+    """One multiplication and one addition per element of the rows."""
+    return 2 * case["T"] * case["top_k"] * case["hidden"]
+
+
+def moe_unpermute_memory_bytes(case: Case) -> float:
+    """Reads the rows and 4-byte positions and weights; writes a row per token."""
+    T, top_k = case["T"], case["top_k"]
+    return (top_k + 1) * T * case["hidden"] * case.itemsize + 8 * T * top_k
+
+
+moe_unpermute_spec = KernelSpec(
+    name="moe_unpermute",
+    family="MoE",
+    inputs=_unpermute_inputs,
+    reference=moe_unpermute_reference,
+    cases=[
+        *small_cases({"T": 512, "top_k": 4, "hidden": 1024}),
+        *model_cases(with_dimensions(expert_tokens(), "T", "top_k", "hidden")),
+    ],
+    edges=[
+        *cases(
+            shapes=[
+                {"T": 1, "top_k": 1, "hidden": 63},
+                {"T": 5, "top_k": 3, "hidden": 1025},
+                {"T": 0, "top_k": 2, "hidden": 64},
+            ],
+            dtypes=["float16"],
+        )
+    ],
+    flop_count=moe_unpermute_flop_count,
+    memory_bytes=moe_unpermute_memory_bytes,
+    token_count=lambda case: case["T"],
+    formula="out[t] = sum_k weights[t, k] * rows[positions[t, k]]",
+    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
+    interpreted_shape={"T": 20, "hidden": 1030},
+)
+
+
+@moe_unpermute_spec.implementation("triton", directions=["fwd"], deterministic=True)
+def moe_unpermute(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
+    """`out[t] = sum over k of weights[t, k] * rows[positions[t, k]]`, added in float32.
+
+    Args:
+        rows: [n_rows, n_cols], contiguous along its last dim.
+        positions: [n_tokens, top_k] int32, each from 0 to n_rows - 1, as `moe_permute` returns them; not checked.
+        weights: [n_tokens, top_k], contiguous.
+
+    Returns:
+        [n_tokens, n_cols] in rows' dtype.
+    """
+    require_operands("moe_unpermute", dims=2, rows=rows, weights=weights)
+    require_integers("moe_unpermute", dtype=torch.int32, dims=2, like=rows, positions=positions)
+    require_equal("moe_unpermute", "the shapes", positions=tuple(positions.shape), weights=tuple(weights.shape))
+    return _moe_unpermute_op(rows, positions, weights.contiguous())
+
+
+@moe_unpermute_spec.implementation("torch", compile=True)
+def _moe_unpermute_torch(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
+    gathered = rows[positions].float()
+    return (gathered * weights[..., None].float()).sum(dim=1).to(rows.dtype)

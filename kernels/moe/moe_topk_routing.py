@@ -17,7 +17,7 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import expert_tokens, model_cases, with_dimensions
+from roofwatch.kernels.shapes import expert_tokens, model_cases, small_cases, with_dimensions
 
 MAX_EXPERTS = 4096
 """A longer row would not fit into registers."""
@@ -132,7 +132,7 @@ moe_topk_routing_spec = KernelSpec(
     inputs=_inputs,
     reference=moe_topk_routing_reference,
     cases=[
-        *cases(shapes=[{"T": 1024, "E": 64, "top_k": 6}], tags=["small"]),
+        *small_cases({"T": 1024, "E": 64, "top_k": 6}, dtypes=["float32"]),
         *model_cases(with_dimensions(expert_tokens(), "T", "E", "top_k"), dtypes=["float32"]),
     ],
     edges=cases(

@@ -2,7 +2,7 @@
 
 The sum is stored once and not read again in the forward pass. It is rounded to its dtype before the normalisation, so
 that the backward pass uses the same numbers. Short rows stay in registers; long rows are read twice. In the backward
-pass a program sums the weight gradient of several rows (reductions.py).
+pass a program sums the weight gradient of several rows (rows.py).
 
 Sources: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467); the fusion is that of
 vllm-project/vllm csrc/layernorm_kernels.cu, fused_add_rms_norm.
@@ -17,13 +17,14 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.normalisation.reductions import (
+from roofwatch.kernels.building_blocks.rows import (
+    MAX_COLS_IN_REGISTERS,
     MAX_ROW_BYTES_BACKWARD,
     add_to_share,
     backward_config,
     share_count,
     sum_rows,
+    whole_row_config,
 )
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, only, small_rows, token_rows
@@ -199,8 +200,7 @@ def _add_rms_norm_op(x, residual, weight, eps, out, new_residual, rstd):
         residual.stride(0),
         n_cols,
         eps,
-        IS_LONG=n_cols > MAX_COLS_IN_REGISTERS,
-        **row_config(n_cols),
+        **whole_row_config(n_cols),
     )
 
 

@@ -3,7 +3,7 @@
 Operands are [B, T, n_cols]; each of the B groups of rows has its own weight and bias. layer_norm has B = 1.
 
 A row that fits into the registers of one program is read once, a longer one twice in tiles. In the backward pass a
-program processes several rows, prefetches the next one, and sums the gradients of weight and bias (reductions.py).
+program processes several rows, prefetches the next one, and sums the gradients of weight and bias (rows.py).
 
 Source: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450).
 """
@@ -16,8 +16,14 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, row_config
-from roofwatch.kernels.normalisation.reductions import add_to_share, backward_config, moments_of, share_count, sum_rows
+from roofwatch.kernels.building_blocks.rows import (
+    add_to_share,
+    backward_config,
+    moments_of,
+    share_count,
+    sum_rows,
+    whole_row_config,
+)
 
 
 @triton.jit
@@ -236,8 +242,7 @@ def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., tupl
             n_cols,
             eps,
             WEIGHT_OFFSET=weight_offset,
-            IS_LONG=n_cols > MAX_COLS_IN_REGISTERS,
-            **row_config(n_cols),
+            **whole_row_config(n_cols),
         )
 
     return forward

@@ -17,10 +17,9 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.rows import piece_of_row
-from roofwatch.kernels.normalisation.reductions import merge_parts, moments_of
+from roofwatch.kernels.building_blocks.rows import merge_parts, moments_of, piece_of_row
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
-from roofwatch.kernels.shapes import feature_maps, model_cases, with_choice
+from roofwatch.kernels.shapes import feature_maps, model_cases, small_cases, with_choice
 
 _GROUPS = 32
 _TILE = 4_096
@@ -161,9 +160,7 @@ group_norm_silu_spec = KernelSpec(
     inputs=_inputs,
     reference=group_norm_silu_reference,
     cases=[
-        *cases(
-            shapes=[{"B": 1, "C": 320, "H": 64, "W": 64, "G": _GROUPS}], dtypes=["float32", "bfloat16"], tags=["small"]
-        ),
+        *small_cases({"B": 1, "C": 320, "H": 64, "W": 64, "G": _GROUPS}),
         *model_cases(with_choice(feature_maps(), G=_GROUPS), dtypes=["float16", "bfloat16"]),
     ],
     edges=[

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
-from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import image_tokens, model_cases, only, small_rows, token_rows
+from roofwatch.kernels.shapes import image_tokens, model_cases, only, small_cases, small_rows, token_rows
 
 _layer_norm = define_affine_norm("layer_norm", weight_offset=0.0)
 
@@ -108,9 +107,7 @@ _adaln_modulate = define_affine_norm("adaln_modulate", weight_offset=1.0)
 
 def adaln_modulate_reference(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-6) -> Tensor:
     """Compute `(x - mean x) / sqrt(var x + eps) * (1 + scale) + shift` along each token."""
-    centred = x - x.mean(dim=-1, keepdim=True)
-    normed = centred / (centred.square().mean(dim=-1, keepdim=True) + eps).sqrt()
-    return normed * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
+    return layer_norm_reference(x, 1 + scale.unsqueeze(1), shift.unsqueeze(1), eps)
 
 
 def _adaln_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
@@ -146,12 +143,7 @@ adaln_modulate_spec = KernelSpec(
     inputs=_adaln_inputs,
     reference=adaln_modulate_reference,
     cases=[
-        *cases(
-            shapes=[{"B": 2, "T": 256, "n_cols": 1152}],
-            dtypes=["float32", "bfloat16"],
-            directions=["fwd", "bwd"],
-            tags=["small"],
-        ),
+        *small_cases({"B": 2, "T": 256, "n_cols": 1152}, directions=["fwd", "bwd"]),
         *model_cases(image_tokens(), directions=["fwd", "bwd"]),
     ],
     edges=[

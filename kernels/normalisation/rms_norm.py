@@ -23,10 +23,12 @@ from roofwatch.kernels.building_blocks.rows import (
     ONLY_NVIDIA,
     TILES_OF_LONG_ROWS,
     RowLayout,
+    add_to_share,
     row_config,
     row_layout,
+    sum_rows,
+    whole_row_config,
 )
-from roofwatch.kernels.normalisation.reductions import add_to_share, sum_rows
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, token_rows
 from roofwatch.kernels.target import multiprocessor_count
@@ -110,38 +112,41 @@ def _empty_gradients(x: Tensor, weight: Tensor, rstd: Tensor, grad_out: Tensor) 
 
 @triton.jit
 def _rms_norm_kernel(
-    x_ptr, weight_ptr, out_ptr, rstd_ptr, x_row_stride, out_row_stride, n_cols, eps, BLOCK: tl.constexpr
+    x_ptr,
+    weight_ptr,
+    out_ptr,
+    rstd_ptr,
+    x_row_stride,
+    out_row_stride,
+    n_cols,
+    eps,
+    IS_LONG: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
-    offs = tl.arange(0, BLOCK)
-    mask = offs < n_cols
-    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    rstd = tl.rsqrt(tl.sum(x * x, axis=0) / n_cols + eps)
-    out = x * rstd * weight
-    tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-    tl.store(rstd_ptr + row, rstd)
-
-
-@triton.jit
-def _rms_norm_long_kernel(
-    x_ptr, weight_ptr, out_ptr, rstd_ptr, x_row_stride, out_row_stride, n_cols, eps, BLOCK: tl.constexpr
-):
-    row = tl.program_id(0).to(tl.int64)
-    x_ptr += row * x_row_stride
-    out_ptr += row * out_row_stride
-    squares = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
-        x = tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
-        squares += x * x
-    rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
-    for start in range(0, n_cols, BLOCK):
-        offs = start + tl.arange(0, BLOCK)
+    if IS_LONG:
+        x_ptr += row * x_row_stride
+        out_ptr += row * out_row_stride
+        squares = tl.zeros((BLOCK,), tl.float32)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            x = tl.load(x_ptr + offs, mask=offs < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+            squares += x * x
+        rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
+        for start in range(0, n_cols, BLOCK):
+            offs = start + tl.arange(0, BLOCK)
+            mask = offs < n_cols
+            x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            tl.store(out_ptr + offs, (x * rstd * weight).to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    else:
+        offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
-        x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        tl.store(out_ptr + offs, (x * rstd * weight).to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        rstd = tl.rsqrt(tl.sum(x * x, axis=0) / n_cols + eps)
+        out = x * rstd * weight
+        tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
     tl.store(rstd_ptr + row, rstd)
 
 
@@ -157,68 +162,54 @@ def _rms_norm_grad_kernel(
     grad_row_stride,
     n_rows,
     n_cols,
+    IS_LONG: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
     program = tl.program_id(0)
-    offs = tl.arange(0, BLOCK)
-    mask = offs < n_cols
-    grad_weight = tl.zeros((BLOCK,), tl.float32)
-    for row in range(program, n_rows, tl.num_programs(0)):
-        x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
-        grad_offset = tl.cast(row, tl.int64) * grad_row_stride
-        x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        # reloaded from the L1 cache for each row: it would spill otherwise
-        weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        rstd = tl.load(rstd_ptr + row)
-        normed = x * rstd
-        grad_normed = grad_out * weight
-        grad_weight += grad_out * normed  # before the mean, to free grad_out's registers
-        mean = tl.sum(grad_normed * normed, axis=0) / n_cols
-        grad_x = (grad_normed - normed * mean) * rstd
-        tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-    tl.store(grad_weight_share_ptr + program.to(tl.int64) * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
-
-
-@triton.jit
-def _rms_norm_long_grad_kernel(
-    x_ptr,
-    weight_ptr,
-    rstd_ptr,
-    grad_out_ptr,
-    grad_x_ptr,
-    grad_weight_share_ptr,
-    x_row_stride,
-    grad_row_stride,
-    n_rows,
-    n_cols,
-    BLOCK: tl.constexpr,
-):
-    program = tl.program_id(0)
-    share_ptr = grad_weight_share_ptr + program.to(tl.int64) * n_cols
-    for row in range(program, n_rows, tl.num_programs(0)):
-        x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
-        grad_offset = tl.cast(row, tl.int64) * grad_row_stride
-        rstd = tl.load(rstd_ptr + row)
-        products = tl.zeros((BLOCK,), tl.float32)
-        for start in range(0, n_cols, BLOCK):
-            offs = start + tl.arange(0, BLOCK)
-            mask = offs < n_cols
+    if IS_LONG:
+        share_ptr = grad_weight_share_ptr + program.to(tl.int64) * n_cols
+        for row in range(program, n_rows, tl.num_programs(0)):
+            x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
+            grad_offset = tl.cast(row, tl.int64) * grad_row_stride
+            rstd = tl.load(rstd_ptr + row)
+            products = tl.zeros((BLOCK,), tl.float32)
+            for start in range(0, n_cols, BLOCK):
+                offs = start + tl.arange(0, BLOCK)
+                mask = offs < n_cols
+                x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                products += grad_out * weight * x
+            mean = tl.sum(products, axis=0) * rstd / n_cols
+            for start in range(0, n_cols, BLOCK):
+                offs = start + tl.arange(0, BLOCK)
+                mask = offs < n_cols
+                x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                normed = x * rstd
+                grad_x = (grad_out * weight - normed * mean) * rstd
+                tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+                add_to_share(share_ptr, offs, mask, grad_out * normed, row != program)
+    else:
+        offs = tl.arange(0, BLOCK)
+        mask = offs < n_cols
+        grad_weight = tl.zeros((BLOCK,), tl.float32)
+        for row in range(program, n_rows, tl.num_programs(0)):
+            x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
+            grad_offset = tl.cast(row, tl.int64) * grad_row_stride
             x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
             grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            # reloaded from the L1 cache for each row: it would spill otherwise
             weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-            products += grad_out * weight * x
-        mean = tl.sum(products, axis=0) * rstd / n_cols
-        for start in range(0, n_cols, BLOCK):
-            offs = start + tl.arange(0, BLOCK)
-            mask = offs < n_cols
-            x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-            grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-            weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            rstd = tl.load(rstd_ptr + row)
             normed = x * rstd
-            grad_x = (grad_out * weight - normed * mean) * rstd
+            grad_normed = grad_out * weight
+            grad_weight += grad_out * normed  # before the mean, to free grad_out's registers
+            mean = tl.sum(grad_normed * normed, axis=0) / n_cols
+            grad_x = (grad_normed - normed * mean) * rstd
             tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-            add_to_share(share_ptr, offs, mask, grad_out * normed, row != program)
+        tl.store(grad_weight_share_ptr + program.to(tl.int64) * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
 
 
 @backward_operator("rms_norm", _empty_gradients)
@@ -229,8 +220,7 @@ def _triton_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
     grad_weight_shares = x.new_empty(n_programs, n_cols, dtype=torch.float32)
     # unaligned rows are loaded element by element, which takes more registers
     fits = n_cols <= (MAX_COLS_IN_REGISTERS if n_cols % 16 == 0 else MAX_COLS_IN_REGISTERS // 2)
-    kernel = _rms_norm_grad_kernel if fits else _rms_norm_long_grad_kernel
-    kernel[(n_programs,)](
+    _rms_norm_grad_kernel[(n_programs,)](
         x,
         weight,
         rstd,
@@ -241,6 +231,7 @@ def _triton_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
         grad_out.stride(0),
         n_rows,
         n_cols,
+        IS_LONG=not fits,
         **(row_config(n_cols) if fits else TILES_OF_LONG_ROWS),
     )
     sum_rows(grad_weight_shares, grad_weight)
@@ -249,8 +240,8 @@ def _triton_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
 @operator("rms_norm", _empty_out, backward=_triton_backward)
 def _rms_norm_op(x, weight, eps, out, rstd):
     n_rows, n_cols = x.shape
-    kernel = _rms_norm_kernel if n_cols <= MAX_COLS_IN_REGISTERS else _rms_norm_long_kernel
-    kernel[(n_rows,)](x, weight, out, rstd, x.stride(0), out.stride(0), n_cols, eps, **row_config(n_cols))
+    strides = x.stride(0), out.stride(0)
+    _rms_norm_kernel[(n_rows,)](x, weight, out, rstd, *strides, n_cols, eps, **whole_row_config(n_cols))
 
 
 @rms_norm_spec.implementation("triton", deterministic=True)

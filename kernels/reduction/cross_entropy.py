@@ -20,7 +20,7 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, vocabulary_rows
+from roofwatch.kernels.shapes import model_cases, small_cases, vocabulary_rows
 
 _TILE_COLS = 4_096
 _TILE_COLS_BACKWARD = 2_048
@@ -182,12 +182,7 @@ cross_entropy_spec = KernelSpec(
     inputs=_inputs,
     reference=cross_entropy_reference,
     cases=[
-        *cases(
-            shapes=[{"n_rows": 64, "n_cols": 32_000}],
-            dtypes=["float32", "bfloat16"],
-            directions=["fwd", "bwd"],
-            tags=["small"],
-        ),
+        *small_cases({"n_rows": 64, "n_cols": 32_000}, directions=["fwd", "bwd"]),
         *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
     ],
     edges=[

@@ -19,7 +19,7 @@ from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
 from roofwatch.kernels.operands import require_contiguous, require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import model_cases, only, weights_first, with_choice
+from roofwatch.kernels.shapes import model_cases, only, small_cases, weights_first, with_choice
 from roofwatch.kernels.target import Target, current_target
 
 BLOCK_SIZES = (32, 64, 128)
@@ -152,11 +152,7 @@ block_sparse_matmul_spec = KernelSpec(
     inputs=_inputs,
     reference=block_sparse_matmul_reference,
     cases=[
-        *cases(
-            shapes=[{"M": 1024, "N": 256, "K": 1024, "block": 64, "percent": 20}],
-            dtypes=["float32", "bfloat16"],
-            tags=["small"],
-        ),
+        *small_cases({"M": 1024, "N": 256, "K": 1024, "block": 64, "percent": 20}),
         *model_cases(
             with_choice(only(weights_first([LLAMA_3_1_8B, LLAMA_3_1_70B]), "tp1"), block=64, percent=20)
             + with_choice(only(weights_first([LLAMA_3_1_8B]), "tp1", "prefill"), block=128, percent=20)

@@ -21,7 +21,7 @@ from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, store_product, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import model_cases, weights_first
+from roofwatch.kernels.shapes import model_cases, small_cases, weights_first
 
 _K_PER_BYTE = 8
 """Dense columns per byte of metadata."""
@@ -168,7 +168,7 @@ matmul_2_4_spec = KernelSpec(
     inputs=_inputs,
     reference=matmul_2_4_reference,
     cases=[
-        *cases(shapes=[{"M": 1024, "N": 256, "K": 1024}], dtypes=["bfloat16"], tags=["small"]),
+        *small_cases({"M": 1024, "N": 256, "K": 1024}, dtypes=["bfloat16"]),
         *model_cases(weights_first([LLAMA_3_1_8B, LLAMA_3_1_70B])),
     ],
     edges=[

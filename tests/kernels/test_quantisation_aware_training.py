@@ -7,10 +7,7 @@ import torch
 
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
-from roofwatch.kernels.quantisation_aware_training import (
-    nonary_fake_quant,
-    ternary_fake_quant,
-)
+from roofwatch.kernels.quantisation_aware_training import nonary_fake_quant, ternary_fake_quant
 
 FakeQuant = Callable[[torch.Tensor], torch.Tensor]
 EACH = pytest.mark.parametrize(

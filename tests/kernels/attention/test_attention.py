@@ -9,8 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.attention.attention import attention, attention_spec
-from roofwatch.kernels.attention.attention_varlen import attention_varlen
+from roofwatch.kernels.attention.attention import attention, attention_spec, attention_varlen
 from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention, paged_decode_attention_spec
 from tests.kernels.builders import make_case
 from tests.kernels.disassembly import instructions

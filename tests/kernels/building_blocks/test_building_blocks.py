@@ -3,7 +3,7 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.building_blocks.rounding import as_kernel_operand, from_e4m3, halved_in_e4m3fnuz, has_e4m3
+from roofwatch.kernels.building_blocks.formats import as_kernel_operand, from_e4m3, halved_in_e4m3fnuz, has_e4m3
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, piece_of_row, row_config
 from roofwatch.kernels.building_blocks.tiles import by_chiplet, tile_of
 from roofwatch.kernels.target import Target
@@ -41,7 +41,7 @@ def test_targets_without_e4m3_are_given_its_bytes(monkeypatch):
     ]:
         target = Target(backend, arch)
         assert has_e4m3(target) is has_it
-        monkeypatch.setattr("roofwatch.kernels.building_blocks.rounding.current_target", lambda target=target: target)
+        monkeypatch.setattr("roofwatch.kernels.building_blocks.formats.current_target", lambda target=target: target)
         assert as_kernel_operand(tensor).dtype == (torch.float8_e4m3fn if has_it else torch.uint8)
 
 

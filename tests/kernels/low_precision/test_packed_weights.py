@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.low_precision.packing import pack_int4, pack_ternary
+from roofwatch.kernels.building_blocks.formats import pack_int4, pack_ternary
 from roofwatch.kernels.low_precision.ternary_matmul import MAX_K, ternary_matmul
 from roofwatch.kernels.low_precision.w4a16_matmul import w4a16_matmul
 

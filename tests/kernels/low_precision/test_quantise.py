@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.rounding import E4M3_MAX
-from roofwatch.kernels.low_precision.packing import pack_int4, pack_ternary, unpack_int4, unpack_ternary
+from roofwatch.kernels.building_blocks.formats import E4M3_MAX, pack_int4, pack_ternary, unpack_int4, unpack_ternary
 from roofwatch.kernels.low_precision.quantise import quantise_fp8, quantise_fp8_reference, quantise_int8
 
 

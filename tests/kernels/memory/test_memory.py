@@ -8,11 +8,9 @@ from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.memory.embedding_gather import embedding_gather
+from roofwatch.kernels.memory.copies import embedding_gather, memory_copy, memory_copy_spec, transpose
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
-from roofwatch.kernels.memory.memory_copy import memory_copy, memory_copy_spec
 from roofwatch.kernels.memory.rotary import rotary
-from roofwatch.kernels.memory.transpose import transpose
 from roofwatch.spec import Direction, Implementation, Language
 
 

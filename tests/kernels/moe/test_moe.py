@@ -6,9 +6,8 @@ import torch
 from roofwatch import Case, InputMaker
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
-from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, moe_permute
+from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, moe_permute, moe_unpermute
 from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing
-from roofwatch.kernels.moe.moe_unpermute import moe_unpermute
 from tests.kernels.builders import make_case
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
+from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.normalisation.add_rms_norm import add_rms_norm, add_rms_norm_reference
 from roofwatch.kernels.normalisation.group_norm_silu import group_norm_silu, group_norm_silu_reference, part_length
 from roofwatch.kernels.normalisation.layer_norm import (
@@ -11,7 +11,6 @@ from roofwatch.kernels.normalisation.layer_norm import (
     layer_norm,
     layer_norm_reference,
 )
-from roofwatch.kernels.normalisation.reductions import MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.normalisation.rms_norm import rms_norm
 
 

@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from roofwatch import Case, KernelSpec, cases, workload
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.registry import single_kernels, workloads
-from roofwatch.kernels.workloads.blocks import (
+from roofwatch.kernels.workloads import (
     dit_inference_spec,
     dit_training_spec,
     transformer_inference_spec,

@@ -1,10 +1,11 @@
-"""Steps of model blocks: a transformer block, a diffusion transformer (DiT) block, and a mixture of experts (MoE).
+"""Steps of model blocks: a transformer block, a diffusion transformer (DiT) block, experts (MoE), decoding.
 
 With a tensor-parallel degree above 1 a block is the share of one GPU: heads and feed-forward width are divided, and its
 outputs are partial sums. The sums over the group are not part of the step.
 
 Sources: Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783); Peebles and Xie, Scalable Diffusion
-Models with Transformers, 2022 (arXiv 2212.09748), section 3.2; DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437).
+Models with Transformers, 2022 (arXiv 2212.09748), section 3.2; DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437);
+Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 (arXiv 2309.06180).
 """
 
 from collections.abc import Callable, Iterator
@@ -16,64 +17,50 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from roofwatch import Case, InputMaker, cases, workload
-from roofwatch.kernels.attention.attention import attention as triton_attention
-from roofwatch.kernels.memory.rotary import rotary as triton_rotary
-from roofwatch.kernels.mlp import swiglu as triton_swiglu
+from roofwatch.kernels.attention.attention import attention_spec
+from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention_spec
+from roofwatch.kernels.memory.kv_cache_write import kv_cache_write_spec
+from roofwatch.kernels.memory.rotary import rotary_angles, rotary_spec
+from roofwatch.kernels.mlp import swiglu_spec
 from roofwatch.kernels.models import DEEPSEEK_V3, DIT_XL_2, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B
-from roofwatch.kernels.moe.grouped_gemm import grouped_gemm as triton_grouped_gemm
-from roofwatch.kernels.moe.moe_permute import chosen_experts
-from roofwatch.kernels.moe.moe_permute import moe_permute as triton_permute
-from roofwatch.kernels.moe.moe_unpermute import moe_unpermute as triton_unpermute
-from roofwatch.kernels.normalisation.layer_norm import adaln_modulate as triton_modulate
-from roofwatch.kernels.normalisation.rms_norm import rms_norm as triton_rms_norm
+from roofwatch.kernels.moe.grouped_gemm import grouped_gemm
+from roofwatch.kernels.moe.moe_permute import chosen_experts, moe_permute, moe_unpermute
+from roofwatch.kernels.normalisation.layer_norm import adaln_modulate_spec
+from roofwatch.kernels.normalisation.rms_norm import rms_norm_spec
+from roofwatch.kernels.shapes import heads_of
 
-_BASE = 500_000.0
-"""Base of the rotary frequencies in Llama 3."""
 _TRAINED_TOKENS = 4096
-ON_REQUEST = "on_request"
+_BLOCK_SIZE = 16
+"""Tokens of a block of the paged cache."""
+_ON_REQUEST = "on_request"
 """Tag: measured only if the workload is named."""
 
 
 class Kernels(NamedTuple):
-    """The kernels of a block; each has the arguments of the Triton kernel of its name."""
+    """The kernels of a block, each with the arguments of the bundled kernel."""
 
     rms_norm: Callable[..., Tensor]
     rotary: Callable[..., tuple[Tensor, Tensor]]
     attention: Callable[..., Tensor]
     swiglu: Callable[..., Tensor]
     modulate: Callable[..., Tensor]
+    decode_attention: Callable[..., Tensor]
+    write_cache: Callable[..., object]
 
 
-def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
-    return functional.rms_norm(x, weight.shape, weight, 1e-6)
+def _implemented(name: str) -> Kernels:
+    specs = rms_norm_spec, rotary_spec, attention_spec, swiglu_spec, adaln_modulate_spec, paged_decode_attention_spec
+    return Kernels(*(spec.implementations[name].launch for spec in (*specs, kv_cache_write_spec)))
 
 
-def _rotary(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    def turned(x: Tensor) -> Tensor:
-        first, second = x.chunk(2, dim=-1)
-        wide_cos, wide_sin = cos[:, None, :], sin[:, None, :]
-        return torch.cat([first * wide_cos - second * wide_sin, second * wide_cos + first * wide_sin], dim=-1).to(
-            x.dtype
-        )
-
-    return turned(q), turned(k)
+def _write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
+    """Write without tests of the slots, which all exist."""
+    key_cache.flatten(0, 1)[slots] = key
+    value_cache.flatten(0, 1)[slots] = value
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True) -> Tensor:
-    return functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=q.shape[1] != k.shape[1])
-
-
-def _swiglu(gate: Tensor, up: Tensor) -> Tensor:
-    return functional.silu(gate) * up
-
-
-def _modulate(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    normed = functional.layer_norm(x, x.shape[-1:], eps=1e-6)
-    return normed * (1 + scale.unsqueeze(1)) + shift.unsqueeze(1)
-
-
-TORCH = Kernels(_rms_norm, _rotary, _attention, _swiglu, _modulate)
-TRITON = Kernels(triton_rms_norm, triton_rotary, triton_attention, triton_swiglu, triton_modulate)
+TORCH = _implemented("torch")._replace(write_cache=_write_cache)
+TRITON = _implemented("triton")
 
 
 class TransformerBlock(nn.Module):
@@ -102,7 +89,7 @@ class TransformerBlock(nn.Module):
         B, T, hidden = x.shape
         normed = self.kernels.rms_norm(x.reshape(-1, hidden), self.attention_norm)
         q, k, v = self.qkv(normed).view(B, T, -1, self.head_dim).split(self.heads, dim=2)
-        return *self.kernels.rotary(q, k, *angles_of(positions, self.head_dim, x.dtype)), v
+        return *self.kernels.rotary(q, k, *rotary_angles(positions, self.head_dim, x.dtype)), v
 
     def mixed_in(self, x: Tensor, mixed: Tensor) -> Tensor:
         """Project the result of the attention, [B, T, heads * D], and apply the feed-forward block."""
@@ -113,12 +100,23 @@ class TransformerBlock(nn.Module):
         return x + out
 
 
-def angles_of(positions: Tensor, head_dim: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Cosine and sine of the rotary angles, [T, head_dim / 2] in float32 or wider."""
-    wide = torch.promote_types(dtype, torch.float32)
-    frequencies = _BASE ** (-torch.arange(0, head_dim, 2, device=positions.device).to(wide) / head_dim)
-    angles = positions[:, None].to(wide) * frequencies
-    return angles.cos(), angles.sin()
+class DecodeBlock(TransformerBlock):
+    """The transformer block for one new token of each sequence, whose earlier tokens are in a paged cache."""
+
+    def forward(  # type: ignore[override]
+        self,
+        x: Tensor,
+        key_cache: Tensor,
+        value_cache: Tensor,
+        block_tables: Tensor,
+        context_lengths: Tensor,
+        slots: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take x [B, hidden] and the new tokens' slots [B]; the rest as of `paged_decode_attention`."""
+        q, k, v = self.projected(x.unsqueeze(0), context_lengths - 1)
+        self.kernels.write_cache(k[0], v[0], key_cache, value_cache, slots)
+        mixed = self.kernels.decode_attention(q[0], key_cache, value_cache, block_tables, context_lengths)
+        return self.mixed_in(x, mixed.flatten(1)), key_cache, value_cache
 
 
 class DiTBlock(nn.Module):
@@ -161,7 +159,7 @@ class MoEBlock(nn.Module):
         counts = torch.bincount(experts.flatten(), minlength=len(self.gate_up)).tolist()
         rows = x[order // experts.shape[1]].split(counts)
         outs = [
-            _swiglu(*(own @ self.gate_up[expert]).chunk(2, dim=-1)) @ self.down[expert]
+            TORCH.swiglu(*(own @ self.gate_up[expert]).chunk(2, dim=-1)) @ self.down[expert]
             for expert, own in enumerate(rows)
         ]
         weighted = torch.cat(outs) * weights.flatten()[order].unsqueeze(1)
@@ -174,36 +172,43 @@ class TritonMoEBlock(MoEBlock):
 
     def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """X is [T, hidden]; experts and weights are [T, top_k]."""
-        rows, positions, offsets = triton_permute(x, experts, len(self.gate_up))
-        gate, up = triton_grouped_gemm(rows, self.gate_up, offsets).chunk(2, dim=-1)
-        return triton_unpermute(triton_grouped_gemm(triton_swiglu(gate, up), self.down, offsets), positions, weights)
+        rows, positions, offsets = moe_permute(x, experts, len(self.gate_up))
+        gate, up = grouped_gemm(rows, self.gate_up, offsets).chunk(2, dim=-1)
+        return moe_unpermute(grouped_gemm(TRITON.swiglu(gate, up), self.down, offsets), positions, weights)
 
 
 SMALL = {"hidden": 256, "ffn": 688, "H": 4, "H_KV": 2, "D": 64}
 """A block that is quick on a CPU."""
 
 
-def block_shapes() -> Iterator[tuple[dict[str, int], list[str]]]:
+def _block_shapes() -> Iterator[tuple[dict[str, int], list[str]]]:
     """Dimensions and tags of one GPU's block of each model."""
     for model, degree in ((LLAMA_3_1_8B, 1), (LLAMA_3_1_70B, 8), (LLAMA_3_1_405B, 8)):
-        heads = {"H": model.n_heads // degree, "H_KV": max(model.n_kv_heads // degree, 1), "D": model.head_dim}
         quick = ["quick"] if model is LLAMA_3_1_8B else []
-        tags = [ON_REQUEST, "full", f"tp{degree}", *sorted(model.tags), *quick]
-        yield {"hidden": model.hidden, "ffn": model.ffn // degree, **heads}, tags
+        tags = [_ON_REQUEST, "full", f"tp{degree}", *sorted(model.tags), *quick]
+        yield {"hidden": model.hidden, "ffn": model.ffn // degree, **heads_of(model, degree)}, tags
 
 
 def _transformer_cases(phase: str) -> Iterator[Case]:
-    yield from cases(shapes=[{"B": 1, "T": 128, **SMALL}], dtypes=["float32"], tags=[ON_REQUEST, "small"])
-    for shape, tags in block_shapes():
+    yield from cases(shapes=[{"B": 1, "T": 128, **SMALL}], dtypes=["float32"], tags=[_ON_REQUEST, "small"])
+    for shape, tags in _block_shapes():
         shapes = [{"B": 1, "T": _TRAINED_TOKENS, **shape}]
         yield from cases(shapes=shapes, dtypes=["bfloat16"], tags=[*tags, phase])
 
 
 def _dit_cases() -> Iterator[Case]:
     small = {"B": 2, "T": 64, "hidden": 128, "H": 2}
-    yield from cases(shapes=[small], dtypes=["float32"], tags=[ON_REQUEST, "small"])
+    yield from cases(shapes=[small], dtypes=["float32"], tags=[_ON_REQUEST, "small"])
     full = {"B": 4, "T": DIT_XL_2.n_tokens, "hidden": DIT_XL_2.hidden, "H": DIT_XL_2.n_heads}
-    yield from cases(shapes=[full], dtypes=["bfloat16"], tags=[ON_REQUEST, "full", "quick", DIT_XL_2.name])
+    yield from cases(shapes=[full], dtypes=["bfloat16"], tags=[_ON_REQUEST, "full", "quick", DIT_XL_2.name])
+
+
+def _decode_cases() -> Iterator[Case]:
+    small = [{"B": B, "T": 1152, **SMALL} for B in (1, 4, 16)]
+    yield from cases(shapes=small, dtypes=["float32"], tags=[_ON_REQUEST, "small"])
+    for shape, tags in _block_shapes():
+        shapes = [{"B": B, "T": 4096, **shape} for B in (1, 8, 32, 128)]
+        yield from cases(shapes=shapes, dtypes=["bfloat16"], tags=[*tags, "decode"])
 
 
 def _moe_cases() -> Iterator[Case]:
@@ -217,7 +222,7 @@ def _moe_cases() -> Iterator[Case]:
         "ffn": model.expert_ffn,
     }
     for routing in ("uniform", "zipf", "all_to_one"):
-        tags = [ON_REQUEST, routing]
+        tags = [_ON_REQUEST, routing]
         yield from cases(shapes=[{**small, "routing": routing}], dtypes=["float32"], tags=[*tags, "small"])
         named = [*tags, "full", "quick", "ep8", *sorted(model.tags)]
         yield from cases(shapes=[{**full, "routing": routing}], dtypes=["bfloat16"], tags=named)
@@ -231,6 +236,21 @@ def _transformer_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 def _dit_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     x = make.normal(case["B"], case["T"], case["hidden"])
     return {"x": x, "condition": make.normal(case["B"], case["hidden"])}
+
+
+def _decode_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
+    B, n_blocks = case["B"], -(-case["T"] // _BLOCK_SIZE)
+    tables = make.permutation(B * n_blocks, "int32").view(B, n_blocks)
+    cache = B * n_blocks, _BLOCK_SIZE, case["H_KV"], case["D"]
+    last = case["T"] - 1
+    return {
+        "x": make.normal(B, case["hidden"]),
+        "key_cache": make.normal(*cache),
+        "value_cache": make.normal(*cache),
+        "block_tables": tables,
+        "context_lengths": torch.full((B,), case["T"], dtype=torch.int32, device=make.device),
+        "slots": tables[:, last // _BLOCK_SIZE].long() * _BLOCK_SIZE + last % _BLOCK_SIZE,
+    }
 
 
 def _moe_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
@@ -260,6 +280,17 @@ def _tokens(case: Case) -> float:
 def weight_count(case: Case) -> int:
     """Count the weights of a transformer block's linear layers."""
     return case["hidden"] * (2 * (case["H"] + case["H_KV"]) * case["D"] + 3 * case["ffn"])
+
+
+def decode_flop_count(case: Case) -> float:
+    """Count the projections of each token and the attention to its context."""
+    return case["B"] * (2 * weight_count(case) + 4 * case["T"] * case["H"] * case["D"])
+
+
+def decode_memory_bytes(case: Case) -> float:
+    """Reads all weights, the tokens and their cached keys and values; writes the tokens."""
+    cached = 2 * case["T"] * case["H_KV"] * case["D"]
+    return (weight_count(case) + case["B"] * (cached + 2 * case["hidden"])) * case.itemsize
 
 
 _transformer = partial(
@@ -293,4 +324,17 @@ moe_inference_spec = workload(
     token_count=lambda case: case["T"],
     flop_count=moe_flop_count,
     memory_bytes=moe_memory_bytes,
+)
+
+llama_decode_spec = workload(
+    "llama_decode",
+    module=DecodeBlock,
+    variants={"triton": lambda case: DecodeBlock(case, TRITON)},
+    inputs=_decode_inputs,
+    cases=[*_decode_cases()],
+    token_count=lambda case: case["B"],
+    flop_count=decode_flop_count,
+    memory_bytes=decode_memory_bytes,
+    mutates=("key_cache", "value_cache"),
+    interpreted_shape={"B": 2, "T": 40},
 )

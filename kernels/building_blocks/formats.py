@@ -1,4 +1,7 @@
-"""Packed 4-bit and ternary weights, and unpacking of 4-bit weights in registers.
+"""Number formats of quantised kernels: whole numbers, 8-bit floats (e4m3), packed 4-bit and ternary weights.
+
+A byte of e4m3 has a sign, four bits of exponent with bias 7 and three of mantissa. There are no infinities; the largest
+number is 448. Some targets have no e4m3 in Triton.
 
 4-bit: a row of a matrix [K, N] is N / 8 int32 words. Word j holds columns 8 j to 8 j + 7 in the nibble order
 `NIBBLE_COLUMNS` of AWQ: shifted by 4 p and masked, a word has two adjacent columns, one in each 16-bit half.
@@ -6,8 +9,9 @@
 Ternary: a row of a matrix [N, K] is K / 4 bytes. Each block of 32 bytes holds 128 columns: bits 2 p and 2 p + 1 of byte
 r hold column 32 p + r in two's complement (0, 1, or 3 for -1). A shift and a mask unpack 32 adjacent columns.
 
-Sources: Lin et al., AWQ: Activation-aware Weight Quantization, 2023 (arXiv 2306.00978), and its published weights, for
-the order; Kim et al., Who Says Elephants Can't Run, 2022 (arXiv 2211.10017), for the conversion to floats.
+Sources: Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433), table 1; Lin et al., AWQ:
+Activation-aware Weight Quantization, 2023 (arXiv 2306.00978), and its published weights, for the order; Kim et al., Who
+Says Elephants Can't Run, 2022 (arXiv 2211.10017), for the conversion to floats.
 """
 
 import torch
@@ -15,7 +19,64 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from roofwatch.kernels.target import IS_INTERPRETED
+from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target
+
+# float32 numbers near 1.5 * 2^23 have a spacing of 1, so adding it rounds to integers, ties to even
+_ROUNDER = tl.constexpr(12_582_912.0)
+
+
+@triton.jit
+def round_half_even(x):
+    """Round float32 of magnitude below 2^22 to integers, ties to even, as `torch.round`."""
+    return (x + _ROUNDER) - _ROUNDER
+
+
+E4M3_MAX = 448.0
+
+
+def has_e4m3(target: Target) -> bool:
+    """Whether Triton supports e4m3: NVIDIA since compute capability 8.9, AMD since CDNA 4.
+
+    The interpreter rounds wrongly (7.9 becomes 4), so it counts as unsupported.
+    """
+    if target.backend == "cuda":
+        return int(target.arch.removeprefix("sm_")) >= 89
+    return target.arch == "gfx950"
+
+
+def as_kernel_operand(tensor: Tensor) -> Tensor:
+    """View an e4m3 tensor as uint8 on targets without e4m3, for `from_e4m3` and `to_e4m3`."""
+    return tensor if has_e4m3(current_target()) else tensor.view(torch.uint8)
+
+
+@triton.jit
+def from_e4m3(code):
+    """Convert e4m3 bytes to float16, exactly. NaN becomes ±480."""
+    code = code.to(tl.int16)
+    # the seven bits in float16's exponent and mantissa give the number over 2^8: the biases are 7 and 15
+    shifted = ((code & 0x80) << 8) | ((code & 0x7F) << 7)
+    return shifted.to(tl.float16, bitcast=True) * 256.0
+
+
+@triton.jit
+def halved_in_e4m3fnuz(code):
+    """Convert to e4m3fnuz of CDNA 3, halved: its bias is 8, so only -0, its NaN, changes."""
+    return tl.where(code == 0x80, 0, code).to(tl.uint8)
+
+
+@triton.jit
+def to_e4m3(x):
+    """Round float32 to e4m3 bytes, ties to even, clamped to ±448."""
+    magnitude = tl.minimum(tl.abs(x), 448.0)
+    bits = magnitude.to(tl.int32, bitcast=True)
+    # drop 20 bits of mantissa: add just under half, plus one if the last kept bit is odd
+    rounded = (bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20
+    normal = rounded - ((127 - 7) << 3)
+    subnormal = round_half_even(magnitude * 512.0).to(tl.int32)  # spacing 2^-9 below 2^-6
+    code = tl.where(magnitude < 0.015625, subnormal, normal)
+    sign = (x.to(tl.int32, bitcast=True) >> 24) & 0x80
+    return (code | sign).to(tl.uint8)
+
 
 NIBBLE_COLUMNS = (0, 2, 4, 6, 1, 3, 5, 7)
 """Columns of a word by nibble, lowest first."""
