@@ -1,5 +1,8 @@
 """Thirteen kernels of flash-linear-attention, forward and backward. They need: pip install fla-core==0.6.0"""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from fla.modules.activations import logsigmoid, swiglu
 from fla.modules.convolution import causal_conv1d
@@ -20,7 +23,6 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 
 BOTH = ("fwd", "bwd")
 TOKENS = {
-    "family": "flash-linear-attention",
     "cases": cases(shapes=[{"B": 2, "T": 2048, "D": 1024}], dtypes=["float32", "bfloat16"], directions=BOTH),
     "edges": cases(shapes=[{"B": 1, "T": 7, "D": 96}], directions=BOTH),
     "interpreted_shape": {"T": 8, "D": 64},
@@ -28,7 +30,6 @@ TOKENS = {
     "memory_bytes": lambda case: (2 + case.is_backward) * case["B"] * case["T"] * case["D"] * case.itemsize,
 }
 RECURRENT = {
-    "family": "flash-linear-attention",
     "cases": cases(shapes=[{"B": 2, "T": 512, "H": 4, "D": 64}], directions=BOTH),
     "edges": cases(shapes=[{"B": 1, "T": 5, "H": 2, "D": 32}], directions=BOTH),
     "interpreted_shape": {"B": 1, "T": 6, "H": 2, "D": 32},
@@ -36,6 +37,13 @@ RECURRENT = {
     "flop_count": lambda case: 5 * case["B"] * case["T"] * case["H"] * case["D"] ** 2 * (1 + 2 * case.is_backward),
     "memory_bytes": lambda case: 4 * case["B"] * case["T"] * case["H"] * case["D"] * case.itemsize,
 }
+
+
+def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
+    """Declare a kernel of the library; `launch` takes the inputs by name."""
+    spec = KernelSpec(name=f"fla.{name}", family="flash-linear-attention", **declared)
+    spec.implementation("triton")(launch)
+    return spec
 
 
 def tokens(case: Case, make: InputMaker) -> Tensor:
@@ -65,38 +73,25 @@ def recurrence(q, k, v, decay=None, beta=None):
     return torch.stack(outputs, 1) / q.shape[-1] ** 0.5
 
 
-l2_norm_spec = KernelSpec(
-    name="fla.l2_norm",
+l2_norm_spec = kernel(
+    "l2_norm",
+    lambda x: l2norm(x),
     inputs=lambda case, make: {"x": tokens(case, make)},
     reference=lambda x: x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt(),
     **TOKENS,
 )
 
-
-@l2_norm_spec.implementation("triton")
-def fla_l2_norm(x):
-    return l2norm(x)
-
-
-rms_norm_gated_spec = KernelSpec(
-    name="fla.rms_norm_gated",
-    inputs=lambda case, make: {
-        "x": tokens(case, make),
-        "gate": tokens(case, make),
-        "weight": make.normal(case["D"]),
-    },
+rms_norm_gated_spec = kernel(
+    "rms_norm_gated",
+    lambda x, gate, weight: rms_norm_gated(x, gate, weight, None),
+    inputs=lambda case, make: {"x": tokens(case, make), "gate": tokens(case, make), "weight": make.normal(case["D"])},
     reference=lambda x, gate, weight: functional.rms_norm(x, x.shape[-1:], weight, 1e-6) * functional.silu(gate),
     **TOKENS,
 )
 
-
-@rms_norm_gated_spec.implementation("triton")
-def fla_rms_norm_gated(x, gate, weight):
-    return rms_norm_gated(x, gate, weight, None)
-
-
-group_norm_spec = KernelSpec(
-    name="fla.group_norm",
+group_norm_spec = kernel(
+    "group_norm",
+    lambda x, weight, bias: group_norm(x, weight, bias, num_groups=4),
     inputs=lambda case, make: {
         "x": tokens(case, make),
         "weight": make.normal(case["D"]),
@@ -106,53 +101,33 @@ group_norm_spec = KernelSpec(
     **TOKENS,
 )
 
-
-@group_norm_spec.implementation("triton")
-def fla_group_norm(x, weight, bias):
-    return group_norm(x, weight, bias, num_groups=4)
-
-
-swiglu_spec = KernelSpec(
-    name="fla.swiglu",
+swiglu_spec = kernel(
+    "swiglu",
+    lambda gate, up: swiglu(gate, up),
     inputs=lambda case, make: {"gate": tokens(case, make), "up": tokens(case, make)},
     reference=lambda gate, up: functional.silu(gate) * up,
     **TOKENS,
 )
 
-
-@swiglu_spec.implementation("triton")
-def fla_swiglu(gate, up):
-    return swiglu(gate, up)
-
-
-log_sigmoid_spec = KernelSpec(
-    name="fla.log_sigmoid",
+log_sigmoid_spec = kernel(
+    "log_sigmoid",
+    lambda x: logsigmoid(x),
     inputs=lambda case, make: {"x": tokens(case, make)},
     reference=lambda x: functional.logsigmoid(x),
     **TOKENS,
 )
 
-
-@log_sigmoid_spec.implementation("triton")
-def fla_log_sigmoid(x):
-    return logsigmoid(x)
-
-
-token_shift_spec = KernelSpec(
-    name="fla.token_shift",
+token_shift_spec = kernel(
+    "token_shift",
+    lambda x: token_shift(x),
     inputs=lambda case, make: {"x": tokens(case, make)},
     reference=lambda x: functional.pad(x, (0, 0, 1, -1)) - x,
     **TOKENS,
 )
 
-
-@token_shift_spec.implementation("triton")
-def fla_token_shift(x):
-    return token_shift(x)
-
-
-causal_conv1d_spec = KernelSpec(
-    name="fla.causal_conv1d",
+causal_conv1d_spec = kernel(
+    "causal_conv1d",
+    lambda x, weight: causal_conv1d(x, weight, activation="silu")[0],
     inputs=lambda case, make: {"x": tokens(case, make), "weight": make.normal(case["D"], 4)},
     reference=lambda x, weight: functional.silu(
         functional.conv1d(functional.pad(x.mT, (3, 0)), weight[:, None], groups=x.shape[-1]).mT
@@ -161,19 +136,15 @@ causal_conv1d_spec = KernelSpec(
 )
 
 
-@causal_conv1d_spec.implementation("triton")
-def fla_causal_conv1d(x, weight):
-    return causal_conv1d(x, weight, activation="silu")[0]
-
-
 def rotate(x: Tensor, angle: Tensor) -> Tensor:
     low, high = x.chunk(2, -1)
     cos, sin = angle.cos()[:, None], angle.sin()[:, None]  # [T, 1, D / 2]
     return torch.cat((low * cos - high * sin, high * cos + low * sin), -1)
 
 
-rotary_spec = KernelSpec(
-    name="fla.rotary",
+rotary_spec = kernel(
+    "rotary",
+    lambda x, angle: rotary_embedding(x, angle.cos(), angle.sin()),
     inputs=lambda case, make: {
         "x": queries(case, make)["q"],
         "angle": make.uniform(case["T"], case["D"] // 2, low=0, high=6.28),
@@ -182,11 +153,6 @@ rotary_spec = KernelSpec(
     gradients=("x",),
     **RECURRENT,
 )
-
-
-@rotary_spec.implementation("triton")
-def fla_rotary(x, angle):
-    return rotary_embedding(x, angle.cos(), angle.sin())
 
 
 def hgrn_reference(x, gate):
@@ -198,29 +164,26 @@ def hgrn_reference(x, gate):
     return torch.stack(states, 1)
 
 
-hgrn_spec = KernelSpec(
-    name="fla.hgrn",
+hgrn_spec = kernel(
+    "hgrn",
+    lambda x, gate: fused_recurrent_hgrn(x, gate)[0],
     inputs=lambda case, make: {"x": tokens(case, make), "gate": functional.logsigmoid(tokens(case, make))},
     reference=hgrn_reference,
     **TOKENS | {"cases": cases(shapes=[{"B": 2, "T": 512, "D": 1024}], directions=BOTH)},
 )
 
-
-@hgrn_spec.implementation("triton")
-def fla_hgrn(x, gate):
-    return fused_recurrent_hgrn(x, gate)[0]
-
-
-linear_attention_spec = KernelSpec(name="fla.linear_attention", inputs=queries, reference=recurrence, **RECURRENT)
-
-
-@linear_attention_spec.implementation("triton")
-def fla_linear_attention(q, k, v):
-    return fused_recurrent_linear_attn(q, k, v)[0]
+linear_attention_spec = kernel(
+    "linear_attention",
+    lambda q, k, v: fused_recurrent_linear_attn(q, k, v)[0],
+    inputs=queries,
+    reference=recurrence,
+    **RECURRENT,
+)
 
 
-gla_spec = KernelSpec(
-    name="fla.gated_linear_attention",
+gla_spec = kernel(
+    "gated_linear_attention",
+    lambda q, k, v, gate: fused_recurrent_gla(q, k, v, gate)[0],
     inputs=lambda case, make: {
         **queries(case, make),
         "gate": functional.logsigmoid(make.normal(case["B"], case["T"], case["H"], case["D"])),
@@ -230,27 +193,24 @@ gla_spec = KernelSpec(
 )
 
 
-@gla_spec.implementation("triton")
-def fla_gated_linear_attention(q, k, v, gate):
-    return fused_recurrent_gla(q, k, v, gate)[0]
-
-
 def retention_reference(q, k, v):
     heads = torch.arange(q.shape[2], dtype=q.dtype, device=q.device)
     decay = 1 - torch.exp2(-5 - heads)
     return recurrence(q, k, v, decay=decay[:, None].expand_as(q))
 
 
-retention_spec = KernelSpec(name="fla.retention", inputs=queries, reference=retention_reference, **RECURRENT)
+retention_spec = kernel(
+    "retention",
+    lambda q, k, v: fused_recurrent_retention(q, k, v)[0],
+    inputs=queries,
+    reference=retention_reference,
+    **RECURRENT,
+)
 
 
-@retention_spec.implementation("triton")
-def fla_retention(q, k, v):
-    return fused_recurrent_retention(q, k, v)[0]
-
-
-delta_rule_spec = KernelSpec(
-    name="fla.delta_rule",
+delta_rule_spec = kernel(
+    "delta_rule",
+    lambda q, k, v, beta: fused_recurrent_delta_rule(q, k, v, beta)[0],
     inputs=lambda case, make: {
         **queries(case, make),
         "beta": make.uniform(case["B"], case["T"], case["H"], low=0, high=1),
@@ -258,8 +218,3 @@ delta_rule_spec = KernelSpec(
     reference=lambda q, k, v, beta: recurrence(q, k, v, beta=beta),
     **RECURRENT,
 )
-
-
-@delta_rule_spec.implementation("triton")
-def fla_delta_rule(q, k, v, beta):
-    return fused_recurrent_delta_rule(q, k, v, beta)[0]

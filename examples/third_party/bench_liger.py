@@ -1,5 +1,8 @@
 """Twelve kernels of Liger-Kernel, forward and backward. They need: pip install liger-kernel==0.8.5"""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from liger_kernel import ops
 from torch import Tensor
@@ -9,7 +12,6 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 
 BOTH = ("fwd", "bwd")
 ELEMENTWISE = {
-    "family": "liger",
     "cases": cases(shapes=[{"rows": 2048, "cols": 4096}], dtypes=["float32", "bfloat16"], directions=BOTH),
     "edges": cases(shapes=[{"rows": 3, "cols": 1000}], directions=BOTH),
     "interpreted_shape": {"rows": 4, "cols": 256},
@@ -17,13 +19,19 @@ ELEMENTWISE = {
     "flop_count": lambda case: 10 * case["rows"] * case["cols"] * (1 + case.is_backward),
 }
 LOSS = {
-    "family": "liger",
     "cases": cases(shapes=[{"rows": 2048, "vocab": 32000}], directions=BOTH),
     "edges": cases(shapes=[{"rows": 3, "vocab": 1000}], directions=BOTH),
     "interpreted_shape": {"rows": 4, "vocab": 500},
     "flop_count": lambda case: 5 * case["rows"] * case["vocab"],
     "memory_bytes": lambda case: case["rows"] * case["vocab"] * case.itemsize,
 }
+
+
+def kernel(name: str, launch: Callable, **declared: Any) -> KernelSpec:
+    """Declare a kernel of the library; `launch` takes the inputs by name."""
+    spec = KernelSpec(name=f"liger.{name}", family="liger", **declared)
+    spec.implementation("triton")(launch)
+    return spec
 
 
 def matrices(count: int):
@@ -39,22 +47,18 @@ def log_probabilities(case: Case, make: InputMaker) -> Tensor:
     return make.normal(case["rows"], case["vocab"]).log_softmax(-1)
 
 
-rms_norm = KernelSpec(
-    name="liger.rms_norm",
+rms_norm = kernel(
+    "rms_norm",
+    lambda x, weight: ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False),
     inputs=lambda case, make: {"x": matrix(case, make), "weight": make.normal(case["cols"])},
     reference=lambda x, weight: functional.rms_norm(x, x.shape[-1:], weight, 1e-6),
     memory_bytes=matrices(2),
     **ELEMENTWISE,
 )
 
-
-@rms_norm.implementation("triton")
-def liger_rms_norm(x, weight):
-    return ops.LigerRMSNormFunction.apply(x, weight, 1e-6, 0.0, "llama", False)
-
-
-layer_norm = KernelSpec(
-    name="liger.layer_norm",
+layer_norm = kernel(
+    "layer_norm",
+    lambda x, weight, bias: ops.LigerLayerNormFunction.apply(x, weight, bias, 1e-6),
     inputs=lambda case, make: {
         "x": matrix(case, make),
         "weight": make.normal(case["cols"]),
@@ -65,14 +69,9 @@ layer_norm = KernelSpec(
     **ELEMENTWISE,
 )
 
-
-@layer_norm.implementation("triton")
-def liger_layer_norm(x, weight, bias):
-    return ops.LigerLayerNormFunction.apply(x, weight, bias, 1e-6)
-
-
-group_norm = KernelSpec(
-    name="liger.group_norm",
+group_norm = kernel(
+    "group_norm",
+    lambda x, weight, bias: ops.LigerGroupNormFunction.apply(x, weight, bias, 32, 8, 1e-6),
     inputs=lambda case, make: {
         "x": make.normal(case["rows"], 32, case["cols"]),
         "weight": make.normal(32),
@@ -83,14 +82,9 @@ group_norm = KernelSpec(
     **ELEMENTWISE | {"cases": cases(shapes=[{"rows": 16, "cols": 1024}], directions=BOTH)},
 )
 
-
-@group_norm.implementation("triton")
-def liger_group_norm(x, weight, bias):
-    return ops.LigerGroupNormFunction.apply(x, weight, bias, 32, 8, 1e-6)
-
-
-add_rms_norm = KernelSpec(
-    name="liger.add_rms_norm",
+add_rms_norm = kernel(
+    "add_rms_norm",
+    lambda x, residual, weight: ops.LigerFusedAddRMSNormFunction.apply(x, residual, weight, 1e-6),
     inputs=lambda case, make: {
         "x": matrix(case, make),
         "residual": matrix(case, make),
@@ -101,70 +95,45 @@ add_rms_norm = KernelSpec(
     **ELEMENTWISE,
 )
 
-
-@add_rms_norm.implementation("triton")
-def liger_add_rms_norm(x, residual, weight):
-    return ops.LigerFusedAddRMSNormFunction.apply(x, residual, weight, 1e-6)
-
-
-swiglu = KernelSpec(
-    name="liger.swiglu",
+swiglu = kernel(
+    "swiglu",
+    lambda gate, up: ops.LigerSiLUMulFunction.apply(gate, up),
     inputs=lambda case, make: {"gate": matrix(case, make), "up": matrix(case, make)},
     reference=lambda gate, up: functional.silu(gate) * up,
     memory_bytes=matrices(3),
     **ELEMENTWISE,
 )
 
-
-@swiglu.implementation("triton")
-def liger_swiglu(gate, up):
-    return ops.LigerSiLUMulFunction.apply(gate, up)
-
-
-geglu = KernelSpec(
-    name="liger.geglu",
+geglu = kernel(
+    "geglu",
+    lambda gate, up: ops.LigerGELUMulFunction.apply(gate, up),
     inputs=lambda case, make: {"gate": matrix(case, make), "up": matrix(case, make)},
     reference=lambda gate, up: functional.gelu(gate, approximate="tanh") * up,
     memory_bytes=matrices(3),
     **ELEMENTWISE,
 )
 
-
-@geglu.implementation("triton")
-def liger_geglu(gate, up):
-    return ops.LigerGELUMulFunction.apply(gate, up)
-
-
-relu_squared = KernelSpec(
-    name="liger.relu_squared",
+relu_squared = kernel(
+    "relu_squared",
+    lambda x: ops.LigerReLUSquaredFunction.apply(x),
     inputs=lambda case, make: {"x": matrix(case, make)},
     reference=lambda x: functional.relu(x) ** 2,
     memory_bytes=matrices(2),
     **ELEMENTWISE,
 )
 
-
-@relu_squared.implementation("triton")
-def liger_relu_squared(x):
-    return ops.LigerReLUSquaredFunction.apply(x)
-
-
-softmax = KernelSpec(
-    name="liger.softmax",
+softmax = kernel(
+    "softmax",
+    lambda x: ops.LigerSoftmaxFunction.apply(x),
     inputs=lambda case, make: {"x": matrix(case, make)},
     reference=lambda x: x.softmax(-1),
     memory_bytes=matrices(2),
     **ELEMENTWISE,
 )
 
-
-@softmax.implementation("triton")
-def liger_softmax(x):
-    return ops.LigerSoftmaxFunction.apply(x)
-
-
-dynamic_tanh = KernelSpec(
-    name="liger.dynamic_tanh",
+dynamic_tanh = kernel(
+    "dynamic_tanh",
+    lambda x, alpha, gamma, beta: ops.LigerDyTFunction.apply(x, alpha, gamma, beta),
     inputs=lambda case, make: {
         "x": matrix(case, make),
         "alpha": make.normal(1),
@@ -178,13 +147,19 @@ dynamic_tanh = KernelSpec(
 )
 
 
-@dynamic_tanh.implementation("triton")
-def liger_dynamic_tanh(x, alpha, gamma, beta):
-    return ops.LigerDyTFunction.apply(x, alpha, gamma, beta)
+def rotate(x: Tensor, angle: Tensor) -> Tensor:
+    low, high = x.chunk(2, -1)
+    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
 
 
-rope = KernelSpec(
-    name="liger.rope",
+def liger_rope(q, k, angle):
+    cos, sin = (torch.cat((part, part), -1) for part in (angle.cos(), angle.sin()))
+    return ops.LigerRopeFunction.apply(q.clone(), k.clone(), cos, sin)
+
+
+rope = kernel(
+    "rope",
+    liger_rope,
     inputs=lambda case, make: {
         "q": make.normal(2, 8, case["T"], case["D"]),
         "k": make.normal(2, 2, case["T"], case["D"]),
@@ -192,7 +167,6 @@ rope = KernelSpec(
     },
     reference=lambda q, k, angle: tuple(rotate(x, angle) for x in (q, k)),
     gradients=("q", "k"),
-    family="liger",
     cases=cases(shapes=[{"T": 2048, "D": 128}], directions=BOTH),
     interpreted_shape={"T": 8},
     edges=cases(shapes=[{"T": 7, "D": 64}], directions=BOTH),
@@ -200,20 +174,10 @@ rope = KernelSpec(
     memory_bytes=lambda case: 2 * 10 * case["T"] * case["D"] * 2 * case.itemsize,
 )
 
-
-def rotate(x: Tensor, angle: Tensor) -> Tensor:
-    low, high = x.chunk(2, -1)
-    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
-
-
-@rope.implementation("triton")
-def liger_rope(q, k, angle):
-    cos, sin = (torch.cat((part, part), -1) for part in (angle.cos(), angle.sin()))
-    return ops.LigerRopeFunction.apply(q.clone(), k.clone(), cos, sin)
-
-
-cross_entropy = KernelSpec(
-    name="liger.cross_entropy",
+cross_entropy = kernel(
+    "cross_entropy",
+    # it overwrites its input with the gradient
+    lambda logits, target: ops.LigerCrossEntropyFunction.apply(logits.clone(), target, None)[0],
     inputs=lambda case, make: {
         "logits": make.normal(case["rows"], case["vocab"]),
         "target": make.integers(case["rows"], high=case["vocab"]),
@@ -222,25 +186,11 @@ cross_entropy = KernelSpec(
     **LOSS,
 )
 
-
-@cross_entropy.implementation("triton")
-def liger_cross_entropy(logits, target):
-    # overwrites its input with the gradient
-    return ops.LigerCrossEntropyFunction.apply(logits.clone(), target, None)[0]
-
-
-kl_divergence = KernelSpec(
-    name="liger.kl_divergence",
-    inputs=lambda case, make: {
-        "predicted": log_probabilities(case, make),
-        "target": log_probabilities(case, make),
-    },
+kl_divergence = kernel(
+    "kl_divergence",
+    lambda predicted, target: ops.LigerKLDivLossFunction.apply(predicted, target, "batchmean", True),
+    inputs=lambda case, make: {"predicted": log_probabilities(case, make), "target": log_probabilities(case, make)},
     reference=lambda predicted, target: functional.kl_div(predicted, target, reduction="batchmean", log_target=True),
     gradients=("predicted",),
     **LOSS,
 )
-
-
-@kl_divergence.implementation("triton")
-def liger_kl_divergence(predicted, target):
-    return ops.LigerKLDivLossFunction.apply(predicted, target, "batchmean", True)
