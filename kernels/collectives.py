@@ -25,17 +25,7 @@ _SEQUENCE_PARALLEL = (
 
 
 def _collective_spec(
-    name: str,
-    *,
-    reference: Collective,
-    formula: str,
-    source: str,
-    n_small_rows: int,
-    workloads: Iterable[Workload],
-    flop_count: Callable[[Case], float],
-    memory_bytes: Callable[[Case], float],
-    bus_bytes: Callable[[Case], float],
-    sends_parts: bool = False,
+    name: str, *, n_small_rows: int, workloads: Iterable[Workload], sends_parts: bool = False, **declared: Any
 ) -> KernelSpec:
     """The spec of a collective. With `sends_parts`, `n_rows` counts the rows for one receiving rank."""
 
@@ -48,19 +38,14 @@ def _collective_spec(
         name=name,
         family="collectives",
         inputs=inputs,
-        reference=reference,
         cases=[*cases(shapes=small, tags=["small"]), *model_cases(workloads)],
         edges=[
             *cases(shapes=[{"ranks": 2, "n_rows": 1, "n_cols": 63}], dtypes=["float16", "bfloat16"]),
             *cases(shapes=[{"ranks": 2, "n_rows": 0, "n_cols": 63}, {"ranks": 3, "n_rows": 5, "n_cols": 1000}]),
         ],
-        flop_count=flop_count,
-        memory_bytes=memory_bytes,
-        bus_bytes=bus_bytes,
         rank_dimension="ranks",
         interpreted_shape={"n_rows": 16, "n_cols": 1024},
-        formula=formula,
-        source=source,
+        **declared,
     )
 
 

@@ -145,33 +145,23 @@ def gated_activation_memory_bytes(case: Case) -> float:
     return (5 if case.is_backward else 3) * case["n_rows"] * case["n_cols"] * case.itemsize
 
 
-def _gated_spec(
-    name: str,
-    *,
-    reference: Callable[[Tensor, Tensor], Tensor],
-    n_small_cols: int,
-    workloads: Iterable[Workload],
-    flop_count: Callable[[Case], float],
-    formula: str,
-) -> KernelSpec:
+def _gated_spec(name: str, *, n_small_cols: int, workloads: Iterable[Workload], **declared: Any) -> KernelSpec:
     both = ["fwd", "bwd"]
     small = small_cases({"n_rows": 256, "n_cols": n_small_cols}, dtypes=["bfloat16"], directions=both)
     return KernelSpec(
         name=name,
         family="MLP",
         inputs=_inputs,
-        reference=reference,
         cases=[*small, *model_cases(workloads, directions=both)],
         edges=[
             *cases(shapes=[{"n_rows": 63, "n_cols": 1000}, {"n_rows": 0, "n_cols": 63}], directions=both),
             *cases(shapes=[{"n_rows": 1, "n_cols": 63}], dtypes=["float16", "bfloat16"], directions=["bwd"]),
         ],
-        flop_count=flop_count,
         memory_bytes=gated_activation_memory_bytes,
         token_count=lambda case: case["n_rows"],
-        formula=formula,
         source="Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202)",
         interpreted_shape={"n_rows": 3, "n_cols": 2100},
+        **declared,
     )
 
 

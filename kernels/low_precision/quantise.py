@@ -121,13 +121,12 @@ def quantise_memory_bytes(case: Case) -> float:
     return case["n_rows"] * (case["n_cols"] * (case.itemsize + 1) + 4)
 
 
-def _quantise_spec(name: str, *, reference: Callable[[Tensor], Quantised], formula: str, source: str) -> KernelSpec:
+def _quantise_spec(name: str, **declared: Any) -> KernelSpec:
     small = small_cases({"n_rows": 512, "n_cols": 4096})
     return KernelSpec(
         name=name,
         family="low precision",
         inputs=_inputs,
-        reference=reference,
         cases=[*small, *model_cases(token_rows())],
         edges=[
             *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], dtypes=["bfloat16"]),
@@ -137,9 +136,8 @@ def _quantise_spec(name: str, *, reference: Callable[[Tensor], Quantised], formu
         ],
         flop_count=quantise_flop_count,
         memory_bytes=quantise_memory_bytes,
-        formula=formula,
-        source=source,
         interpreted_shape={"n_rows": 3, "n_cols": 2100},
+        **declared,
     )
 
 
