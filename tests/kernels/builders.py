@@ -1,8 +1,13 @@
-"""Builders of what the kernels' tests are about."""
+"""Builders of what the kernels' tests are about, and the instructions of a cubin."""
 
+import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import triton
 
 from roofwatch import Case, KernelSpec, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
@@ -22,3 +27,16 @@ def check(spec: KernelSpec, case: Case, *, device: str, implementation: str = "t
 def check_stand_in(spec: KernelSpec, case: Case, launch: Callable[..., Any]) -> CheckReport:
     stand_in = Implementation("stand_in", Language.TORCH, launch, frozenset(Direction))
     return check_case(spec, case, stand_in, CheckCache())
+
+
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+\s+)?([A-Z][\w.]*)")
+
+
+def instructions(cubin: bytes, folder: Path) -> list[str]:
+    """The instructions' names with their suffixes, such as `LDG.E.128.CONSTANT`."""
+    file = folder / "kernel.cubin"
+    file.write_bytes(cubin)
+    listing = subprocess.run(
+        [triton.knobs.nvidia.cuobjdump.path, "-sass", str(file)], capture_output=True, text=True, check=True
+    ).stdout
+    return _INSTRUCTION.findall(listing)

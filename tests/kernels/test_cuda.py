@@ -14,8 +14,7 @@ from roofwatch.kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_ref
 from roofwatch.kernels.reduction.softmax import softmax_cuda
 from roofwatch.kernels.registry import MODULES, single_kernels
 from roofwatch.spec import Language
-from tests.kernels.builders import check, make_case
-from tests.kernels.disassembly import instructions
+from tests.kernels.builders import check, instructions, make_case
 from tests.kernels.host import COMPILER, Host
 from tests.kernels.test_suite import CallsOfOurs, as_leaves, first_of_each_kind, smallest, stand_ins
 

@@ -3,15 +3,7 @@ import torch
 
 from roofwatch import UnsupportedError
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.overhead import MAX_ELEMENTS, empty_launch, launch_chain, launch_chain_spec
-
-
-@pytest.mark.parametrize("n_elements", [1, MAX_ELEMENTS])
-def test_every_element_is_one_more_and_x_stays(device: str, n_elements: int):
-    x = torch.randn(n_elements, device=device)
-    before = x.clone()
-    assert torch.equal(empty_launch(x), before + 1)
-    assert torch.equal(x, before)
+from roofwatch.kernels.overhead import empty_launch, launch_chain, launch_chain_spec
 
 
 @pytest.mark.parametrize(
@@ -29,13 +21,6 @@ def test_what_one_program_cannot_hold_is_refused_with_the_way_out(x: torch.Tenso
 
 
 GRAPHS = ("triton_graph", "eager_graph")
-
-
-@pytest.mark.parametrize("n_launches", [1, 2, 7])
-def test_every_launch_adds_one_and_x_stays(device: str, n_launches: int):
-    x = torch.zeros(5, device=device)
-    assert torch.equal(launch_chain(x, n_launches), torch.full_like(x, n_launches))
-    assert not x.any()
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -31,18 +31,6 @@ def test_blocks_stand_where_their_indices_say():
     ]
 
 
-def test_rows_without_a_block_are_zero_and_a_full_row_is_dense(device: str):
-    operands = make_operands(M=96, K=64, device=device)
-    operands["blocks"] = torch.randn(2, 32, 32, device=device)
-    operands["row_pointers"] = torch.tensor([0, 0, 2, 2], dtype=torch.int32, device=device)
-    operands["column_indices"] = torch.tensor([0, 1], dtype=torch.int32, device=device)
-    out = block_sparse_matmul(**operands)
-    assert not out[:32].any()
-    assert not out[64:].any()
-    dense = torch.cat(list(operands["blocks"]), dim=1) @ operands["x"]
-    torch.testing.assert_close(out[32:64], dense, atol=1e-4, rtol=1e-4)
-
-
 def test_a_weight_without_any_block_gives_zeros(device: str):
     operands = make_operands(device=device)
     empty = {
@@ -88,15 +76,6 @@ def test_every_group_of_four_keeps_two_and_all_six_pairs_occur():
     kept = weight.reshape(-1, 4) != 0
     assert (kept.sum(dim=1) == 2).all()
     assert len(kept.unique(dim=0)) == 6
-
-
-@pytest.mark.parametrize("N", [3, 70])  # narrow and wide tiles
-def test_each_pair_of_places_is_multiplied_with_its_columns(device: str, N: int):
-    for bits in (0b01_00, 0b10_00, 0b11_00, 0b10_01, 0b11_01, 0b11_10):
-        operands = operands_2_4(3, N, 24, device)
-        operands["metadata"] = torch.full_like(operands["metadata"], bits | bits << 4)
-        expected = unfold_2_4(operands["values"].double(), operands["metadata"]) @ operands["x"].double()
-        torch.testing.assert_close(matmul_2_4(**operands).double(), expected, atol=2e-3, rtol=2e-3)
 
 
 def test_the_vendor_path_says_what_it_needs_where_there_is_no_gpu():
