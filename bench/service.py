@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 from sqlalchemy import Engine
 
 from roofwatch.collector.record.record import RunRecord
@@ -102,10 +103,11 @@ class Service:
 
     def kill_backend(self, draw: random.Random) -> None:
         """Kill a process of Postgres, preferably one with a connection; Postgres then restarts all of them."""
-        children = _children(self._postmaster)
-        serving = [pid for pid, title in children if "127.0.0.1(" in title]
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(draw.choice(serving or [pid for pid, _ in children]), signal.SIGKILL)
+        processes = psutil.process_iter(["ppid", "cmdline"])
+        children = [child for child in processes if child.info["ppid"] == self._postmaster]
+        serving = [child for child in children if "127.0.0.1(" in " ".join(child.info["cmdline"] or ())]
+        with contextlib.suppress(psutil.NoSuchProcess):
+            draw.choice(serving or children).kill()
 
     def client(
         self, *arguments: str | Path, folder: Path, output: Path, max_file_bytes: int | None = None
@@ -149,19 +151,6 @@ def _is_ready(url: str, is_alive: Callable[[], bool]) -> bool:
                 return False
             time.sleep(_POLL_S)
     raise RuntimeError(f"{url} was not ready within {_WAIT_S:g} s; see api.log")
-
-
-def _children(parent: int) -> list[tuple[int, str]]:
-    """Child processes of a process, with their titles."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            # the second field, in brackets, may contain spaces
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent:
-                title = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                found.append((int(folder.name), title))
-    return found
 
 
 def _free_port() -> int:

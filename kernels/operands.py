@@ -111,6 +111,12 @@ def supports_tma(tensor: Tensor) -> bool:
 
     Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
-    strides = tensor.stride()
-    is_aligned = all(stride * tensor.element_size() % 16 == 0 for stride in strides[:-1])
-    return tensor.numel() > 0 and strides[-1] == 1 and is_aligned and tensor.data_ptr() % 16 == 0
+    return tensor.numel() > 0 and tensor.stride(-1) == 1 and is_aligned(tensor)
+
+
+def is_aligned(*tensors: Tensor) -> bool:
+    """Whether every row starts at a multiple of 16 bytes, for vector loads."""
+    return all(
+        tensor.data_ptr() % 16 == 0 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
+        for tensor in tensors
+    )

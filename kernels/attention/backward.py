@@ -33,16 +33,10 @@ from roofwatch.kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import (
-    as_heads,
-    as_tiles,
-    attention_config,
-    is_aligned,
-    key_heads_in_cache,
-    padded_width,
-)
+from roofwatch.kernels.attention.tiling import as_heads, as_tiles, attention_config, key_heads_in_cache, padded_width
 from roofwatch.kernels.building_blocks.operators import backward_operator
 from roofwatch.kernels.building_blocks.tiles import dot
+from roofwatch.kernels.operands import is_aligned
 from roofwatch.kernels.target import current_target, persistent_program_count
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch.kernels import KernelError
+from roofwatch.kernels.operands import is_aligned
 from roofwatch.kernels.target import Target
 
 _CACHED_BYTES = 16 * 2**20
@@ -118,11 +119,3 @@ def require_heads(kernel: str, n_heads: int, n_kv_heads: int, head_dim: int) -> 
 def padded_width(D: int) -> int:
     """Columns of a tile: at least 16 for a matrix product."""
     return max(16, int(triton.next_power_of_2(D)))
-
-
-def is_aligned(*heads: Tensor) -> bool:
-    """Whether every row starts at a multiple of 16 bytes, for vector loads."""
-    return all(
-        tensor.data_ptr() % 16 == 0 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
-        for tensor in heads
-    )

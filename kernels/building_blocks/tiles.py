@@ -9,7 +9,7 @@ from roofwatch.kernels.target import IS_INTERPRETED
 
 
 @triton.jit
-def tile_of(program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr):
+def tile_of(program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr = 8):
     """Return row and column of a program's tile, in groups of `GROUP_M` rows to reuse b in the L2 cache."""
     group_size = GROUP_M * n_tiles_n
     first_tile_m = program // group_size * GROUP_M
@@ -33,12 +33,10 @@ def by_chiplet(program, n_programs, N_CHIPLETS: tl.constexpr):
 
 
 @triton.jit
-def tile_of_program(
-    M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP_M: tl.constexpr, N_CHIPLETS: tl.constexpr
-):
+def tile_of_program(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, N_CHIPLETS: tl.constexpr):
     """Return row and column of this program's tile of an M x N result, with one program per tile."""
     program = by_chiplet(tl.program_id(0), tl.num_programs(0), N_CHIPLETS)
-    return tile_of(program, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    return tile_of(program, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N))
 
 
 @triton.jit

@@ -20,7 +20,8 @@ from roofwatch.kernels.operands import is_stored_transposed, require_equal, requ
 from roofwatch.kernels.shapes import model_cases, only, projections, small_cases
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
 
-_GROUP_M = 8
+_GROUP_M = tl.constexpr(16)
+"""Of 132 programs: the fewest rows of a and columns of b from memory."""
 
 
 @triton.jit
@@ -34,7 +35,6 @@ def _matmul_persistent_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
     B_IS_TRANSPOSED: tl.constexpr,
     STORES_HALVES: tl.constexpr,
     SPECIALISES_WARPS: tl.constexpr,
@@ -48,7 +48,7 @@ def _matmul_persistent_kernel(
     for tile in tl.range(
         first_tile, n_tiles_m * n_tiles_n, n_programs, flatten=True, warp_specialize=SPECIALISES_WARPS
     ):
-        tile_m, tile_n = tile_of(tile, n_tiles_m, n_tiles_n, GROUP_M)
+        tile_m, tile_n = tile_of(tile, n_tiles_m, n_tiles_n, _GROUP_M)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(tl.cdiv(K, BLOCK_K)):
             a = a_desc.load([tile_m * BLOCK_M, step * BLOCK_K])  # [BLOCK_M, BLOCK_K]
@@ -58,7 +58,7 @@ def _matmul_persistent_kernel(
                 b = b_desc.load([step * BLOCK_K, tile_n * BLOCK_N])  # [BLOCK_K, BLOCK_N]
             acc = dot(a, b, acc)
         stored_tile += n_programs
-        tile_m, tile_n = tile_of(stored_tile, n_tiles_m, n_tiles_n, GROUP_M)
+        tile_m, tile_n = tile_of(stored_tile, n_tiles_m, n_tiles_n, _GROUP_M)
         if STORES_HALVES:  # needs half the shared memory, which allows one more stage
             halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
             left, right = halves.split()
@@ -83,12 +83,11 @@ def _matmul_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
     B_IS_TRANSPOSED: tl.constexpr,
     K_IS_EVEN: tl.constexpr,
     N_CHIPLETS: tl.constexpr,
 ):
-    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
+    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, N_CHIPLETS)
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     acc = product_of(
@@ -178,7 +177,6 @@ def _matmul_op(a, b, out):
             M,
             N,
             K,
-            GROUP_M=16,  # of 132 programs: the fewest rows of a and columns of b from memory
             B_IS_TRANSPOSED=is_transposed,
             STORES_HALVES=stores_halves,
             # separate warps for copies and products on data-centre Blackwell
@@ -196,7 +194,6 @@ def _matmul_op(a, b, out):
             a.stride(0),
             stored_b.stride(0),
             out.stride(0),
-            GROUP_M=_GROUP_M,
             B_IS_TRANSPOSED=is_transposed,
             K_IS_EVEN=K % tiling.BLOCK_K == 0,
             N_CHIPLETS=target.chiplet_count,

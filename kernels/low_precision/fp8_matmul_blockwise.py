@@ -31,7 +31,6 @@ from roofwatch.kernels.target import Target, current_target, multiprocessor_coun
 SCALE_BLOCK = 128
 """Columns per scale, and output channels per scale of the weights."""
 _SCALE_BLOCK = tl.constexpr(SCALE_BLOCK)
-_GROUP_M = 8
 
 
 @triton.jit
@@ -51,11 +50,10 @@ def _fp8_matmul_blockwise_kernel(
     weight_scale_row_stride,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    GROUP_M: tl.constexpr,
     K_IS_EVEN: tl.constexpr,
     N_CHIPLETS: tl.constexpr,
 ):
-    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
+    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, N_CHIPLETS)
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, _SCALE_BLOCK)
@@ -123,7 +121,6 @@ def _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale, out):
         weight_scale.stride(0),
         BLOCK_M=tiling.BLOCK_M,
         BLOCK_N=tiling.BLOCK_N,
-        GROUP_M=_GROUP_M,
         K_IS_EVEN=K % SCALE_BLOCK == 0,
         N_CHIPLETS=target.chiplet_count,
         num_warps=tiling.num_warps,

@@ -29,7 +29,6 @@ from roofwatch.kernels.target import Target, current_target, multiprocessor_coun
 
 MAX_K = 131_072
 """Longest sum of int8 products that always fits into int32."""
-_GROUP_M = 8
 MAX_DECODE_ROWS = 64
 """Up to so many rows of x, one narrow tile holds all rows: weights are read once, by many programs."""
 
@@ -49,11 +48,10 @@ def _scaled_matmul_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
     K_IS_EVEN: tl.constexpr,
     N_CHIPLETS: tl.constexpr,
 ):
-    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
+    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, N_CHIPLETS)
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
@@ -137,7 +135,6 @@ def _launch_scaled_matmul(x, x_scale, weight, weight_scale, out):
         K,
         x.stride(0),
         weight.stride(0),
-        GROUP_M=_GROUP_M,
         K_IS_EVEN=K % tiling.BLOCK_K == 0,
         N_CHIPLETS=target.chiplet_count,
         **tiling._asdict(),

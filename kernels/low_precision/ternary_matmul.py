@@ -31,7 +31,6 @@ MAX_K = 65_536
 """Longest sum of products of int8 and 64 that always fits into int32."""
 MAX_FEW_ROWS = 16
 """Up to so many rows of x, a product is bound by reading the weights."""
-_GROUP_M = 8
 _PROGRAMS_PER_MULTIPROCESSOR = 4
 
 
@@ -69,10 +68,9 @@ def _ternary_matmul_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_BYTES: tl.constexpr,
-    GROUP_M: tl.constexpr,
     N_CHIPLETS: tl.constexpr,
 ):
-    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, GROUP_M, N_CHIPLETS)
+    tile_m, tile_n = tile_of_program(M, N, BLOCK_M, BLOCK_N, N_CHIPLETS)
     split = tl.program_id(1)
     first_byte = split * bytes_per_split
     end_byte = tl.minimum(first_byte + bytes_per_split, n_bytes)
@@ -147,7 +145,6 @@ def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
         x.stride(0),
         packed.stride(0),
         steps * config["BLOCK_BYTES"],
-        GROUP_M=_GROUP_M,
         N_CHIPLETS=target.chiplet_count,
         **config,
     )

@@ -44,7 +44,6 @@ GROUP_SIZE = 128
 _GROUP_SIZE = tl.constexpr(GROUP_SIZE)
 MAX_FEW_ROWS = 16
 """Up to so many rows of x, a product is bound by reading the weights."""
-_GROUP_M = 8
 _BLOCK_K = 64
 _PROGRAMS_PER_MULTIPROCESSOR = 4
 
@@ -157,10 +156,9 @@ def _w4a16_tiles_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
     N_WORDS: tl.constexpr,
-    GROUP_M: tl.constexpr,
     N_CHIPLETS: tl.constexpr,
 ):
-    tile_m, tile_n = tile_of_program(M, n_words, BLOCK_M, N_WORDS, GROUP_M, N_CHIPLETS)
+    tile_m, tile_n = tile_of_program(M, n_words, BLOCK_M, N_WORDS, N_CHIPLETS)
     split = tl.program_id(1)
     first_k = split * groups_per_split * _GROUP_SIZE
     end_k = tl.minimum(first_k + groups_per_split * _GROUP_SIZE, n_groups * _GROUP_SIZE)
@@ -222,9 +220,7 @@ def _w4a16_matmul_op(x, packed, scale, packed_zero, out):
     if M <= MAX_FEW_ROWS:
         _w4a16_few_rows_kernel[n_tiles, n_splits](*operands, **config)
     else:
-        _w4a16_tiles_kernel[n_tiles, n_splits](
-            *operands, BLOCK_K=_BLOCK_K, GROUP_M=_GROUP_M, N_CHIPLETS=target.chiplet_count, **config
-        )
+        _w4a16_tiles_kernel[n_tiles, n_splits](*operands, BLOCK_K=_BLOCK_K, N_CHIPLETS=target.chiplet_count, **config)
     if n_splits > 1:
         sum_shares(shares, out)
 

@@ -145,9 +145,8 @@ def _transpose_kernel(
     N,
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    GROUP_M: tl.constexpr,
 ):
-    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N), GROUP_M)
+    tile_m, tile_n = tile_of(tl.program_id(0), tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N))
     offs_m = tile_m.to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n.to(tl.int64) * BLOCK_N + tl.arange(0, BLOCK_N)
     mask_m = offs_m < M
@@ -160,7 +159,7 @@ def _transpose_kernel(
 
 def transpose_config() -> dict[str, int]:
     """Tiles of 64 x 64: a cache line of 128 bytes in half precision, two in float32."""
-    return {"BLOCK_M": 64, "BLOCK_N": 64, "GROUP_M": 8, "num_warps": 4}
+    return {"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4}
 
 
 def _empty_transposed(x: Tensor) -> Tensor:

@@ -23,7 +23,6 @@ from roofwatch.kernels.operands import require_equal, require_integers, require_
 from roofwatch.kernels.shapes import expert_tokens, model_cases, small_cases
 from roofwatch.kernels.target import Target, current_target, persistent_program_count
 
-_GROUP_M = 8
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 """Loads and stores of one overlap with products of the other."""
 
@@ -44,7 +43,6 @@ def _grouped_gemm_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
     IS_COPIED: tl.constexpr,
     K_IS_EVEN: tl.constexpr,
 ):
@@ -59,7 +57,7 @@ def _grouped_gemm_kernel(
         first_row = tl.load(offsets_ptr + expert)
         end_row = tl.load(offsets_ptr + expert + 1)
         n_tiles_m = tl.cdiv(end_row - first_row, BLOCK_M)
-        tile_m, tile_n = tile_of(tile - first_tile, n_tiles_m, n_tiles_n, GROUP_M)
+        tile_m, tile_n = tile_of(tile - first_tile, n_tiles_m, n_tiles_n)
         first_m = first_row + tile_m * BLOCK_M
         first_n = tile_n * BLOCK_N
         offs_m = first_m + tl.arange(0, BLOCK_M)
@@ -128,7 +126,6 @@ def _grouped_gemm_op(tokens, weights, offsets, out):
         weights.stride(0),
         weights.stride(1),
         EXPERTS=triton.next_power_of_2(max(n_experts, 2)),
-        GROUP_M=_GROUP_M,
         IS_COPIED=is_copied,
         K_IS_EVEN=K % block_k == 0,
         **config,

@@ -40,9 +40,8 @@ def _block_sparse_matmul_kernel(
     BLOCK: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GROUP_M: tl.constexpr,
 ):
-    block_row, tile_n = tile_of(tl.program_id(0), n_block_rows, tl.cdiv(N, BLOCK_N), GROUP_M)
+    block_row, tile_n = tile_of(tl.program_id(0), n_block_rows, tl.cdiv(N, BLOCK_N))
     offs_m = tl.arange(0, BLOCK)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     offs_k = tl.arange(0, BLOCK_K)
@@ -75,7 +74,6 @@ def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target
     return {
         "BLOCK_N": block_n,
         "BLOCK_K": block_k,
-        "GROUP_M": 8,
         "num_warps": 8 if block * block_n > 64 * 128 else 4,
         "num_stages": 3 if target.backend == "hip" else 5,
     }
