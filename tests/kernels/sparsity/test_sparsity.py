@@ -54,7 +54,7 @@ def test_a_weight_without_any_block_gives_zeros(device: str):
 )
 def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
     with pytest.raises(KernelError, match=message):
-        block_sparse_matmul(**{**make_operands(), **changed})
+        block_sparse_matmul(**make_operands() | changed)
 
 
 def operands_2_4(M: int = 3, N: int = 5, K: int = 16, device: str = "cpu") -> dict[str, torch.Tensor]:
