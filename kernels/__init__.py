@@ -2,4 +2,4 @@
 
 
 class KernelError(ValueError):
-    """A kernel rejects its operands, or no kernel has this name. The message says how to fix it."""
+    """A kernel rejects its operands. The message says how to fix it."""

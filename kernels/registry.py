@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 
 from roofwatch import KernelSpec
-from roofwatch.kernels import KernelError
 
 
 def _modules() -> dict[str, str]:
@@ -36,25 +35,15 @@ def suite() -> tuple[KernelSpec, ...]:
 
 def single_kernels() -> tuple[KernelSpec, ...]:
     """Import and return every kernel."""
-    return tuple(_spec(name) for name in MODULES if name not in _WORKLOADS)
+    return tuple(find_kernel(name) for name in MODULES if name not in _WORKLOADS)
 
 
 def workloads() -> tuple[KernelSpec, ...]:
     """Import and return every workload, a step of a model that uses several kernels."""
-    return tuple(_spec(name) for name in _WORKLOADS)
+    return tuple(find_kernel(name) for name in _WORKLOADS)
 
 
 def find_kernel(name: str) -> KernelSpec:
-    """Look up a kernel by name.
-
-    Raises:
-        KernelError: no such kernel; the message lists the available ones.
-    """
-    if name not in MODULES:
-        raise KernelError(f"no kernel is called {name!r}; choose from {', '.join(MODULES)}")
-    return _spec(name)
-
-
-def _spec(name: str) -> KernelSpec:
+    """Import and return the kernel or workload of this name."""
     spec: KernelSpec = getattr(import_module(MODULES[name]), f"{name}_spec")
     return spec
