@@ -7,11 +7,12 @@ from roofwatch.db.values import Regression, Series, Verdict
 from tests.ci.values import judge_history, make_series, only, stepped
 
 STEP = "transformer_inference/B=1,T=128/float32/fwd"
-QUIET_NS = stepped(factor=1.0)
+LENGTH = {"count": 32, "at": 16}
+QUIET_NS = stepped(factor=1.0, **LENGTH)
 
 
 def share(function: str, before: float, after: float, seed: int) -> Series:
-    values = stepped(level_ns=before, factor=after / before, seed=seed)
+    values = stepped(level_ns=before, factor=after / before, seed=seed, **LENGTH)
     return make_series(values, imported_key(SHARE_OF_STEP + function, "share", Better.LOWER), case_id=STEP)
 
 
@@ -32,7 +33,7 @@ def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_al
 
 
 def test_the_function_that_makes_a_step_slower_is_evidence_and_the_other_shares_say_nothing() -> None:
-    slower = stepped(factor=1.4)
+    slower = stepped(factor=1.4, **LENGTH)
     found = only(judge(slower, share("_norm_kernel", 0.2, 0.43, seed=1), share("_gate_kernel", 0.3, 0.21, seed=2)))
 
     assert (found.verdict, found.is_alert) == (Verdict.REGRESSED, True)

@@ -51,11 +51,16 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
     assert "8 commits before and 8 after" in change.evidence
 
 
-@pytest.mark.parametrize(("new_count", "is_alert"), [(4, False), (8, True), (20, True)])
-def test_a_new_step_is_an_alert_once_the_online_detector_sees_it(new_count: int, is_alert: bool) -> None:
-    found = only(judge_history([make_series(stepped(count=80 + new_count, at=80, factor=1.3))]))
+@pytest.mark.parametrize(
+    ("old_count", "new_count", "is_alert"),
+    [(80, 4, False), (80, 8, True), (80, 20, True), (15, 14, False), (14, 30, False), (15, 15, True)],
+)
+def test_a_step_is_an_alert_once_seen_online_or_both_levels_are_long(
+    old_count: int, new_count: int, is_alert: bool
+) -> None:
+    found = only(judge_history([make_series(stepped(count=old_count + new_count, at=old_count, factor=1.3))]))
 
-    assert (found.commit, found.is_alert) == (make_commit_ref(80), is_alert)
+    assert (found.commit, found.is_alert) == (make_commit_ref(old_count), is_alert)
 
 
 @pytest.mark.parametrize("seed", range(3))
