@@ -6,9 +6,10 @@ FOLDER contains `data/real/gpu_raw.jsonl`, histories of several projects, and `s
 planted in noise drawn from each project: six neighbouring residuals at a time, off a running median of 31 values.
 
 The threshold is the lowest at which no source has more than 1.2 false alarms per 1,000 values. The rates of a
-source are those at the threshold of the other sources, and its probabilities are fitted to the other sources.
+source are those at the threshold of the other sources. `--service` measures what the service does instead: it analyses
+all values offline whenever one is new.
 
-`--service` measures what the service does instead: it analyses all values offline whenever one is new.
+The probability that an alarm is real begins at the share of real alarms of the other sources.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.online import LEARNING, Alarm, OnlineDetector, is_seen_online
 from roofwatch.ci.history.steps import find_time_steps
+from roofwatch.ci.history.summary import share_real
 from roofwatch.ci.verdicts import THRESHOLDS
 
 Values = NDArray[np.float64]
@@ -53,7 +55,7 @@ _THRESHOLDS = (22.0, 24.0, 26.0)
 _MOST = 1.2
 """False alarms per 1,000 values of the worst source, at the threshold chosen."""
 _SPANS = ((LEARNING, _LONG), (LEARNING, 50), (50, 200), (200, _LONG))
-_BINS = (0.0, 0.7, 0.8, 0.9, 1.0)
+_BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,8 @@ class Score:
     delays: list[int] = field(default_factory=list)
     false_at: list[int] = field(default_factory=list)
     """Values seen at each false alarm."""
-    judged: list[tuple[Alarm, bool]] = field(default_factory=list)
-    """Alarms, and whether each is real."""
+    are_real: list[bool] = field(default_factory=list)
+    """Of the alarms, in their order."""
 
     def rate(self, low: int = LEARNING, high: int = _LONG) -> float:
         """False alarms per 1,000 values, after so many values."""
@@ -132,8 +134,7 @@ def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score
                 is_near = False
                 total.false_at.append(seen)
             places.append(found.index)
-            if isinstance(found, Alarm):
-                total.judged.append((found, is_near))
+            total.are_real.append(is_near)
     return total
 
 
@@ -193,27 +194,27 @@ def _series(histories: Sequence[Values], synth: ModuleType, count: int, rng: np.
         yield Planted(1_000 * np.exp(noise), at)
 
 
-# --- probabilities
-
-
-def _features(judged: Sequence[tuple[Alarm, bool]]) -> tuple[Values, Values]:
-    rows = [[1.0, math.log(alarm.count_after)] for alarm, _ in judged]
-    return np.array(rows), np.array([float(is_real) for _, is_real in judged])
-
-
-def _fit(judged: Sequence[tuple[Alarm, bool]]) -> Values:
-    """Logistic regression by Newton's method."""
-    rows, is_real = _features(judged)
-    odds = np.zeros(rows.shape[1])
-    for _ in range(30):
-        chances = 1 / (1 + np.exp(-rows @ odds))
-        curvature = (rows.T * (chances * (1 - chances))) @ rows + 0.01 * np.eye(len(odds))
-        odds += np.linalg.solve(curvature, rows.T @ (is_real - chances) - 0.01 * odds)
-    return odds
+def _print_reliability(scores: Mapping[str, Score]) -> None:
+    """How many alarms are real, by the probability stated before each."""
+    print("\nReal alarms by their stated probability\n")
+    bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
+    print(f"| source | {bins} |\n|{'---|' * len(_BINS)}")
+    for name, own in scores.items():
+        others = [is_real for key, other in scores.items() if key != name for is_real in other.are_real]
+        real_so_far = [sum(own.are_real[:count]) for count in range(len(own.are_real))]
+        share = sum(others) / len(others)
+        stated = [share_real(real, count, prior=share) for count, real in enumerate(real_so_far)]
+        by_bin = [
+            [is_real for chance, is_real in zip(stated, own.are_real, strict=True) if low < chance <= high]
+            for low, high in pairwise(_BINS)
+        ]
+        print(f"| {name} | {' | '.join(f'{sum(one)} of {len(one)}' if one else '' for one in by_bin)} |")
+    everything = [is_real for own in scores.values() for is_real in own.are_real]
+    print(f"\nReal alarms of all sources: {sum(everything)} of {len(everything)}")
 
 
 def main() -> None:
-    """Print the rates by threshold, those at the threshold of the other sources, and the probabilities."""
+    """Print the rates by threshold, those at the threshold of the other sources, and the reliability."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--series", type=int, default=160, help="series of each source, half of them with a step")
@@ -231,8 +232,10 @@ def main() -> None:
     columns = " | ".join(f"false alarms per 1,000 after {low} to {high} values" for low, high in spans)
     if arguments.service:
         print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
-        for name, planted in sources.items():
-            print(f"| {name} | {score(planted, service).row(spans)} |", flush=True)
+        served = {name: score(planted, service) for name, planted in sources.items()}
+        for name, own in served.items():
+            print(f"| {name} | {own.row(spans)} |")
+        _print_reliability(served)
         return
     scores = {
         name: {limit: score(planted, partial(online, threshold=limit)) for limit in _THRESHOLDS}
@@ -248,17 +251,7 @@ def main() -> None:
         limit = _chosen(other for key, other in scores.items() if key != name)
         print(f"| {name} | {limit:g} | {own[limit].row()} |")
 
-    judged = {name: own[threshold].judged for name, own in scores.items()}
-    print(f"\nShare of real alarms (number of alarms) at {threshold:g}, by probability fitted to the other sources\n")
-    print(f"| source | {' | '.join(f'{low:g} to {high:g}' for low, high in pairwise(_BINS))} |\n|{'---|' * 5}")
-    for name, own_alarms in judged.items():
-        odds = _fit([alarm for key, others in judged.items() if key != name for alarm in others])
-        rows, is_real = _features(own_alarms)
-        chances = 1 / (1 + np.exp(-rows @ odds))
-        within = [is_real[(chances > low) & (chances <= high)] for low, high in pairwise(_BINS)]
-        print(f"| {name} | {' | '.join(f'{one.mean():.2f} ({len(one)})' if len(one) else '' for one in within)} |")
-    everything = [alarm for own_alarms in judged.values() for alarm in own_alarms]
-    print("\nLog odds fitted to all sources:", _fit(everything).round(2).tolist())
+    _print_reliability({name: own[threshold] for name, own in scores.items()})
 
 
 def _chosen(scores: Iterable[Mapping[float, Score]]) -> float:

@@ -14,6 +14,7 @@ from codeowners import CodeOwners
 
 from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, RegressionRule, Rule, SilenceRule, matches
 from roofwatch.ci.history.finding import is_outcome
+from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alert_values import AlertCondition, Change, Fact, Link, Message
@@ -120,12 +121,13 @@ def regression_conditions(
 ) -> list[AlertCondition]:
     """Report the regressions that a rule covers."""
     oldest = now - timedelta(days=rule.within_days)
+    earlier = count_false_alarms(state.regressions)
     return [
         AlertCondition(
             rule=rule.name,
             cause=one.regression_id,
             severity=rule.severity,
-            message=_regression_message(one.regression, one.regression_id, state),
+            message=_regression_message(one.regression, one.regression_id, state, earlier),
             regression_id=one.triage.regression_id,
             is_acknowledged=one.triage.state is TriageState.ACKNOWLEDGED,
             is_past=one.regression.commit.committed_at < oldest,
@@ -169,7 +171,9 @@ def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: P
     return series.metric != "host_ns" and (change is None or abs(change) >= rule.min_relative_change)
 
 
-def _regression_message(regression: Regression, regression_id: str, state: ProjectState) -> Message:
+def _regression_message(
+    regression: Regression, regression_id: str, state: ProjectState, earlier: FalseAlarms
+) -> Message:
     points, worst, head = regression.change_points, regression.change_points[0], regression.commit
     base, series = worst.previous_commit, worst.series
     suspects = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN][:_MAX_SUSPECTS]
@@ -180,6 +184,7 @@ def _regression_message(regression: Regression, regression_id: str, state: Proje
         *(Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence) for one in suspects),
         *([Fact("Series", regression.family)] if regression.family else []),
         Fact("Confirmed", "yes" if regression.is_confirmed else "not by a paired measurement yet"),
+        *([] if regression.is_confirmed else [Fact("Probability that it is real", _share_real(earlier))]),
     ]
     named = {_QUERY_NAMES.get(name, name): value for name, value in asdict(series).items() if value}
     kernels = tuple(dict.fromkeys(one.series.kernel for one in points))
@@ -202,6 +207,11 @@ def _regression_message(regression: Regression, regression_id: str, state: Proje
         head_sha=head.sha,
         changes=tuple(change for point in points for change in _changes(point, state))[:MAX_CHANGES],
     )
+
+
+def _share_real(earlier: FalseAlarms) -> str:
+    share = share_real(earlier.true_count, earlier.decided_count)
+    return f"{share:.0%}; {earlier.true_count} of {count_of(earlier.decided_count, 'earlier alert')} were real"
 
 
 def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:

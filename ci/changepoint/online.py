@@ -67,8 +67,6 @@ _LEARNT_FROM = 100
 """Values before a new step of the offline method from which the detector learns."""
 _SAME_PLACE = 5
 """Values by which the two may place a step differently."""
-_LOG_ODDS = (3.1, -1.1)
-"""Of a real step: constant, and per unit of ln(values of the new level)."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +81,6 @@ class Alarm:
     """Values of the new level that were needed to see it."""
     is_return: bool
     """The series is back at the level before the last alarm, which was a burst."""
-
-    @property
-    def probability(self) -> float:
-        """Probability that a level that is no return lasts, calibrated by `bench/online_rates.py`."""
-        constant, of_count = _LOG_ODDS
-        return 1 / (1 + math.exp(-constant - of_count * math.log(self.count_after)))
 
 
 class OnlineDetector:

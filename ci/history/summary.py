@@ -2,15 +2,29 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
 
-Key = tuple[str, str, str, str]
-"""`Regression.key`."""
 _Z_95 = 1.959964
+_PRIOR_COUNT, _PRIOR_SHARE = 10, 0.6
+"""Alerts that a project begins with, and their share of real ones: `bench/online_rates.py --service`."""
+
+
+def share_real(true_count: int, decided_count: int, *, prior: float = _PRIOR_SHARE) -> float:
+    """Estimate the probability that the next alert of a project is real, from those decided so far.
+
+    The mean of a beta distribution. Its prior counts as ten alerts, so it fades as decisions come.
+
+    Args:
+        true_count: Real ones.
+        decided_count: All that a person or a measurement decided on.
+        prior: Share of real ones before any decision.
+    """
+    return (_PRIOR_COUNT * prior + true_count) / (_PRIOR_COUNT + decided_count)
 
 
 @dataclass(frozen=True)
@@ -50,33 +64,28 @@ class FalseAlarms:
         return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-def count_false_alarms(
-    regressions: Iterable[Regression],
-    *,
-    called_none: Set[Key],
-    called_real: Set[Key],
-    since: datetime | None,
-) -> FalseAlarms:
+def count_false_alarms(regressions: Iterable[TriagedRegression], *, since: datetime | None = None) -> FalseAlarms:
     """Count the reported regressions by what became of them.
 
     Args:
         regressions: All that were judged; improvements are left out.
-        called_none: Those that a person marked as no regression.
-        called_real: Those that a person acknowledged, expected or fixed.
         since: Oldest commit time that counts; None for all.
     """
     reported = [
-        one
+        (one.regression, one.triage.state)
         for one in regressions
-        if one.verdict is Verdict.REGRESSED and (since is None or one.commit.committed_at >= since)
+        if one.regression.verdict is Verdict.REGRESSED
+        and (since is None or one.regression.commit.committed_at >= since)
     ]
-    standing = [one for one in reported if one.state is not RegressionState.DISMISSED]
-    real = [one for one in standing if one.key not in called_none and (one.is_confirmed or one.key in called_real)]
+    standing = [(one, triage) for one, triage in reported if one.state is not RegressionState.DISMISSED]
     return FalseAlarms(
         reported_count=len(reported),
         refuted_count=len(reported) - len(standing),
-        invalid_count=sum(one.key in called_none for one in standing),
-        true_count=len(real),
+        invalid_count=sum(triage is TriageState.INVALID for _, triage in standing),
+        true_count=sum(
+            triage is not TriageState.INVALID and (one.is_confirmed or triage is not TriageState.NEW)
+            for one, triage in standing
+        ),
     )
 
 

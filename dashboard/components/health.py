@@ -18,7 +18,7 @@ from roofwatch.dashboard.wording import age_text, code_span, percent
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import RecentRuns, RunnerCoverage
-from roofwatch.db.regression_values import TriagedRegression, TriageState
+from roofwatch.db.regression_values import TriagedRegression
 from roofwatch.db.values import Regression
 
 _NOISY = 0.05
@@ -166,14 +166,7 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
 
 def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None) -> None:
     st.header("Alert accuracy", anchor=False)
-    counted = count_false_alarms(
-        [one.regression for one in found],
-        called_none={one.regression.key for one in found if one.triage.state is TriageState.INVALID},
-        called_real={
-            one.regression.key for one in found if one.triage.state not in {TriageState.NEW, TriageState.INVALID}
-        },
-        since=since,
-    )
+    counted = count_false_alarms(found, since=since)
     interval = counted.interval
     certainty = None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson)."
     show_numbers(

@@ -34,6 +34,22 @@ def reported(rule: Rule = SLOWER, **fields: Any) -> list[AlertCondition]:
     return conditions_at(rule, replace(HERE, regressions=[TriagedRegression(str(ID), regression, triage)]), NOW)
 
 
+def test_an_unconfirmed_regression_says_how_many_alerts_of_the_project_were_real() -> None:
+    def real_and_false(real: int, false: int) -> str:
+        triages = [TriageState.NEW, *[TriageState.FIXED] * real, *[TriageState.INVALID] * false]
+        regressions = [
+            TriagedRegression(str(number), make_regression(number, is_alert=True), Triage(UUID(int=number), triage))
+            for number, triage in enumerate(triages, start=1)
+        ]
+        (one,) = conditions_at(SLOWER, replace(HERE, regressions=regressions), NOW)
+        return next(fact.text for fact in one.message.facts if fact.name == "Probability that it is real")
+
+    assert real_and_false(0, 0) == "60%; 0 of 0 earlier alerts were real"
+    assert real_and_false(30, 0) == "90%; 30 of 30 earlier alerts were real"
+    assert real_and_false(0, 30) == "15%; 0 of 30 earlier alerts were real"
+    assert "Probability that it is real" not in [fact.name for fact in reported(is_confirmed=True)[0].message.facts]
+
+
 def metric_rule(metric: str, **fields: Any) -> MetricRule:
     return MetricRule.model_validate({"kind": "throughput", "metric": metric, **CHANNELS, **fields})
 

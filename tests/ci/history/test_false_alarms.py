@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from datetime import date, timedelta
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from roofwatch.ci.history.finding import Status, TrendFinding, Window
 from roofwatch.ci.history.history import choose_alerts
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
+from roofwatch.db.regression_values import Triage, TriagedRegression, TriageState
 from roofwatch.db.values import Regression, RegressionState, Series, Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 from tests.ci.values import judge_history, make_point
@@ -89,29 +91,23 @@ def test_among_the_alerts_of_days_the_false_ones_keep_their_rate() -> None:
     assert counts[True] >= 100
 
 
-def regression(number: int, **fields: object) -> Regression:
-    return make_regression(number, kernel=f"kernel_{number}", **fields)
+def regression(number: int, triage: TriageState = TriageState.NEW, **fields: object) -> TriagedRegression:
+    return TriagedRegression(str(number), make_regression(number, **fields), Triage(UUID(int=number), triage))
 
 
 def test_false_alarms_are_refuted_or_invalid_regressions() -> None:
-    refuted, invalid = regression(1, state=RegressionState.DISMISSED), regression(2)
-    confirmed, taken_up, open_one = regression(3, is_confirmed=True), regression(4), regression(5)
-    counted = count_false_alarms(
-        [refuted, invalid, confirmed, taken_up, open_one],
-        called_none={invalid.key},
-        called_real={taken_up.key},
-        since=None,
-    )
+    refuted, invalid = regression(1, state=RegressionState.DISMISSED), regression(2, TriageState.INVALID)
+    confirmed, taken_up = regression(3, is_confirmed=True), regression(4, TriageState.ACKNOWLEDGED)
+
+    counted = count_false_alarms([refuted, invalid, confirmed, taken_up, regression(5)])
+
     assert counted == FalseAlarms(reported_count=5, refuted_count=1, invalid_count=1, true_count=2)
     assert counted.rate == 0.5
 
 
 def test_improvements_and_older_regressions_are_not_counted() -> None:
     counted = count_false_alarms(
-        [regression(1), regression(5), regression(6, verdict=Verdict.IMPROVED)],
-        called_none=set(),
-        called_real=set(),
-        since=NOON + timedelta(hours=3),
+        [regression(1), regression(5), regression(6, verdict=Verdict.IMPROVED)], since=NOON + timedelta(hours=3)
     )
     assert counted.reported_count == 1
 
