@@ -42,6 +42,8 @@ class StaticAnswer:
 
     facts: tuple[StaticFacts, ...]
     base: Commit | None
+    """None too if the base is another release of Triton."""
+    base_name: str | None
     compared: StaticComparison
     judged: tuple[StaticJudgement, ...]
     """What differs from the base, or is worse than accepted without one; accepted regressions are `unchanged`."""
@@ -56,7 +58,7 @@ class StaticAnswer:
         verdicts = [item.verdict for item in self.judged if item.reason is not Reason.NEW_CASE]
         if Verdict.REGRESSED in verdicts:
             return 1
-        if self.base is not None:
+        if self.base_name is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome.is_failure]
         entries = [(self.baseline.get(function_key(facts)), facts) for facts in failed]
@@ -69,12 +71,14 @@ def answer(
     on_progress: OnProgress,
     *,
     base: str | None = None,
+    other_triton: tuple[str, tuple[StaticFacts, ...]] | None = None,
     accept: str | None = None,
     use_cache: bool = True,
 ) -> StaticAnswer:
     """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the differences.
 
-    A reason to accept adds what got worse to the repository's baseline.
+    Another release of Triton is a base too, given by its name with its facts. A reason to accept adds what got worse to
+    the repository's baseline.
 
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
@@ -92,19 +96,20 @@ def answer(
 
         return compile_suite(source, plan, show, use_cache=use_cache)
 
-    before: tuple[StaticFacts, ...] = ()
+    base_name, before = other_triton or (None, ())
     commit: Commit | None = None
     if base is not None:
         try:
             with suite_at_revision(path, base) as suite:
                 before, commit = compile_at(suite.source, "base: "), suite.commit
+                base_name = commit.sha[:12]
         except SuiteError as error:
             raise SuiteError(f"base {base}: {error}") from None
     facts = compile_at(suite_source(path))
-    compared = StaticComparison((), {}, ()) if commit is None else compare_static(before, facts)
+    compared = StaticComparison((), {}, ()) if base_name is None else compare_static(before, facts)
 
     def judge(entries: Baseline) -> tuple[StaticJudgement, ...]:
-        return judge_without_base(entries, facts) if commit is None else apply_baseline(entries, compared.judged)
+        return judge_without_base(entries, facts) if base_name is None else apply_baseline(entries, compared.judged)
 
     accepted_count: int | None = None
     if accept is not None:
@@ -112,7 +117,7 @@ def answer(
         entries, accepted_count = accept_code(entries, worse, accept.strip()), len(worse)
         if entries or file.exists():
             write_text(file, to_toml(entries))
-    return StaticAnswer(facts, commit, compared, judge(entries), entries, file, accepted_count)
+    return StaticAnswer(facts, commit, base_name, compared, judge(entries), entries, file, accepted_count)
 
 
 def read_baseline(file: Path) -> Baseline:
@@ -143,7 +148,7 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
         counts = Counter(item.word for item in answer.judged)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
         counted = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
-        yield f"compared with {answer.base.sha[:12]}: {counted or 'nothing to compare'}"
+        yield f"compared with {answer.base_name}: {counted or 'nothing to compare'}"
     if gone := answer.compared.gone:
         yield f"only in the base: {listed(map(' '.join, gone))}"
     if answer.accepted_count is not None:

@@ -35,6 +35,10 @@ def static(
     *,
     options: RunOptions,
     base: Annotated[str | None, typer.Option(help="Compile this revision too and compare with it.")] = None,
+    base_triton: Annotated[
+        str | None,
+        typer.Option(metavar="VERSION", help="Compile with this release of Triton too and compare with it."),
+    ] = None,
     accept: Annotated[
         str | None, typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason.")
     ] = None,
@@ -43,23 +47,31 @@ def static(
 ) -> None:
     """Compile every Triton and CUDA C++ kernel for GPUs that are not present, and compare with a revision.
 
+    Another release of Triton is installed into a folder of its own in the cache.
+
     Exit status: 1 if machine code got worse, for example spills, 2 if that cannot be decided.
     """
     from roofwatch import comparison_tables, tables
     from roofwatch.ci.report.findings import static_findings
     from roofwatch.static_gate import answer, notes, to_json
+    from roofwatch.triton_release import compile_under
+
+    if base is not None and base_triton is not None:
+        raise typer.BadParameter("--base and --base-triton: give one of them")
 
     plan = replace(options, device="cpu").plan(usual_tag="quick")  # a compiler can handle the sizes of a GPU
     with progress("static") as on_progress:
+        other = None if base_triton is None else (f"triton {base_triton}", compile_under(base_triton, path, options))
         answered = answer(
             *(path, plan, on_progress),
+            other_triton=other,
             base=base,
             accept=accept,
             use_cache=cache,
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = tables.static_facts(answered.facts) if answered.facts else nothing
-    shown = [facts] if base is None or not answered.facts else []
+    shown = [facts] if answered.base_name is None or not answered.facts else []
     if any(item.is_listed for item in answered.judged):
         shown.append(comparison_tables.findings_table(static_findings(answered.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
