@@ -1,6 +1,7 @@
-"""Figures of runs: timelines of device readings and blocks, and distributions of samples."""
+"""Figures of runs: timelines of device readings, blocks and activities, and distributions of samples."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from itertools import groupby
@@ -10,6 +11,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from roofwatch.collector.profiling.activities import Activity
 from roofwatch.collector.record.machine import Telemetry
 from roofwatch.collector.record.measurement import Block, Measurement
 from roofwatch.collector.record.metrics import format_ns
@@ -18,11 +20,14 @@ from roofwatch.dashboard.charts.style import (
     BLUE,
     DOUBTFUL,
     GREY,
+    NAMED_PARTS,
+    OTHERS,
     VERMILLION,
     clock_times,
     hatched,
     lay_out,
     logarithmic,
+    part_marker,
     pattern_of,
     rows_of,
     style_of,
@@ -31,11 +36,13 @@ from roofwatch.dashboard.wording import escaped, shortened
 
 _MAX_POINTS = 2_000
 """Maximum points of a line, and blocks of an implementation."""
-_ROW_PX, _PANEL_PX, _GAP_PX = 22, 110, 24
+_ROW_PX, _PANEL_PX, _GAP_PX, _STREAM_PX = 22, 110, 24, 60
 _MIN_BLOCK_MS = 1.0
 """Minimum length of a bar."""
 MAX_KERNELS = 40
 """Maximum rows of blocks: the kernels with the longest total time."""
+MAX_SHOWN = 3_000
+"""Maximum activities of a trace, longest first."""
 _MAX_STEPS = 1_000
 """Maximum points of a curve, enough for a screen."""
 _LONG_TAIL = 8.0
@@ -203,6 +210,46 @@ def _add_blocks(figure: go.Figure, blocks: pd.DataFrame, zone: tzinfo, row: int)
             row=row,
             col=1,
         )
+
+
+def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
+    """Draw kernels, copies and fills as bars, one row per stream of each device; at least one activity."""
+    began_ns = min(activity.start_ns for activity in activities)
+    shown = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)[:MAX_SHOWN]
+    totals: Counter[str] = Counter()
+    for activity in activities:
+        totals[activity.name] += activity.duration_ns
+    named = [name for name, _ in totals.most_common(NAMED_PARTS)]
+    figure = go.Figure()
+    for index, name in enumerate([*named, OTHERS]):
+        own = [one for one in shown if (one.name if one.name in named else OTHERS) == name]
+        if not own:
+            continue
+        figure.add_bar(
+            orientation="h",
+            y=[_stream(one) for one in own],
+            base=[(one.start_ns - began_ns) / 1e9 for one in own],
+            x=[one.duration_ns / 1e9 for one in own],
+            marker={**part_marker(index), "line": {"width": 0}},
+            name=escaped(shortened(name)),
+            hovertext=[
+                f"<b>{escaped(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
+                f"from {format_ns(one.start_ns - began_ns)} on"
+                for one in own
+            ],
+        )
+    rows = sorted({_stream(activity) for activity in shown})
+    return lay_out(
+        figure,
+        height=140 + _STREAM_PX * len(rows),
+        barmode="overlay",
+        xaxis={"title": "time since the first activity (s)", "tickformat": "~s", "ticksuffix": "s", "zeroline": False},
+        yaxis=rows_of(rows),
+    )
+
+
+def _stream(activity: Activity) -> str:
+    return escaped(f"GPU {activity.device}, stream {activity.stream}")
 
 
 def distribution_figure(base: Measurement | None, head: Measurement | None) -> go.Figure:

@@ -3,16 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import tzinfo
+from io import BytesIO
 from uuid import UUID
 
 import streamlit as st
 
+from roofwatch.collector.errors import ProfileError
+from roofwatch.collector.outbox.files import read_document
+from roofwatch.collector.profiling.activities import Activity
+from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runs import MAX_KERNELS, run_timeline_figure
+from roofwatch.dashboard.charts.runs import MAX_KERNELS, MAX_SHOWN, device_timeline_figure, run_timeline_figure
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.run_tables import (
     show_ceilings,
@@ -30,6 +35,9 @@ from roofwatch.db.queries.results import FleetRun, StoredArtefact
 _RUNS_OFFERED = 100
 _MAX_READ_BYTES = 64 * 2**20
 """Maximum size of a downloadable file, which is held in memory."""
+_MAX_DRAWN_BYTES = 16 * 2**20
+"""Maximum size of a stored trace; a larger one opens faster in Perfetto."""
+_MAX_UNPACKED_BYTES = 256 * 2**20
 
 
 def show() -> None:
@@ -193,8 +201,31 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     st.download_button(
         "Download", content, file_name=chosen.name, mime="application/octet-stream", icon=":material/download:"
     )
-    if chosen.kind == ArtefactKind.TRACE:
-        st.caption("Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine.")
+    if chosen.kind != ArtefactKind.TRACE:
+        return
+    st.caption("Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine.")
+    if chosen.size_bytes > _MAX_DRAWN_BYTES:
+        st.text(f"It is larger than {_MAX_DRAWN_BYTES // 2**20} MiB, so it is not drawn here.")
+        return
+    try:
+        activities = _activities_of(content, chosen.name)
+    except (ProfileError, ValueError) as error:
+        st.warning(f"It cannot be drawn: {code_span(str(error))}", icon=":material/broken_image:")
+        return
+    if not activities:
+        st.info("The trace has no kernel, copy or fill on a device.", icon=":material/timeline:")
+        return
+    st.plotly_chart(device_timeline_figure(activities), key="trace")
+    if len(activities) > MAX_SHOWN:
+        st.caption(f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all.")
+
+
+def _activities_of(content: bytes, name: str) -> list[Activity]:
+    """Read kernels, copies and fills of a torch.profiler trace, gzipped or not."""
+    trace = Trace.read(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name)
+    if trace is None:
+        raise ProfileError(f"{name}: not a trace of torch.profiler")
+    return trace.activities
 
 
 if __name__ == "__main__":

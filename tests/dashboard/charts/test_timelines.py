@@ -8,7 +8,8 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.dashboard.charts.runs import MAX_KERNELS, run_timeline_figure, thinned
+from roofwatch.collector.profiling.activities import Activity
+from roofwatch.dashboard.charts.runs import MAX_KERNELS, MAX_SHOWN, device_timeline_figure, run_timeline_figure, thinned
 from tests.builders import make_measurement, make_record
 from tests.dashboard.gpu_history import BLOCK_COUNT, HOT_AT, gpu_record
 from tests.dashboard.values import HOSTILE, as_html
@@ -95,3 +96,34 @@ def test_text_from_records_is_escaped_on_the_timeline() -> None:
     case_id = f"{HOSTILE.replace('/', '')}/n=1/float32/fwd"
     record = make_record(measurements=[make_measurement(case_id, implementation=HOSTILE)])
     assert "<img" not in as_html(run_timeline_figure(record, UTC))
+
+
+def make_activity(name: str = "softmax", *, start_ns: int = 0, duration_ns: int = 1_000, **fields: Any) -> Activity:
+    defaults: dict[str, Any] = {
+        "kind": "kernel",
+        "device": "0",
+        "stream": 7,
+        "correlation": 1,
+        "bytes": 0,
+        "launch": {},
+    }
+    return Activity(name=name, start_ns=start_ns, duration_ns=duration_ns, **defaults | fields)
+
+
+def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:
+    figure = device_timeline_figure(
+        [make_activity(start_ns=5_000), make_activity("copy", start_ns=9_000, stream=20, kind="memcpy")]
+    )
+    assert set(figure.layout.yaxis.categoryarray) == {"GPU 0, stream 7", "GPU 0, stream 20"}
+    (copied,) = traces(figure, "copy")
+    assert list(copied.base) == [pytest.approx(4e-6)]
+
+
+def test_the_longest_activities_are_drawn_and_of_these_the_longest_have_colours() -> None:
+    activities = [make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)]
+    names = [one.name for one in device_timeline_figure(activities).data]
+    assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
+    activities = [make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)]
+    (bars,) = device_timeline_figure(activities).data
+    assert len(bars.x) == MAX_SHOWN
+    assert min(bars.x) == pytest.approx(51e-9)

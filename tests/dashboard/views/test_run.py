@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text, update
@@ -25,7 +27,7 @@ from tests.builders import (
 )
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import GEMM, RUN_COUNT, gpu_record
-from tests.dashboard.seen import address, choice, read_at_most, table, texts
+from tests.dashboard.seen import address, choice, figures, read_at_most, table, texts
 
 TRACE = Path(__file__).parents[2] / "data" / "profiles" / "triton_a100.json.gz"
 
@@ -124,18 +126,40 @@ def test_a_run_without_kept_samples_is_a_notice(open_view: OpenView, store: Engi
     assert "no longer kept" in app.info[0].value
 
 
-def test_a_stored_trace_is_downloadable(open_view: OpenView, store: Engine) -> None:
-    content = TRACE.read_bytes()
+def read_trace(open_view: OpenView, store: Engine, content: bytes) -> Any:
     artefact = make_artefact(content, name="trace.json.gz")
     record = gpu_record(artefacts=[artefact])
     ingest_record(store, record)
     store_artefact(store, record.run_id, artefact.sha256, io.BytesIO(content))
     app = open_view("run")
     (read,) = [one for one in app.toggle if one.label == "Read it"]
-    app = read.set_value(True).run()
+    return read.set_value(True).run()
+
+
+def test_a_stored_trace_is_drawn_and_downloadable(open_view: OpenView, store: Engine) -> None:
+    app = read_trace(open_view, store, TRACE.read_bytes())
     assert not app.exception
+    assert not app.warning
     assert len(app.get("download_button")) == 1
     assert "ui.perfetto.dev" in texts(app)
+    assert figures(app) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x1f\x8bno gzip", "damaged or incomplete"),
+        (zlib.compress(b"{}", wbits=zlib.MAX_WBITS | 16)[:-4], "damaged or incomplete"),
+        (b'{"other": 1}', "not a trace of torch.profiler"),
+    ],
+)
+def test_an_unreadable_trace_is_a_notice_and_downloadable(
+    open_view: OpenView, store: Engine, content: bytes, words: str
+) -> None:
+    app = read_trace(open_view, store, content)
+    assert not app.exception
+    assert words in app.warning[0].value
+    assert len(app.get("download_button")) == 1
 
 
 WORDS = "(no longer on its branch)"
