@@ -42,11 +42,9 @@ def test_only_a_version_number_reaches_pip(name: str) -> None:
 
 
 def test_the_other_release_compiles_with_the_same_options() -> None:
-    options = RunOptions(
-        targets="sm_90", kernel=["soft*"], implementation=["triton"], tag=["quick"], compile_timeout=10.0
-    )
+    options = RunOptions(targets="sm_90", kernel=["soft*"], implementation=["triton"], tag=["quick"], timeout=10.0)
 
     assert static_arguments(Path("bench.py"), options) == [
         *("bench.py", "--kernel", "soft*", "--implementation", "triton", "--tag", "quick"),
-        *("--targets", "sm_90", "--compile-timeout", "10"),
+        *("--targets", "sm_90", "--timeout", "10"),
     ]
