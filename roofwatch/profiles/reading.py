@@ -79,35 +79,37 @@ def _kernels(kernels: dict[str, Any]) -> Table:
     )
     rows = []
     for row in kernels["top_by_total_time"]:
-        first, occupancy_pct = row["first_launch"], row.get("occupancy_pct")
+        first, occupancy_pct = row["first_launch"], row["occupancy_pct"]
         share = row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None
         cells = (
             *(short_name(row["name"]), row["count"], _us(row["sum_us"]), percent(share)),
-            *(_us(row["mean_us"]), _us(row["max_us"]), _dimensions(first.get("grid")), _dimensions(first.get("block"))),
+            *(_us(row["mean_us"]), _us(row["max_us"])),
+            *("x".join(map(str, first.get(lengths, ()))) for lengths in ("grid", "block")),
             *(first.get("registers_per_thread"), _shared_memory(first)),
             None if occupancy_pct is None else f"{occupancy_pct:.0f} %",
         )
         rows.append(cells)
     title = f"{kernels['count']} kernels of {kernels['distinct_names']} names, {_us(kernels['sum_us'])} in total"
-    title += _left_out(len(rows), kernels["distinct_names"])
+    if len(rows) < kernels["distinct_names"]:
+        title += f"; the first {len(rows)}, --top 0 shows all"
     return make_table(columns, rows, title=title, left=1, omit_empty=True)
 
 
 def _transfers(profile: dict[str, Any]) -> Table:
     rows = []
     for totals in (profile["memcpy"], profile["memset"]):
-        by_name = totals.get("by_name") or [{"name": kind, **sums} for kind, sums in totals.get("by_kind", {}).items()]
+        by_name = {row["name"]: row for row in totals.get("by_name", ())} | totals.get("by_kind", {})
         rows += [
-            (short_name(row["name"]), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"])) for row in by_name
+            (short_name(name), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"]))
+            for name, row in by_name.items()
         ]
     return make_table(("copies and fills", "count", "total", "bytes"), rows, left=1)
 
 
 def _launches(launches: dict[str, Any]) -> Table:
-    by_name = launches.get("kernel_launch_calls_by_name", launches.get("kernel_launches_by_name", {}))
+    by_name = launches.get("kernel_launch_calls_by_name") or launches.get("kernel_launches_by_name", {})
     rows = [(short_name(name), count) for name, count in by_name.items()]
-    if "kernels_without_a_launch_call" in launches:
-        rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
+    rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
     delay = launches.get("delay_call_start_to_kernel_start")
     if delay is not None:
         rows.append(("median delay from call to kernel", _us(delay["median_us"])))
@@ -120,14 +122,6 @@ def _shared_memory(launch: dict[str, Any]) -> str:
     parts = [launch.get(f"{part}shared_memory_bytes") for part in ("", "static_", "dynamic_")]
     known = [part for part in parts if part is not None]
     return format_bytes(sum(known)) if known else ""
-
-
-def _left_out(shown: int, count: int) -> str:
-    return "" if shown >= count else f"; the first {shown}, --top 0 shows all"
-
-
-def _dimensions(lengths: Any) -> str:
-    return "x".join(map(str, lengths)) if isinstance(lengths, list) else str(lengths or "").strip("()")
 
 
 def _us(microseconds: float) -> str:

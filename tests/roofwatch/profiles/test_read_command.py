@@ -54,3 +54,12 @@ def test_top_limits_the_number_of_names(name: str) -> None:
     assert len(whole) == names
     assert kernels(DATA / name) == whole[:10]
     assert kernels(DATA / name, "--top", "2") == whole[:2]
+
+
+def test_kernels_of_nsight_compute_are_shown_side_by_side() -> None:
+    shown = read(DATA / "sgemm_raw_page.csv", "--top", "3")
+
+    assert "11 kernels, the first 3" in shown
+    assert ["achieved", "occupancy", "65.4%", "66.5%", "66.6%"] in [
+        line.replace("│", " ").split() for line in shown.splitlines()
+    ]
