@@ -114,9 +114,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         for finding in rule(evidence)
     ]
     return Diagnosis(
-        case_id=evidence.case.case_id,
-        implementation=evidence.implementation,
-        limit=evidence.limit,
+        evidence=evidence,
         headline=_headline(evidence),
         findings=tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))),
         missing=tuple(_missing(evidence)),
@@ -152,9 +150,8 @@ def bottleneck_changes(
         ]
         if after.limit is not Limit.UNDETERMINED or new:
             news = tuple(new[:_MAX_NEW_FINDINGS])
-            change = BottleneckChange(
-                after.case_id, after.implementation, before.limit, after.limit, after.headline, news
-            )
+            subject = after.evidence.case.case_id, after.evidence.implementation
+            change = BottleneckChange(*subject, before.limit, after.limit, after.headline, news)
             changes.append(change)
     return tuple(changes)
 

@@ -48,15 +48,17 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """The limit of one case and implementation, the most important findings first, and what is missing."""
+    """What limits one case and implementation, and the most important findings first."""
 
-    case_id: str
-    implementation: str
-    limit: Limit
+    evidence: Evidence
     headline: Remark
     findings: tuple[Finding, ...]
     missing: tuple[Remark, ...]
     """What is not known, and how to find out."""
+
+    @property
+    def limit(self) -> Limit:
+        return self.evidence.limit
 
 
 def share_in_words(share: float) -> str:

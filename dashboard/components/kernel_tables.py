@@ -46,8 +46,8 @@ _LEADS = {
 def show_diagnoses(diagnoses: Sequence[Diagnosis]) -> None:
     show_table(
         diagnoses,
-        Column("case", lambda one: one.case_id),
-        Column("implementation", lambda one: one.implementation),
+        Column("case", lambda one: one.evidence.case.case_id),
+        Column("implementation", lambda one: one.evidence.implementation),
         Column("limit", lambda one: str(one.limit)),
         Column("why", lambda one: str(one.headline)),
         Column("first finding", lambda one: one.findings[0].title if one.findings else ""),

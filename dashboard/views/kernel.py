@@ -173,7 +173,7 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
     subjects = [
         (one.case_id, one.implementation) for one in part.measurements if one.outcome is not Outcome.UNSUPPORTED
     ]
-    diagnoses = [diagnose(evidence) for evidence in collect_evidence(record, subjects)]
+    diagnoses = list(map(diagnose, collect_evidence(record, subjects)))
     if not diagnoses:
         st.text("This run did not measure it, so there is no diagnosis.")
         return
@@ -186,7 +186,7 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
 def _diagnosis_text(one: Diagnosis) -> str:
     first = f"  \nTry: {one.findings[0].advice}" if one.findings else ""
     return (
-        f"{code_span(one.case_id)} {code_span(one.implementation)}, limit **{one.limit}**: "
+        f"{code_span(one.evidence.case.case_id)} {code_span(one.evidence.implementation)}, limit **{one.limit}**: "
         f"{one.headline.quoted(code_span)}{first}"
     )
 

@@ -18,10 +18,6 @@ _MIN_SPEEDUP = 1.05
 """Smaller speedups are not printed."""
 
 
-Diagnosed = tuple[Evidence, Diagnosis]
-"""Evidence and diagnosis of one case and implementation."""
-
-
 def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
     """Narrow a plan to the cases of a pattern; the name of a kernel selects its usual cases."""
     kernel, slash, _ = case_pattern.partition("/")
@@ -30,7 +26,7 @@ def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
 
 def diagnose_record(
     record: RunRecord, case_pattern: str, implementations: Sequence[str] | None, *, name: str
-) -> list[Diagnosed]:
+) -> list[Diagnosis]:
     """Diagnose the cases of a record that a pattern matches, or those of a kernel.
 
     Raises:
@@ -47,23 +43,22 @@ def diagnose_record(
         known = listed(dict.fromkeys(case_id for case_id, _ in every))
         wanted = f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
         raise RecordError(f"{name}: has no results of {wanted}{f'; it has {known}' if known else ''}")
-    return [(each, diagnose(each)) for each in collect_evidence(record, selected)]
+    return list(map(diagnose, collect_evidence(record, selected)))
 
 
-def exit_status(diagnosed: Sequence[Diagnosed]) -> int:
+def exit_status(diagnosed: Sequence[Diagnosis]) -> int:
     """1 if a case fails, 2 if nothing is known of any, else 0."""
-    rules = {finding.rule for _, diagnosis in diagnosed for finding in diagnosis.findings}
+    rules = {finding.rule for diagnosis in diagnosed for finding in diagnosis.findings}
     if rules & {"failed", "too_large_to_launch", "failed_to_compile"}:
         return EXIT_WRONG
-    is_known = rules or any(diagnosis.limit is not Limit.UNDETERMINED for _, diagnosis in diagnosed)
+    is_known = rules or any(diagnosis.limit is not Limit.UNDETERMINED for diagnosis in diagnosed)
     return 0 if is_known else EXIT_CANNOT
 
 
-def to_lines(diagnosed: Diagnosed) -> Iterator[str]:
-    evidence, diagnosis = diagnosed
-    yield f"{diagnosis.case_id} {diagnosis.implementation}"
+def to_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    yield f"{diagnosis.evidence.case.case_id} {diagnosis.evidence.implementation}"
     yield f"  {diagnosis.limit}: {diagnosis.headline}"
-    yield from _ceilings(evidence)
+    yield from _ceilings(diagnosis.evidence)
     for number, finding in enumerate(diagnosis.findings, start=1):
         yield f"  {number}. {finding.title}{_speedup(finding)}"
         yield f"     {finding.evidence}"
@@ -94,19 +89,20 @@ def _ceilings(evidence: Evidence) -> Iterator[str]:
         yield f"  measured ceilings: {'; '.join(parts)}"
 
 
-def to_json(diagnosed: Sequence[Diagnosed], record: str) -> dict[str, Any]:
+def to_json(diagnosed: Sequence[Diagnosis], record: str) -> dict[str, Any]:
     """Make the document that `--json` prints; docs/how-to/diagnose.md describes it."""
     return {
         "record": record,
         "exit_status": exit_status(diagnosed),
-        "diagnoses": [_one_to_json(evidence, diagnosis) for evidence, diagnosis in diagnosed],
+        "diagnoses": list(map(_one_to_json, diagnosed)),
     }
 
 
-def _one_to_json(evidence: Evidence, diagnosis: Diagnosis) -> dict[str, Any]:
+def _one_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    evidence = diagnosis.evidence
     return {
-        "case_id": diagnosis.case_id,
-        "implementation": diagnosis.implementation,
+        "case_id": evidence.case.case_id,
+        "implementation": evidence.implementation,
         "limit": str(diagnosis.limit),
         "headline": str(diagnosis.headline),
         "timing": None if evidence.timing is None else asdict(evidence.timing),
