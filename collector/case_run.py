@@ -1,23 +1,29 @@
-"""What a run knows about one case of one implementation, and the measurement made of it."""
+"""The cases that a run selects: what it knows about each implementation of them, and the measurement made of it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
+from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import TimedStep
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
 from roofwatch.collector.record.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
-from roofwatch.collector.run_plan import Selected
+from roofwatch.collector.run_plan import ALL, RunPlan, matches
 from roofwatch.collector.timing.method import TimingMethod
-from roofwatch.collector.workers.protocol import Failure, Subject
+from roofwatch.collector.workers.protocol import Failure, ImplementationInfo, KernelInfo, Subject, SuiteInfo
+
+ON_REQUEST = "on_request"
+"""Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
 
 
 @dataclass
 class CaseRun:
-    selected: Selected
-    runs_here: bool
+    case: CaseRecord
+    implementation: ImplementationInfo
+    rank_count: int
+    runs_here: bool = True
     """Whether the device can run it. Triton code is only compiled and interpreted on a CPU."""
     accuracy: Accuracy | None = None
     static_facts: tuple[StaticFacts, ...] = ()
@@ -33,7 +39,7 @@ class CaseRun:
 
     @property
     def subject(self) -> Subject:
-        return self.selected.subject
+        return Subject(self.case.case_id, self.implementation.name)
 
     @property
     def can_be_timed(self) -> bool:
@@ -66,7 +72,7 @@ class CaseRun:
             memory=self.memory,
             autotuning=self.autotuning,
         )
-        return _under_the_roof(measured, self.selected.case, ceilings, environment)
+        return _under_the_roof(measured, self.case, ceilings, environment)
 
     def _why_untimed(self) -> Failure | None:
         """Why there are no samples; None if there are."""
@@ -100,3 +106,52 @@ def _under_the_roof(
     if case.bus_bytes is not None:
         return measured  # bound by links, whose ceiling is not measured
     return measured.model_copy(update={"bound": roof.bound, "utilisation": roof.ideal_ns / measured.median_ns})
+
+
+# --- selection
+
+
+def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
+    """Select the subjects that match a plan, in the order of the suite.
+
+    Raises:
+        SuiteError: nothing matches.
+    """
+    found = tuple(
+        CaseRun(
+            case,
+            implementation,
+            kernel.rank_count(case),
+            runs_here=info.device != "cpu" or implementation.language == "torch",
+        )
+        for kernel in info.kernels
+        if matches(kernel.name, plan.kernels)
+        for case in _select_cases(kernel, info.device, plan)
+        for implementation in kernel.implementations
+        if case.direction in implementation.directions and matches(implementation.name, plan.implementations or ALL)
+    )
+    if found:
+        return found
+    message = (
+        f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation that matches "
+        f"{' '.join(plan.implementations or ALL)}"
+    )
+    if plan.cases:
+        message += f" and a case that matches {' '.join(plan.cases)}"
+    elif plan.tags:
+        message += f" and a case tagged {' '.join(plan.tags)}"
+    message += f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
+    if plan.tags:
+        known = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
+        message += f", its cases the tags {' '.join(known)}"
+    raise SuiteError(message)
+
+
+def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseRecord, ...]:
+    if plan.cases is not None:
+        return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
+    known = tuple(case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags)
+    if plan.tags is not None:
+        return tuple(case for case in known if set(plan.tags) <= set(case.tags))
+    usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
+    return tuple(case for case in known if usual in case.tags or not case.tags) or known

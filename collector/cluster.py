@@ -12,13 +12,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from roofwatch.collector.case_run import CaseRun, select
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
 from roofwatch.collector.record.machine import highest_ceilings
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan, Selected, select
+from roofwatch.collector.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
@@ -46,7 +47,7 @@ class Share:
         return replace(plan, cases=tuple(glob.escape(case_id) for case_id in self.case_ids))
 
 
-def deal(selected: Sequence[Selected], share_count: int) -> tuple[Share, ...]:
+def deal(selected: Sequence[CaseRun], share_count: int) -> tuple[Share, ...]:
     """Split a suite into shares with about equal numbers of results.
 
     Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay together. Each

@@ -120,7 +120,7 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
         )
         with WorkerPool(fork_server, settings) as interpreter:
             run.check(interpreter, run.to_interpret, worker_count=worker_count)
-    if run.is_on_cpu and any(case.selected.implementation.is_compiled for case in run.to_check):
+    if run.is_on_cpu and any(case.implementation.is_compiled for case in run.to_check):
         with run.spent.on(Activity.CHECK):
             fork_server.load("torch_compile")
     run.check(run.workers, run.to_check, worker_count=worker_count)

@@ -11,15 +11,11 @@ from enum import StrEnum
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.device_state import UnfitDevice
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.measurement import CacheState, CaseRecord, Timer
+from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
-from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo, Subject, SuiteInfo
 
 ALL = ("*",)
 """The shell pattern of every name."""
-ON_REQUEST = "on_request"
-"""Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
 
 
 @dataclass(frozen=True)
@@ -100,58 +96,6 @@ class SpentTime:
     def total_ns(self) -> dict[str, int]:
         """Total by activity, without the running one."""
         return {str(activity): self._total_ns[activity] for activity in Activity if self._total_ns[activity]}
-
-
-@dataclass(frozen=True)
-class Selected:
-    case: CaseRecord
-    implementation: ImplementationInfo
-    rank_count: int
-
-    @property
-    def subject(self) -> Subject:
-        return Subject(self.case.case_id, self.implementation.name)
-
-
-def select(info: SuiteInfo, plan: "RunPlan") -> tuple[Selected, ...]:
-    """Select the subjects that match a plan, in the order of the suite.
-
-    Raises:
-        SuiteError: nothing matches.
-    """
-    found = tuple(
-        Selected(case, implementation, kernel.rank_count(case))
-        for kernel in info.kernels
-        if matches(kernel.name, plan.kernels)
-        for case in _select_cases(kernel, info.device, plan)
-        for implementation in kernel.implementations
-        if case.direction in implementation.directions and matches(implementation.name, plan.implementations or ALL)
-    )
-    if found:
-        return found
-    message = (
-        f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation that matches "
-        f"{' '.join(plan.implementations or ALL)}"
-    )
-    if plan.cases:
-        message += f" and a case that matches {' '.join(plan.cases)}"
-    elif plan.tags:
-        message += f" and a case tagged {' '.join(plan.tags)}"
-    message += f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
-    if plan.tags:
-        known = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
-        message += f", its cases the tags {' '.join(known)}"
-    raise SuiteError(message)
-
-
-def _select_cases(kernel: KernelInfo, device: str, plan: "RunPlan") -> tuple[CaseRecord, ...]:
-    if plan.cases is not None:
-        return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
-    known = tuple(case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags)
-    if plan.tags is not None:
-        return tuple(case for case in known if set(plan.tags) <= set(case.tags))
-    usual = plan.usual_tag or ("small" if device == "cpu" else "quick")
-    return tuple(case for case in known if usual in case.tags or not case.tags) or known
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from roofwatch.collector.case_run import CaseRun
+from roofwatch.collector.case_run import CaseRun, select
 from roofwatch.collector.compile.static_compiler import compile_subjects, compilers
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.errors import JournalError, SuiteError, TimerError
@@ -14,7 +14,7 @@ from roofwatch.collector.record.machine import Ceiling, Environment
 from roofwatch.collector.record.record import Pairing, RunRecord, utc_now
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps, select
+from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.timing.method import ChosenMethod
 from roofwatch.collector.workers.protocol import (
@@ -87,10 +87,7 @@ class SuiteRun:
             if not may_be_empty:
                 raise
             selected = ()
-        self.cases = {
-            one.subject: CaseRun(one, runs_here=not self.is_on_cpu or one.implementation.language == "torch")
-            for one in selected
-        }
+        self.cases = {one.subject: one for one in selected}
         entries = () if self._journal is None else self._journal.entries(self._side)
         for entry in entries:
             self._apply(entry)
@@ -125,7 +122,7 @@ class SuiteRun:
         assert chosen is not None
         self._chosen = chosen
         if not self.ceilings:
-            dtypes = tuple(sorted({found.selected.case.dtype for found in self.cases.values()}))
+            dtypes = tuple(sorted({found.case.dtype for found in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
             self._take(ceilings=self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings)
         for notice in (None if self.is_on_cpu else str(chosen), self._session.warning):
@@ -149,7 +146,7 @@ class SuiteRun:
     def to_compile(self) -> list[CaseRun]:
         if not self.plan.targets:
             return []
-        return [case for case in self.cases.values() if case.selected.implementation.language != "torch"]
+        return [case for case in self.cases.values() if case.implementation.language != "torch"]
 
     @property
     def to_interpret(self) -> list[CaseRun]:
@@ -169,7 +166,7 @@ class SuiteRun:
     def to_profile(self) -> list[CaseRun]:
         """Timed cases that run in one process, if profiles were requested."""
         timed = [case for case in self.cases.values() if case.can_be_timed and case.blocks]
-        return [case for case in timed if self.plan.has_profiles and case.selected.rank_count == 1]
+        return [case for case in timed if self.plan.has_profiles and case.rank_count == 1]
 
     def compile(self) -> None:
         missing = [case for case in self.to_compile if not case.static_facts]
@@ -183,9 +180,7 @@ class SuiteRun:
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
         """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
         jobs = [
-            CheckAccuracy(**case.subject.named, rank_count=case.selected.rank_count)
-            for case in cases
-            if case.accuracy is None
+            CheckAccuracy(**case.subject.named, rank_count=case.rank_count) for case in cases if case.accuracy is None
         ]
         replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
@@ -208,7 +203,7 @@ class SuiteRun:
         case = self.cases[subject]
         job = TimeBlock(
             **subject.named,
-            rank_count=case.selected.rank_count,
+            rank_count=case.rank_count,
             plan=self.plan.sampling,
             method=None if self._chosen is None else self._chosen.method,
             launches_per_sample=launches_per_sample,
@@ -244,11 +239,11 @@ class SuiteRun:
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
         found = self.cases.values()
-        cases = tuple({case.selected.case.case_id: case.selected.case for case in found}.values())
+        cases = tuple({case.case.case_id: case.case for case in found}.values())
         method = self._chosen.method
         measurements = tuple(case.measurement(method, self.ceilings, self._environment) for case in found)
         profiles = tuple(case.profile for case in found if case.profile is not None)
-        source_lines = (line for case in found for line in case.selected.implementation.source_lines)
+        source_lines = (line for case in found for line in case.implementation.source_lines)
         record = RunRecord(
             run_id=self._run_id,
             project=self.suite.project,

@@ -11,11 +11,12 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from roofwatch.collector.case_run import select
 from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_digest
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, select
+from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (

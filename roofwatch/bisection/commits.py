@@ -8,13 +8,14 @@ from pathlib import Path
 
 from roofwatch.arguments import repository_of, suite_source
 from roofwatch.ci.bisect.search import BuildInputs
+from roofwatch.collector.case_run import select
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.record.machine import Environment, Outcome
-from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, matches, select
+from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.case_run import CaseRun
 from roofwatch.collector.cluster import Share, connect, deal, join, ship
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.run_plan import RunPlan, Selected
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from tests import builders
 
@@ -22,8 +23,8 @@ def case_of(kernel: str) -> CaseRecord:
     return builders.make_case(f"{kernel}/n=8/float32/fwd")
 
 
-def selected(kernel: str, implementation: str = "torch", *, rank_count: int = 1) -> Selected:
-    return Selected(case_of(kernel), builders.make_implementation_info(implementation), rank_count)
+def selected(kernel: str, implementation: str = "torch", *, rank_count: int = 1) -> CaseRun:
+    return CaseRun(case_of(kernel), builders.make_implementation_info(implementation), rank_count)
 
 
 def kernels_of(shares: Iterable[Share]) -> list[list[str]]:

@@ -12,11 +12,12 @@ from unittest import mock
 
 import pytest
 
+from roofwatch.collector.case_run import select
 from roofwatch.collector.compile import sources
 from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.compile.static_compiler import compile_subjects, compile_suite, compilers
 from roofwatch.collector.record.results import StaticFacts
-from roofwatch.collector.run_plan import RunPlan, select
+from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CompileStatic
