@@ -34,30 +34,16 @@ class Sample:
     """Sorted names of its kernels, copies and memsets."""
 
 
+@dataclass
 class Ranks:
-    """Processes that launch together with this one; none here, more in subclasses."""
+    """The process group of this process on one machine; without a place, it launches alone."""
 
-    def align(self) -> None:
-        """Wait for all ranks."""
-
-    def slowest_ns(self, elapsed_ns: float) -> float:
-        """The longest time of all ranks."""
-        return elapsed_ns
-
-
-ALONE = Ranks()
-
-
-class Rank(Ranks):
-    """One rank of a process group on one machine."""
-
-    def __init__(self, place: RankPlace, device: str) -> None:
-        self._place = place
-        self._device = device
+    place: RankPlace | None = None
+    device: str = "cpu"
 
     @property
     def count(self) -> int:
-        return self._place.count
+        return 1 if self.place is None else self.place.count
 
     def join(self) -> None:
         """Form the process group if it does not exist yet.
@@ -65,20 +51,22 @@ class Rank(Ranks):
         Raises:
             UnsupportedError: torch or the machine cannot run that many ranks.
         """
+        if self.place is None:
+            return
         self._require_support()
         if distributed.is_initialized():
             return
-        if self._device == "cuda":
-            torch.cuda.set_device(self._place.index)
+        if self.device == "cuda":
+            torch.cuda.set_device(self.place.index)
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # the host name may not resolve
         store = distributed.FileStore(  # type: ignore[attr-defined]  # missing from torch's annotations
-            str(self._place.rendezvous), self._place.count
+            str(self.place.rendezvous), self.count
         )
         distributed.init_process_group(
-            "gloo" if self._device == "cpu" else "cpu:gloo,cuda:nccl",
+            "gloo" if self.device == "cpu" else "cpu:gloo,cuda:nccl",
             store=store,
-            rank=self._place.index,
-            world_size=self._place.count,
+            rank=self.place.index,
+            world_size=self.count,
         )
 
     def align(self) -> None:
@@ -86,10 +74,13 @@ class Rank(Ranks):
 
         Unlike torch's barrier, an all-reduce does not block the host, whose delay would be timed.
         """
-        distributed.all_reduce(torch.zeros(1, device=self._device))
+        if self.place is not None:
+            distributed.all_reduce(torch.zeros(1, device=self.device))
 
     def slowest_ns(self, elapsed_ns: float) -> float:
         """Longest time of all ranks; the same on each."""
+        if self.place is None:
+            return elapsed_ns
         longest = torch.tensor([elapsed_ns], dtype=torch.float64)
         distributed.all_reduce(longest, distributed.ReduceOp.MAX)
         return float(longest)
@@ -97,13 +88,16 @@ class Rank(Ranks):
     def _require_support(self) -> None:
         if not distributed.is_available():
             raise UnsupportedError("needs torch.distributed, which this torch was built without")
-        if self._device == "cpu":
+        if self.device == "cpu":
             return
         if not distributed.is_nccl_available():
             raise UnsupportedError("needs NCCL, which this torch was built without")
         gpu_count = torch.cuda.device_count()
-        if gpu_count < self._place.count:
-            raise UnsupportedError(f"needs {self._place.count} GPUs, one per rank; torch sees {gpu_count}")
+        if gpu_count < self.count:
+            raise UnsupportedError(f"needs {self.count} GPUs, one per rank; torch sees {gpu_count}")
+
+
+ALONE = Ranks()
 
 
 @dataclass

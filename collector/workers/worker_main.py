@@ -32,7 +32,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import Copies, keep_freed_memory, measure_memory, memory_floor
-from roofwatch.collector.timing.stopwatch import ALONE, Rank
+from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
 from roofwatch.collector.workers.kernel_info import describe_kernel, find_case, repository_of
@@ -144,7 +144,7 @@ class _Suite:
         self._specs = load_suite(settings.source)
         self._modules = frozenset(sys.modules) - modules_before
         self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
-        self._rank = None if settings.rank is None else Rank(settings.rank, self._device)
+        self._ranks = Ranks(settings.rank, self._device)
         self._draws = Draws()
         self._checks = CheckCache(self._draws)
         self._autotuning = AutotuneRecorder()
@@ -179,11 +179,10 @@ class _Suite:
         return self._time(spec, case, implementation, job)
 
     def _join_ranks(self, spec: KernelSpec, case: Case) -> None:
-        count = 1 if self._rank is None else self._rank.count
-        if spec.rank_count(case) != count:
-            raise UnsupportedError(f"needs {spec.rank_count(case)} ranks, and this process is one of {count}")
-        if self._rank is not None:
-            self._rank.join()
+        needed, count = spec.rank_count(case), self._ranks.count
+        if needed != count:
+            raise UnsupportedError(f"needs {needed} ranks, and this process is one of {count}")
+        self._ranks.join()
 
     def _watch_autotuner(self, implementation: Implementation) -> AbstractContextManager[list[Autotuning]]:
         is_tuned = implementation.language is Language.TRITON and self._settings.mode is Mode.DEVICE
@@ -236,7 +235,7 @@ class _Suite:
                 device=self._device,
                 method=job.method,
                 launches_per_sample=job.launches_per_sample,
-                ranks=self._rank or ALONE,
+                ranks=self._ranks,
                 copies=Copies(partial(another_call, make_call), touched_bytes=float(spec.memory_bytes(case))),
             )
         return Reply(block=timed.model_copy(update={"memory": memory, "autotuning": tuple(tuned)}))

@@ -12,7 +12,7 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.method import SamplingPlan
-from roofwatch.collector.timing.stopwatch import Rank
+from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.workers import protocol
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, Checked, Failure, Reply, TimeBlock, WorkerSettings
@@ -102,7 +102,7 @@ def test_ranks_that_a_machine_cannot_run_are_unsupported(
     monkeypatch.setattr(patched, lambda: value)
     place = protocol.RankPlace(index=0, count=2, rendezvous=tmp_path / "rendezvous")
     with pytest.raises(UnsupportedError, match=message):
-        Rank(place, "cuda").join()
+        Ranks(place, "cuda").join()
 
 
 def checked(rmse_ratio: float, **report: object) -> Reply:
