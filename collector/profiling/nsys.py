@@ -1,14 +1,19 @@
-"""Read the SQLite export of Nsight Systems.
+"""Read files of Nsight Systems: its SQLite export, and the sums that `nsys stats --format csv` prints.
 
-Source: Nsight Systems user guide, SQLite schema reference. Times are in ns; names are IDs into `StringIds`.
+Source: Nsight Systems user guide, SQLite schema reference and Post-Collection Analysis Guide. Times of the export are
+in ns; names are IDs into `StringIds`. The unit of a column of CSV is part of its name.
 """
 
+import csv
+import io
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from decimal import Decimal, InvalidOperation
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +32,7 @@ from roofwatch.collector.profiling.summary import (
     busy_time,
     delay_totals,
     kernel_totals,
+    to_us,
     transfer_totals_by_kind,
 )
 
@@ -172,3 +178,124 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[s
 def _process(global_id: object) -> int:
     """The process of a serialised global ID; correlation IDs are unique within a process."""
     return global_id >> 24 if isinstance(global_id, int) else -1
+
+
+# --- sums as CSV; one file may hold several reports one after the other
+
+_COLUMN = re.compile(r"(?P<name>.+?)( \((?P<unit>ns|nsec|us|usec|ms|msec|s|sec|MB)\))?")
+_SCALES = {"n": 1, "u": 10**3, "m": 10**6, "s": 10**9, "M": 10**6}
+"""To ns and to bytes, by the first letter of the unit."""
+_COUNTS = {"Instances", "Count", "Num Calls"}
+_MAX_VALUE = 2**62
+_KEY_COLUMNS = {
+    "cuda_gpu_kern_sum": {"Total Time", "Instances", "Name"},
+    "cuda_gpu_mem_time_sum": {"Total Time", "Count", "Operation"},
+    "cuda_gpu_mem_size_sum": {"Total", "Count", "Operation"},
+    "cuda_api_sum": {"Total Time", "Num Calls", "Name"},
+}
+"""Columns that identify each report, without their units."""
+_OPERATION = re.compile(r"^\[?(CUDA )?(memcpy|memset)? ?|\]$", re.IGNORECASE)
+"""What is left out of `[CUDA memcpy Host-to-Device]`."""
+
+_Row = Mapping[str, Any]
+"""Cells by column: times in ns, sizes in bytes."""
+
+
+def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
+    """Summarise the reports of a file with the `top` longest kernel names; None if it has none.
+
+    Raises:
+        ProfileError: a row cannot be read.
+    """
+    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    reports = {report: _read_report(lines[at:], f"{name}: {report}") for at, report in find_reports(lines)}
+    if not reports:
+        return None
+    calls = {_VERSION.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())}
+    launches = {call: count for call, count in sorted(calls.items()) if LAUNCH.fullmatch(call)}
+    return {
+        "format": "nsys-csv",
+        "reports": sorted(reports),
+        "kernels": _sums_of_kernels(reports.get("cuda_gpu_kern_sum", ()), top),
+        "memcpy": _sums_of_transfers(reports, "memcpy"),
+        "memset": _sums_of_transfers(reports, "memset"),
+        "launches": {"kernel_launches_by_name": launches},
+        "devices": {},
+    }
+
+
+def find_reports(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Find the header lines of reports, and which report each starts."""
+    for at, line in enumerate(lines):
+        if "," in line and "(" in line:
+            columns = {_column(cell)[0] for cell in next(csv.reader([line]), [])}
+            yield from ((at, report) for report, keys in _KEY_COLUMNS.items() if keys <= columns)
+
+
+def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
+    table = "\n".join(takewhile(str.strip, lines))  # an empty line ends a report
+    try:
+        header, *rows = csv.reader(io.StringIO(table), strict=True)
+    except csv.Error as error:
+        raise ProfileError(f"{where}: a row is truncated ({error}); export it again") from None
+    columns = [_column(cell) for cell in header]
+    if wrong := next((row for row in rows if len(row) != len(columns)), None):
+        raise ProfileError(f"{where}: a row has {len(wrong)} cells under {len(columns)} columns; export it again")
+    return [
+        {
+            name: cell if scale is None else _scaled(cell, scale, where)
+            for (name, scale), cell in zip(columns, row, strict=True)
+        }
+        for row in rows
+    ]
+
+
+def _scaled(cell: str, scale: int, where: str) -> int:
+    """A number; 0 for an empty cell."""
+    try:
+        number = Decimal(cell.replace(",", "") or 0) * scale
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite() or abs(number) > _MAX_VALUE:
+        raise ProfileError(f"{where}: {cell[:40]!r} is not a valid number; export it again")
+    return round(number)
+
+
+def _column(cell: str) -> tuple[str, int | None]:
+    """The name of a column without its unit, and the factor of its numbers; None for text."""
+    found = _COLUMN.fullmatch(cell.strip())
+    if found is None or found["unit"] is None:
+        return cell.strip(), 1 if cell.strip() in _COUNTS else None
+    return found["name"], _SCALES[found["unit"][0]]
+
+
+def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
+    return {
+        "count": sum(row["Instances"] for row in rows),
+        "distinct_names": len({row["Name"] for row in rows}),
+        "sum_us": to_us(sum(row["Total Time"] for row in rows)),
+        "max_us": to_us(max((row.get("Max", 0) for row in rows), default=0)),
+        "top_by_total_time": [
+            {
+                "name": row["Name"],
+                "count": row["Instances"],
+                "sum_us": to_us(row["Total Time"]),
+                "mean_us": to_us(row["Total Time"] / max(row["Instances"], 1)),
+                "min_us": to_us(row.get("Min", 0)),
+                "max_us": to_us(row.get("Max", 0)),
+                "first_launch": {},
+            }
+            for row in sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))[:top]
+        ],
+    }
+
+
+def _sums_of_transfers(reports: Mapping[str, Sequence[_Row]], kind: str) -> dict[str, Any]:
+    by_kind: dict[str, dict[str, Any]] = {}
+    for row in (*reports.get("cuda_gpu_mem_time_sum", ()), *reports.get("cuda_gpu_mem_size_sum", ())):
+        if kind in row["Operation"].lower():
+            operation = _OPERATION.sub("", row["Operation"].strip()) or row["Operation"]
+            totals = by_kind.setdefault(operation, {"count": row["Count"], "sum_us": 0.0, "bytes": 0})
+            totals |= {"bytes": row["Total"]} if "Total" in row else {"sum_us": to_us(row["Total Time"])}
+    sums = {name: sum(totals[name] for totals in by_kind.values()) for name in ("count", "sum_us", "bytes")}
+    return sums | {"sum_us": round(sums["sum_us"], 6), "by_kind": dict(sorted(by_kind.items()))}

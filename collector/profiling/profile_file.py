@@ -15,10 +15,12 @@ MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""
 _HEAD_BYTES = 16
 _READABLE = (
-    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an export of "
-    "Nsight Systems (nsys export --type sqlite)"
+    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an SQLite "
+    "export or CSV statistics of Nsight Systems"
 )
-_REDACTABLE = "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export of Nsight Systems"
+_REDACTABLE = (
+    "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export or CSV statistics of Nsight Systems"
+)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -81,7 +83,7 @@ def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
             f"{path}: is a record of roofwatch, not a profiler file: use roofwatch ingest, roofwatch compare BASE HEAD "
             "or roofwatch diagnose CASE --record FILE"
         )
-    return ncu_files.read_ncu_csv(content, str(path))
+    return ncu_files.read_ncu_csv(content, str(path)) or nsys.read_nsys_csv(content, str(path), top=top)
 
 
 def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted:

@@ -17,6 +17,7 @@ from pathlib import Path
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.profiling.ncu_files import PROCESS_COLUMNS, TOOL_LINE, find_header
+from roofwatch.collector.profiling.nsys import find_reports
 from roofwatch.collector.profiling.trace import decode_trace, scan_trace
 from roofwatch.collector.redaction import Redaction, RedactionError
 from roofwatch.collector.redaction_patterns import SECRET_OPTION, Kind
@@ -114,39 +115,46 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
 
 
 def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] | None:
-    """Redact a CSV of Nsight Compute: cells, and the output of program and tool outside the table.
+    """Redact a CSV of Nsight Compute or Nsight Systems: cells, and the output of program and tool outside the tables.
 
     Returns:
-        None if the content is none.
+        None if the content is neither.
     """
     text = content.decode("utf-8-sig", errors="replace")
     lines = text.splitlines()
-    header = find_header(lines)
-    if header is None:
+    ncu_header = find_header(lines)
+    is_ncu = ncu_header is not None
+    headers = {at for at, _ in find_reports(lines)} if ncu_header is None else {ncu_header}
+    if not headers:
         return None
     redaction = redaction.with_known_names(text)
-    columns = next(csv.reader([lines[header]]))
     redacted_lines, changed_count = [], 0
-    for at, line in _logical_lines(lines, header):
+    columns: list[str] = []
+    for at, line in _logical_lines(lines, min(headers)):
         redacted = line
-        if line.startswith(TOOL_LINE):
+        if at in headers:
+            columns = next(csv.reader([line]))
+        elif not line.strip():
+            columns = columns if is_ncu else []  # an empty line ends a report of Nsight Systems
+        elif line.startswith(TOOL_LINE):
             redacted = redaction.text(line)
-        elif at < header:
-            redacted = redaction.text(line) if redaction.keeps(Kind.METADATA) else ""
-        elif at > header and line.strip():
+        elif columns:
             redacted = _redact_row(columns, line, redaction)
+        else:
+            redacted = redaction.text(line) if redaction.keeps(Kind.METADATA) else ""
         redacted_lines.append(redacted)
         changed_count += redacted != line
     removed = tuple(column for column in columns if _is_emptied(column, redaction))
-    return _encode("\n".join(redacted_lines) + "\n"), Redacted("ncu-csv", changed_count, removed)
+    found_format = "ncu-csv" if is_ncu else "nsys-csv"
+    return _encode("\n".join(redacted_lines) + "\n"), Redacted(found_format, changed_count, removed)
 
 
-def _logical_lines(lines: list[str], header: int) -> Iterator[tuple[int, str]]:
+def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, str]]:
     """Lines with their positions; rows with line breaks inside a cell are joined."""
     pending = ""
     for at, line in enumerate(lines):
         pending = f"{pending}\n{line}" if pending else line
-        if at < header or pending.count('"') % 2 == 0:
+        if at < first_header or pending.count('"') % 2 == 0:
             yield at, pending
             pending = ""
     if pending:

@@ -79,7 +79,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
     )
     rows = []
     for row in kernels["top_by_total_time"]:
-        first, occupancy_pct = row["first_launch"], row["occupancy_pct"]
+        first, occupancy_pct = row["first_launch"], row.get("occupancy_pct")
         share = row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None
         cells = (
             *(short_name(row["name"]), row["count"], _us(row["sum_us"]), percent(share)),
@@ -109,7 +109,8 @@ def _transfers(profile: dict[str, Any]) -> Table:
 def _launches(launches: dict[str, Any]) -> Table:
     by_name = launches.get("kernel_launch_calls_by_name") or launches.get("kernel_launches_by_name", {})
     rows = [(short_name(name), count) for name, count in by_name.items()]
-    rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
+    if "kernels_without_a_launch_call" in launches:
+        rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
     delay = launches.get("delay_call_start_to_kernel_start")
     if delay is not None:
         rows.append(("median delay from call to kernel", _us(delay["median_us"])))
