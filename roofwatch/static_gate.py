@@ -12,9 +12,9 @@ from typing import Any
 from roofwatch.arguments import suite_source
 from roofwatch.ci.messages import listed
 from roofwatch.ci.static.baseline import (
+    AppliedBaseline,
     Baseline,
     BaselineError,
-    accept_code,
     apply_baseline,
     judge_without_base,
     parse_baseline,
@@ -38,30 +38,28 @@ BASELINE_NAME = "roofwatch-static.toml"
 
 @dataclass(frozen=True)
 class StaticAnswer:
-    """Result of `roofwatch static`; without a base `compared` is empty."""
+    """Result of `roofwatch static`: without a base `compared` is empty; `written` was written to the baseline."""
 
     facts: tuple[StaticFacts, ...]
     base: Commit | None
     """None too if the base is another release of Triton."""
     base_name: str | None
     compared: StaticComparison
-    judged: tuple[StaticJudgement, ...]
-    """What differs from the base, or is worse than accepted without one; accepted regressions are `unchanged`."""
+    applied: AppliedBaseline
     baseline: Baseline
     baseline_file: Path
-    accepted_count: int | None
-    """Functions that were added to the baseline; None if none was to be."""
+    written: tuple[str, ...] = ()
 
     @property
     def exit_status(self) -> int:
         """0 if nothing is worse, 1 if something is, 2 if that cannot be decided."""
-        verdicts = [item.verdict for item in self.judged if item.reason is not Reason.NEW_CASE]
+        verdicts = [item.verdict for item in self.applied.judged if item.reason is not Reason.NEW_CASE]
         if Verdict.REGRESSED in verdicts:
             return 1
         if self.base_name is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome.is_failure]
-        entries = [(self.baseline.get(function_key(facts)), facts) for facts in failed]
+        entries = [(self.baseline.by_function.get(function_key(facts)), facts) for facts in failed]
         return 0 if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries) else 2
 
 
@@ -70,15 +68,18 @@ def answer(
     plan: RunPlan,
     on_progress: OnProgress,
     *,
+    is_complete: bool = True,
     base: str | None = None,
     other_triton: tuple[str, tuple[StaticFacts, ...]] | None = None,
     accept: str | None = None,
+    tighten: bool = False,
     use_cache: bool = True,
 ) -> StaticAnswer:
     """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the differences.
 
-    Another release of Triton is a base too, given by its name with its facts. A reason to accept adds what got worse to
-    the repository's baseline.
+    Another release of Triton is a base too, given by its name with its facts. A plan is complete if it selects all
+    kernels, implementations and tags. A reason to accept adds what got worse to the repository's baseline; tightening
+    updates entries that got better, and removes deleted functions.
 
     Raises:
         SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
@@ -108,16 +109,22 @@ def answer(
     facts = compile_at(suite_source(path))
     compared = StaticComparison((), {}, ()) if base_name is None else compare_static(before, facts)
 
-    def judge(entries: Baseline) -> tuple[StaticJudgement, ...]:
-        return judge_without_base(entries, facts) if base_name is None else apply_baseline(entries, compared.judged)
+    def apply(entries: Baseline) -> AppliedBaseline:
+        judged = judge_without_base(entries, facts) if base_name is None else compared.judged
+        return apply_baseline(entries, judged, facts, is_complete=is_complete)
 
-    accepted_count: int | None = None
+    applied = apply(entries)
+    written: list[str] = []
     if accept is not None:
-        worse = [item.head for item in judge(entries) if item.verdict is Verdict.REGRESSED and item.head is not None]
-        entries, accepted_count = accept_code(entries, worse, accept.strip()), len(worse)
-        if entries or file.exists():
-            write_text(file, to_toml(entries))
-    return StaticAnswer(facts, commit, base_name, compared, judge(entries), entries, file, accepted_count)
+        worse = [item.head for item in applied.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
+        entries = entries.with_accepted(worse, accept.strip())
+        written.append(f"accepted: {len(worse)}")
+    if tighten:
+        entries = entries.tightened(applied)
+        written.append(f"updated: {len(applied.better)}, removed: {len(applied.stale)}")
+    if written and (entries.by_function or file.exists()):
+        write_text(file, to_toml(entries))
+    return StaticAnswer(facts, commit, base_name, compared, apply(entries), entries, file, tuple(written))
 
 
 def read_baseline(file: Path) -> Baseline:
@@ -129,7 +136,7 @@ def read_baseline(file: Path) -> Baseline:
     try:
         return parse_baseline(file.read_text(encoding="utf-8"), name=str(file))
     except FileNotFoundError:
-        return {}
+        return Baseline()
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{file}: cannot be read: {error}") from None
 
@@ -144,25 +151,31 @@ def baseline_file(path: Path | None) -> Path:
 
 
 def notes(answer: StaticAnswer) -> Iterator[str]:
-    if answer.base is not None:
-        counts = Counter(item.word for item in answer.judged)
+    if answer.base_name is not None:
+        counts = Counter(item.word for item in answer.applied.judged)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
         counted = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
         yield f"compared with {answer.base_name}: {counted or 'nothing to compare'}"
     if gone := answer.compared.gone:
         yield f"only in the base: {listed(map(' '.join, gone))}"
-    if answer.accepted_count is not None:
-        yield f"accepted: {answer.accepted_count} ({answer.baseline_file})"
+    for line in answer.written:
+        yield f"{line} ({answer.baseline_file})"
+    yield from map(str, answer.applied.notes)
 
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
+    applied = answer.applied
+    entries = {"better": [entry for entry, _ in applied.better], "stale": applied.stale}
+    listed = {
+        name: [asdict(entry.key) | {"reason": entry.reason} for entry in found] for name, found in entries.items()
+    }
     return {
         "static_facts": answer.facts,
         "base": answer.base,
-        "judged": [_judgement_to_json(item) for item in answer.judged],
+        "judged": [_judgement_to_json(item) for item in applied.judged],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
-        "baseline": str(answer.baseline_file),
+        "baseline": {"file": str(answer.baseline_file), **listed},
         "exit_code": answer.exit_status,
     }
 

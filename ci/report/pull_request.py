@@ -149,10 +149,11 @@ def judge_pull_request(
     cases = _judge_cases(base, head, noise_floor, is_refused=bool(refusals), has_times=has_times)
     cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
     static = StaticComparison((), {}, ())
+    baseline_notes: tuple[Remark, ...] = ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
-        static = _judge_static(base, head, baseline or {})
+        static, baseline_notes = _judge_static(base, head, baseline or Baseline())
         accuracy = find_accuracy_changes(base, head)
         working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
@@ -171,7 +172,7 @@ def judge_pull_request(
         verdict=_overall(counts, is_refused=not has_times),
         counts=dict(counts),
         refusals=(*refusals, *time_refusals),
-        notes=tuple(notes_on(base, head, is_paired=is_paired)),
+        notes=(*notes_on(base, head, is_paired=is_paired), *baseline_notes),
         cases=tuple(cases),
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
@@ -202,7 +203,7 @@ def _predict(
     return predict_steps(changes, functions_of(facts), shares)
 
 
-def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> StaticComparison:
+def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple[StaticComparison, tuple[Remark, ...]]:
     compared = compare_static(
         base.static_facts,
         head.static_facts,
@@ -210,7 +211,8 @@ def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> Stati
         head_toolchain=toolchain_of(head.environment),
         known=[(measured.case_id, measured.implementation) for measured in head.measurements],
     )
-    return replace(compared, judged=apply_baseline(baseline, compared.judged))
+    applied = apply_baseline(baseline, compared.judged, head.static_facts)
+    return replace(compared, judged=applied.judged), applied.notes
 
 
 def _detectable_change(compared: Sequence[Comparison]) -> float | None:

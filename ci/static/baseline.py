@@ -6,7 +6,7 @@ An accepted function does not fail again unless it gets worse. The file has one 
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,7 +22,8 @@ from roofwatch.db.values import Verdict
 _STORED_FACTS = ("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count")
 _STORED_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
 _HEADING = """\
-# Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds entries.
+# Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds entries,
+# `roofwatch static --tighten` updates those that got better and removes those of deleted functions.
 
 version = 1
 """
@@ -93,23 +94,56 @@ class Accepted(BaseModel):
         return Remark(f"worse than accepted{f' ({changed})' if changed else ''}")
 
 
-Baseline = Mapping[FunctionKey, Accepted]
+@dataclass(frozen=True)
+class Baseline:
+    by_function: Mapping[FunctionKey, Accepted] = field(default_factory=dict)
+
+    def with_accepted(self, facts: Iterable[StaticFacts], reason: str) -> Self:
+        added = {function_key(one): Accepted.of(one, reason) for one in facts}
+        return replace(self, by_function={**self.by_function, **added})
+
+    def tightened(self, applied: "AppliedBaseline") -> Self:
+        """Update entries that got better, and remove those of deleted functions."""
+        better = {function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better}
+        kept = {key: entry for key, entry in self.by_function.items() if entry not in applied.stale}
+        return replace(self, by_function={**kept, **better})
 
 
-def accept_code(baseline: Baseline, facts: Iterable[StaticFacts], reason: str) -> Baseline:
-    return {**baseline, **{function_key(one): Accepted.of(one, reason) for one in facts}}
+@dataclass(frozen=True)
+class AppliedBaseline:
+    judged: tuple[StaticJudgement, ...]
+    """Accepted regressions are `unchanged`."""
+    better: tuple[tuple[Accepted, StaticFacts], ...] = ()
+    """Entries with better new facts."""
+    stale: tuple[Accepted, ...] = ()
+
+    @property
+    def notes(self) -> tuple[Remark, ...]:
+        better = "{} for {} is better than the baseline: update it with --tighten"
+        stale = "{} for {} was deleted: remove it from the baseline with --tighten"
+        found = [*((better, entry) for entry, _ in self.better), *((stale, entry) for entry in self.stale)]
+        return tuple(Remark(text, (entry.function, entry.target)) for text, entry in found)
 
 
-def apply_baseline(baseline: Baseline, judged: Iterable[StaticJudgement]) -> tuple[StaticJudgement, ...]:
-    """Turn accepted regressions of a comparison into `unchanged`."""
-    return tuple(_apply(item, baseline.get(item.key)) for item in judged)
+def apply_baseline(
+    baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_complete: bool = False
+) -> AppliedBaseline:
+    """Apply a baseline to a comparison; if the head is complete, a missing kernel was deleted."""
+    known = {function_key(facts): facts for facts in head}
+    entries = [entry for _, entry in sorted(baseline.by_function.items())]
+    present = [(entry, known[entry.key]) for entry in entries if entry.key in known]
+    return AppliedBaseline(
+        judged=tuple(_apply(item, baseline.by_function.get(item.key)) for item in judged),
+        better=tuple((entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED),
+        stale=tuple(entry for entry in entries if _is_deleted(entry.key, known, is_complete=is_complete)),
+    )
 
 
 def judge_without_base(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple[StaticJudgement, ...]:
     """Return functions that are worse than accepted, without a base to compare with."""
     judged = []
     for facts in sorted(head, key=function_key):
-        entry = baseline.get(function_key(facts))
+        entry = baseline.by_function.get(function_key(facts))
         if entry is not None and entry.judge(facts) is Verdict.REGRESSED:
             named = (facts.case_id, facts.implementation, facts.function, facts.target)
             verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
@@ -126,6 +160,16 @@ def _apply(item: StaticJudgement, entry: Accepted | None) -> StaticJudgement:
         return replace(item, detail=Remark(template, (*detail.words, *excess.words)))
     detail = Remark("accepted: {}", (entry.reason,))
     return replace(item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
+
+
+def _is_deleted(key: FunctionKey, known: Mapping[FunctionKey, StaticFacts], *, is_complete: bool) -> bool:
+    """Return whether the target was compiled, but not this function of a compiled launch, or not this kernel."""
+    compiled = [other for other in known if other.target == key.target]
+    if key in known or not compiled:
+        return False
+    if any(other.subject == key.subject for other in compiled):
+        return True
+    return is_complete and key.kernel not in {other.kernel for other in compiled}
 
 
 # --- the file
@@ -157,13 +201,13 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
         if entry.key in by_function:
             raise BaselineError(f"{name}: {entry.function} for {entry.target} of {entry.case} is accepted twice")
         by_function[entry.key] = entry
-    return by_function
+    return Baseline(by_function)
 
 
 def to_toml(baseline: Baseline) -> str:
     """Return the text of a baseline file; equal baselines give equal text."""
     tables = [_HEADING]
-    for _, entry in sorted(baseline.items()):
+    for _, entry in sorted(baseline.by_function.items()):
         fields = entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
         tables.append("[[accepted]]\n" + "".join(f"{name} = {_toml_value(value)}\n" for name, value in fields.items()))
     return "\n".join(tables)

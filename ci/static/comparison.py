@@ -30,6 +30,14 @@ class FunctionKey:
     function: str
     target: str
 
+    @property
+    def kernel(self) -> str:
+        return self.case_id.split("/")[0]
+
+    @property
+    def subject(self) -> tuple[str, str]:
+        return self.case_id, self.implementation
+
 
 def function_key(facts: StaticFacts) -> FunctionKey:
     return FunctionKey(facts.case_id, facts.implementation, facts.function, facts.target)

@@ -42,6 +42,9 @@ def static(
     accept: Annotated[
         str | None, typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason.")
     ] = None,
+    tighten: Annotated[
+        bool, typer.Option("--tighten", help="Update baseline entries that got better, remove deleted ones.")
+    ] = False,
     cache: Annotated[bool, typer.Option(help="Reuse cached results of unchanged code.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -64,16 +67,18 @@ def static(
         other = None if base_triton is None else (f"triton {base_triton}", compile_under(base_triton, path, options))
         answered = answer(
             *(path, plan, on_progress),
+            is_complete=not (options.kernel or options.implementation or options.tag),
             other_triton=other,
             base=base,
             accept=accept,
+            tighten=tighten,
             use_cache=cache,
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = tables.static_facts(answered.facts) if answered.facts else nothing
     shown = [facts] if answered.base_name is None or not answered.facts else []
-    if any(item.is_listed for item in answered.judged):
-        shown.append(comparison_tables.findings_table(static_findings(answered.judged)))
+    if any(item.is_listed for item in answered.applied.judged):
+        shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)
     raise typer.Exit(answered.exit_status)
 

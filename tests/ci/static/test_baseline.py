@@ -1,4 +1,4 @@
-"""Accepted regressions do not fail again."""
+"""Accepted regressions do not fail again, and improvements of them are noted."""
 
 from typing import Any
 
@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.static.baseline import (
+    AppliedBaseline,
     Baseline,
     BaselineError,
-    accept_code,
     apply_baseline,
     judge_without_base,
     parse_baseline,
     to_toml,
 )
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.ci.static.comparison import compare_static
 from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
@@ -27,38 +27,69 @@ from tests.ci.values import SOFTMAX, make_records, make_timed
 
 BASE = make_static_facts()
 SPILLS = make_static_facts(code="b", local_bytes=96, instructions={"global_load.128": 4, "barrier": 1})
-ACCEPTED = accept_code({}, [SPILLS], "the tile pays for it")
+ACCEPTED = Baseline().with_accepted([SPILLS], "the tile pays for it")
 
 
 def spilling(local_bytes: int, **fields: Any) -> StaticFacts:
     return SPILLS.model_copy(update={"local_bytes": local_bytes, **fields})
 
 
-def applied(head: StaticFacts, baseline: Baseline = ACCEPTED) -> tuple[StaticJudgement, ...]:
-    return apply_baseline(baseline, compare_static([BASE], [head]).judged)
+def applied(head: StaticFacts, baseline: Baseline = ACCEPTED) -> AppliedBaseline:
+    return apply_baseline(baseline, compare_static([BASE], [head]).judged, [head])
 
 
 @pytest.mark.parametrize("local_bytes", [96, 48])
 def test_accepted_code_does_not_fail(local_bytes: int) -> None:
-    (item,) = applied(spilling(local_bytes))
+    (item,) = applied(spilling(local_bytes)).judged
 
     assert (item.verdict, item.reason) == (Verdict.UNCHANGED, Reason.ACCEPTED)
     assert str(item.detail) == "accepted: the tile pays for it"
 
 
 def test_code_that_is_worse_than_accepted_fails_with_the_difference() -> None:
-    (item,) = applied(spilling(128))
+    (item,) = applied(spilling(128)).judged
 
     assert (item.verdict, item.reason) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED)
     assert str(item.detail).endswith("worse than accepted (local memory per thread 96 B to 128 B)")
 
 
+def test_better_code_is_noted_and_tightens_the_baseline() -> None:
+    better = applied(spilling(48))
+    tightened = ACCEPTED.tightened(better)
+
+    assert [str(note) for note in better.notes] == [
+        "_rms_norm_kernel for sm_90 is better than the baseline: update it with --tighten"
+    ]
+    assert applied(spilling(48), tightened).better == ()
+    assert applied(spilling(96), tightened).judged[0].verdict is Verdict.REGRESSED
+    assert next(iter(tightened.by_function.values())).reason == "the tile pays for it"
+
+
 def test_a_compile_error_can_be_accepted() -> None:
     failing = make_static_facts(outcome=Outcome.COMPILE_ERROR)
-    baseline = accept_code({}, [failing], "sm_90 comes later")
+    baseline = Baseline().with_accepted([failing], "sm_90 comes later")
 
-    assert applied(failing, baseline)[0].reason is Reason.ACCEPTED
-    assert applied(failing)[0].verdict is Verdict.REGRESSED
+    assert applied(failing, baseline).judged[0].reason is Reason.ACCEPTED
+    assert len(applied(BASE, baseline).better) == 1
+    assert applied(failing).judged[0].verdict is Verdict.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("head", "is_complete", "is_stale"),
+    [
+        (make_static_facts(function="_other"), False, True),
+        (make_static_facts(SOFTMAX), True, True),
+        (make_static_facts(SOFTMAX), False, False),
+        (make_static_facts(SOFTMAX, target="sm_80"), True, False),
+        (make_static_facts("rms_norm/n=1/float32/fwd"), True, False),
+    ],
+    ids=["function", "kernel", "kernel not chosen", "target not compiled", "case of another tag"],
+)
+def test_an_entry_of_a_deleted_function_is_stale(head: StaticFacts, is_complete: bool, is_stale: bool) -> None:
+    found = apply_baseline(ACCEPTED, (), [head], is_complete=is_complete)
+
+    assert bool(found.stale) is is_stale
+    assert bool(ACCEPTED.tightened(found).by_function) is not is_stale
 
 
 def test_without_a_base_code_is_compared_with_the_baseline() -> None:
@@ -84,7 +115,7 @@ def test_the_comment_and_the_gate_use_the_baseline() -> None:
 @given(reason=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), share=st.floats(0, 1))
 def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     facts = [make_static_facts(function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31)]
-    baseline = accept_code({}, [*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
+    baseline = Baseline().with_accepted([*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
 
     assert parse_baseline(to_toml(baseline), name="f") == baseline
 

@@ -130,7 +130,7 @@ def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_message(
     assert "target_lost" in done.output
 
 
-def test_accepted_code_passes_until_it_gets_worse(repository: Repository) -> None:
+def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(repository: Repository) -> None:
     repository.change(SPILL)
     accepted = repository.static("--base", "HEAD", "--accept", "one pass over long rows")
     assert accepted.status == 0, accepted.error
@@ -143,6 +143,19 @@ def test_accepted_code_passes_until_it_gets_worse(repository: Repository) -> Non
     worse = repository.static()
     assert worse.status == 1
     assert "worse_than_accepted" in worse.output
+
+    repository.change()
+    better = repository.static()
+    assert better.status == 0
+    assert "better than the baseline: update it with --tighten" in better.output
+    assert repository.baseline.read_text() == accepts_less
+    assert "updated: 1" in repository.static("--tighten").output
+    assert "local_bytes = 0" in repository.baseline.read_text()
+
+    repository.change(("scale_rows", "scaled_rows"))
+    stale = repository.static("--tighten")
+    assert "removed: 1" in stale.output
+    assert "[[accepted]]" not in repository.baseline.read_text()
 
 
 def _commit_a_base_without_the_file(repository: Repository) -> None:
