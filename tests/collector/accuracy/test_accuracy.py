@@ -77,7 +77,7 @@ class WrongGradient(torch.autograd.Function):
         return grad * x
 
 
-def test_every_gradient_is_compared() -> None:
+def test_every_gradient_is_compared_and_a_result_without_a_graph_is_rejected_with_a_remedy() -> None:
     right = check(lambda x: x * x, direction="bwd")
     wrong = check(WrongGradient.apply, direction="bwd")
     assert [tensor.tensor for tensor in right.tensors] == ["out", "grad_x"]
@@ -85,12 +85,9 @@ def test_every_gradient_is_compared() -> None:
     assert wrong.outcome is Outcome.INCORRECT
     assert [tensor.passed for tensor in wrong.tensors] == [True, False]
     assert "grad_x: RMS error 5.00e-01" in (wrong.message or "")
-
-
-def test_a_result_without_a_graph_is_rejected_with_a_remedy() -> None:
-    checked = check(lambda x: (x * x).detach(), direction="bwd")
-    assert checked.outcome is Outcome.INCORRECT
-    assert "directions=('fwd',)" in (checked.message or "")
+    without_graph = check(lambda x: (x * x).detach(), direction="bwd")
+    assert without_graph.outcome is Outcome.INCORRECT
+    assert "directions=('fwd',)" in (without_graph.message or "")
 
 
 def test_a_spec_may_set_its_own_tolerance() -> None:

@@ -43,7 +43,8 @@ def folder(place: Path) -> Iterator[Path]:
     (repository / "bench_untouched.py").write_text(benchmark_of("untouched"))
     (repository / "untouched.py").write_text("def untouched_times(x):\n    return x * 2.0\n")
     commit_all(make_repository(repository))
-    shutil.copy(SUITES / "bench_waiting.py", repository)
+    for name in ("bench_waiting.py", "plus_one.py"):
+        shutil.copy(SUITES / name, repository)
     yield place
     shutil.rmtree(place)
     place.mkdir()

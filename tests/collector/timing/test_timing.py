@@ -1,6 +1,7 @@
-"""Sampling, on a clock that only launches move."""
+"""Sampling, on a clock that only launches move, copies that launches take turns on, and the memory of a launch."""
 
 import math
+import weakref
 from collections.abc import Callable
 from itertools import count, cycle
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.memory import CacheFlush, Copies
+from roofwatch.collector.timing.memory import CacheFlush, Copies, Rotation, copy_count, memory_floor, memory_use
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan, TimingMethod
 from roofwatch.collector.timing.stopwatch import Ranks, Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
@@ -40,17 +41,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_a_spent_budget_still_gives_the_minimum_number_of_samples() -> None:
-    timed = sample_launches(lambda: sum(range(50_000)), FIVE)
-    assert len(timed.block.samples_ns) == 5
-    assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
-
-
-def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample_or_as_often_as_given() -> None:
+def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample_and_a_spent_budget_gives_the_fewest() -> None:
     calls = count()
     timed = sample_launches(lambda: next(calls), FIVE)
     assert timed.launches_per_sample > 100
     assert next(calls) == 3 + 5 * timed.launches_per_sample
+    assert len(timed.block.samples_ns) == 5
+    assert timed.method == TimingMethod(Timer.PERF_COUNTER, CacheState.HOT)
     assert sample_launches(lambda: None, FIVE, launches_per_sample=3).launches_per_sample == 3
 
 
@@ -207,3 +204,56 @@ def test_a_block_has_everything_that_the_timer_reports(monkeypatch: pytest.Monke
     assert (block.samples_ns, block.span_ns) == ((100, 110, 120), (150, 140, 160))
     assert (block.host_ns, block.launch_delay_ns) == (800, 20)
     assert (block.kernel_count, block.is_kernel_set_varying, block.has_host_gaps) == (3, True, True)
+
+
+MIB = 2**20
+BEFORE = {
+    "allocation.all.allocated": 120,
+    "allocated_bytes.all.current": 96 * MIB,
+    "allocated_bytes.all.peak": 96 * MIB,
+    "reserved_bytes.all.current": 100 * MIB,
+    "reserved_bytes.all.peak": 100 * MIB,
+    "inactive_split_bytes.all.current": 4 * MIB,
+}
+AFTER = BEFORE | {
+    "allocation.all.allocated": 123,
+    "allocated_bytes.all.current": 128 * MIB,
+    "allocated_bytes.all.peak": 160 * MIB,
+    "reserved_bytes.all.current": 200 * MIB,
+    "reserved_bytes.all.peak": 220 * MIB,
+    "inactive_split_bytes.all.current": 50 * MIB,
+}
+
+
+@pytest.mark.parametrize(
+    ("touched_bytes", "count"),
+    [(200 * MIB, 2), (100 * MIB, 2), (99 * MIB, 3), (50 * MIB, 4), (MIB, 200), (0, 2)],
+)
+def test_copies_together_exceed_twice_the_cache(touched_bytes: int, count: int) -> None:
+    assert copy_count(touched_bytes, cache_bytes=100 * MIB) == count
+
+
+def test_a_result_is_kept_until_its_launch_is_called_again() -> None:
+    made: list[weakref.ref[set[int]]] = []
+
+    def launch() -> set[int]:
+        result = {1}
+        made.append(weakref.ref(result))
+        return result
+
+    rotation = Rotation([launch, launch, launch])
+    for _ in range(4):
+        rotation()
+
+    assert [result() is not None for result in made] == [False, False, True, True]
+
+
+def test_memory_counts_from_the_floor() -> None:
+    floor = {"allocated_bytes.all.current": 32 * MIB, "reserved_bytes.all.current": 40 * MIB}
+    use = memory_use(floor, BEFORE, AFTER)
+
+    assert (use.peak_allocated_bytes, use.peak_reserved_bytes) == (128 * MIB, 180 * MIB)
+    assert (use.allocation_count, use.fragmentation) == (3, 0.25)
+    empty = dict.fromkeys(BEFORE, 0)
+    assert memory_use(empty, empty, empty).fragmentation is None
+    assert memory_floor("cpu") is None
