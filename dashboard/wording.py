@@ -8,13 +8,12 @@ from html import escape
 
 from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Layer, format_bytes, format_ns, metric
+from roofwatch.collector.record.metrics import Layer, format_ns, metric
 from roofwatch.db.regression_values import TriageState
 from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey, Verdict
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6
-_THOUSAND = 1_000
 
 
 @dataclass(frozen=True)
@@ -186,19 +185,6 @@ def energy_text(joules: float) -> str:
     if joules >= _MEGA:
         return f"{joules / _MEGA:,.3g} MJ"
     return f"{joules / _KILO:.3g} kJ" if joules >= _KILO else metric("joules_per_launch").format(joules)
-
-
-def counter_text(name: str, value: float) -> str:
-    """Write a hardware counter in the unit of its name: `130 MB`, `12.0%`, `4.1 µs`."""
-    if name.endswith("_share"):
-        return f"{value:.1%}"
-    if name.endswith("_bytes_per_s"):
-        return rate_text("memory", value)
-    if name.endswith("_bytes"):
-        return format_bytes(value)
-    if name.endswith("_ns"):
-        return format_ns(value)
-    return f"{value:,.0f}" if abs(value) >= _THOUSAND else f"{value:.4g}"
 
 
 def money_text(amount: float, currency: str) -> str:

@@ -18,7 +18,7 @@ from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.ci.verdicts import THRESHOLDS, Reason
-from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
+from roofwatch.collector.record.metrics import format_counter, metric
 from roofwatch.db.values import Cause, Verdict
 
 _Changed = TypeVar("_Changed", CaseJudgement, StaticJudgement, Change)
@@ -34,7 +34,6 @@ _TEXT_ON_STEPS = (
 )
 _MAX_COUNTERS_OF_A_KERNEL = 6
 _MAX_LAUNCHES = 30
-_COUNTER_FORMATS = {"ns": format_ns, "bytes": format_bytes, "share": "{:.1%}".format}
 _ENVIRONMENT = {
     "runner_class": "runner class",
     "driver_version": "driver",
@@ -228,9 +227,9 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
         kernel = (one.case_id, one.implementation, one.part, one.launch_index)
         shown[kernel] += 1
         if shown[kernel] <= _MAX_COUNTERS_OF_A_KERNEL:
-            write = _COUNTER_FORMATS.get(one.metric.rpartition("_")[2], "{:.6g}".format)
             change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
-            text = f"{code(one.part)}: {write(one.base)} → {write(one.head)} ({change})"
+            base, head = (format_counter(one.metric, value) for value in (one.base, one.head))
+            text = f"{code(one.part)}: {base} → {head} ({change})"
             rows.append((code(one.metric), _names(one), text))
     columns, text = ("evidence", "benchmark", "base → head"), "Heuristic; does not affect the result."
     return Section("Likely bottleneck", columns, rows, is_folded=True, text=text)

@@ -77,6 +77,19 @@ def format_bytes(value: float) -> str:
     return f"{value:.0f} B"
 
 
+def format_counter(name: str, value: float) -> str:
+    """Write a hardware counter in the unit at the end of its name: `130 MiB`, `12.0%`, `4.1 µs`, `1.32 GHz`."""
+    if name.endswith("_share"):
+        return f"{value:.1%}"
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    if name.endswith("_ns"):
+        return format_ns(value)
+    if name.endswith("_hz"):
+        return f"{value / 1e9:.3g} GHz"
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
+
+
 def parse_amount(text: str, unit: str) -> float:
     """Read what people write for a metric's unit: `600 TFLOP/s`, `2 ms`, `48 KiB`, `5%`.
 

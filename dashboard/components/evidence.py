@@ -11,14 +11,14 @@ from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.collector.record.measurement import Measurement, median_of
-from roofwatch.collector.record.metrics import Layer, format_ns, metric
+from roofwatch.collector.record.metrics import Layer, format_counter, format_ns, metric
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import code_span, counter_text, natural_order, outcome_text, percent
+from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.values import ChangePoint, Verdict
@@ -232,7 +232,7 @@ def _show_counters(moves: Sequence[Change]) -> None:
         moves,
         Column("counter", lambda move: move.metric.replace("_", " ")),
         Column("kernel of the device", lambda move: move.part),
-        Column("base", lambda move: counter_text(move.metric, move.base)),
-        Column("head", lambda move: counter_text(move.metric, move.head)),
+        Column("base", lambda move: format_counter(move.metric, move.base)),
+        Column("head", lambda move: format_counter(move.metric, move.head)),
         Column("change", lambda move: move.relative_change if move.base else None, percent),
     )

@@ -12,10 +12,10 @@ from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.static.facts import fact_values, facts_in_words
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.collector.record.metrics import METRICS, format_ns, metric
+from roofwatch.collector.record.metrics import METRICS, format_counter, format_ns, metric
 from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import code_span, counter_text, natural_order, outcome_text, percent
+from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
 from roofwatch.db.values import Verdict
 
 FACT_TITLES: Mapping[str, str] = {
@@ -204,7 +204,7 @@ def show_counters(counters: Sequence[Counters]) -> None:
         number = f" #{launch.launch_index}" if launch.launch_index else ""
         return Column(
             on_one_line(title + number),
-            lambda name: counter_text(name, launch.values[name]) if name in launch.values else "not read",
+            lambda name: format_counter(name, launch.values[name]) if name in launch.values else "not read",
         )
 
     st.header("Hardware counters", anchor=False)

@@ -1,5 +1,6 @@
 """What `roofwatch read` and `roofwatch ncu` show of files of profilers, and what `ncu` counts and adds to a record."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, counters_of, finding_rank, stalls_of
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.record.metrics import format_bytes, format_ns
+from roofwatch.collector.record.metrics import format_bytes, format_counter, format_ns
 from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.collector.record.results import Counters
 from roofwatch.collector.run_plan import matches
@@ -22,27 +23,7 @@ from roofwatch.terminal import make_table
 
 _KERNELS_OF_A_TABLE = 8
 _MAX_STALLS = 6
-_FACTS = {
-    "duration_ns": ("duration under the profiler", format_ns),
-    "sm_clock_hz": ("SM clock", lambda hz: f"{hz / 1e6:.0f} MHz"),
-    "dram_read_bytes": ("read from device memory", format_bytes),
-    "dram_write_bytes": ("written to device memory", format_bytes),
-    "l2_bytes": ("L2 traffic", format_bytes),
-    "l1_bytes": ("L1 traffic", format_bytes),
-    "dram_throughput_share": ("device memory throughput", percent),
-    "l2_throughput_share": ("L2 throughput", percent),
-    "l1_throughput_share": ("L1 throughput", percent),
-    "l2_hit_rate_share": ("L2 hit rate", percent),
-    "l1_hit_rate_share": ("L1 hit rate", percent),
-    "sm_throughput_share": ("SM throughput", percent),
-    "tensor_pipe_share": ("tensor cores busy", percent),
-    "achieved_occupancy_share": ("achieved occupancy", percent),
-    "theoretical_occupancy_share": ("theoretical occupancy", percent),
-    "waves_per_multiprocessor": ("waves of blocks", "{:.2f}".format),
-    "registers_per_thread": ("registers per thread", "{:.0f}".format),
-    "static_shared_memory_per_block_bytes": ("static shared memory", format_bytes),
-    "dynamic_shared_memory_per_block_bytes": ("dynamic shared memory", format_bytes),
-}
+_UNIT = re.compile(r"_(share|ns|hz)$")
 
 
 def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
@@ -132,23 +113,19 @@ def _us(microseconds: float) -> str:
 def _counter_tables(counters: Sequence[Counters], top: int | None) -> Iterator[Table]:
     """Facts and stall reasons of the first `top` kernels, and the advice of Nsight Compute about them."""
     shown = counters[:top]
-    stalls = {
-        reason: max(each.values.get(f"stall_{reason}_share", 0.0) for each in shown)
-        for reason in sorted({reason for each in shown for reason in stalls_of(each.values)})
-    }
-    rows = _FACTS | {
-        f"stall_{reason}_share": (f"waits for {STALL_REASONS.get(reason, reason)}", percent)
-        for reason in sorted(stalls, key=lambda reason: -stalls[reason])[:_MAX_STALLS]
-    }
-    title = f"{len(counters)} kernels, the first {len(shown)}" if len(counters) > len(shown) else None
+    names = dict.fromkeys(name for each in shown for name in each.values)
+    stalls = stalls_of({name: max(each.values.get(name, 0.0) for each in shown) for name in names})
+    titles = {name: _UNIT.sub("", name).replace("_", " ") for name in names if not name.startswith("stall_")}
+    for reason in list(stalls)[:_MAX_STALLS]:
+        titles[f"stall_{reason}_share"] = f"waits for {STALL_REASONS.get(reason, reason)}"
+    note = f"{len(counters)} kernels, the first {len(shown)}" if len(counters) > len(shown) else None
     for start in range(0, len(shown), _KERNELS_OF_A_TABLE):
         part = shown[start : start + _KERNELS_OF_A_TABLE]
-        cells = [
-            (words, *(write(each.values[name]) if name in each.values else None for each in part))
-            for name, (words, write) in rows.items()
-            if any(name in each.values for each in part)
+        rows = [
+            (title, *(format_counter(name, each.values[name]) if name in each.values else None for each in part))
+            for name, title in titles.items()
         ]
-        yield make_table(["", *(short_name(each.function) for each in part)], cells, title=title, left=1)
+        yield make_table(["", *(short_name(each.function) for each in part)], rows, title=note, left=1)
     found = [(finding, each.function) for each in shown for finding in each.findings]
     advice = []
     for finding, function in sorted(found, key=lambda pair: finding_rank(pair[0])):
