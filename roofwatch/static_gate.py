@@ -1,11 +1,14 @@
 """`roofwatch static`: compiles a suite, compares it with a revision, and applies the baseline file."""
 
 import os
+import re
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +21,26 @@ from roofwatch.ci.static.baseline import (
     apply_baseline,
     judge_without_base,
     parse_baseline,
+    tightened,
     to_toml,
+    with_accepted,
 )
 from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, function_key
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.static_compiler import compile_suite
-from roofwatch.collector.errors import SuiteError
+from roofwatch.collector.errors import SuiteError, ToolchainError
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.record.record import Commit
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource, suite_at_revision
+from roofwatch.cuda import cache_dir
 from roofwatch.db.values import Verdict
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"
+_VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
+_MAX_REASON = 600
 
 
 @dataclass(frozen=True)
@@ -41,9 +48,8 @@ class StaticAnswer:
     """Result of `roofwatch static`: without a base `compared` is empty; `written` was written to the baseline."""
 
     facts: tuple[StaticFacts, ...]
-    base: Commit | None
-    """None too if the base is another release of Triton."""
-    base_name: str | None
+    base: str | None
+    """A commit or a release of Triton."""
     compared: StaticComparison
     applied: AppliedBaseline
     baseline: Baseline
@@ -56,10 +62,10 @@ class StaticAnswer:
         verdicts = [item.verdict for item in self.applied.judged if item.reason is not Reason.NEW_CASE]
         if Verdict.REGRESSED in verdicts:
             return 1
-        if self.base_name is not None:
+        if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome.is_failure]
-        entries = [(self.baseline.by_function.get(function_key(facts)), facts) for facts in failed]
+        entries = [(self.baseline.get(function_key(facts)), facts) for facts in failed]
         return 0 if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries) else 2
 
 
@@ -70,19 +76,20 @@ def answer(
     *,
     is_complete: bool = True,
     base: str | None = None,
-    other_triton: tuple[str, tuple[StaticFacts, ...]] | None = None,
+    base_triton: str | None = None,
     accept: str | None = None,
     tighten: bool = False,
     use_cache: bool = True,
 ) -> StaticAnswer:
     """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the differences.
 
-    Another release of Triton is a base too, given by its name with its facts. A plan is complete if it selects all
-    kernels, implementations and tags. A reason to accept adds what got worse to the repository's baseline; tightening
-    updates entries that got better, and removes deleted functions.
+    Another release of Triton is a base too. A plan is complete if it selects all kernels, implementations and tags. A
+    reason to accept adds what got worse to the repository's baseline; tightening updates entries that got better, and
+    removes deleted functions.
 
     Raises:
-        SuiteError: a suite cannot be loaded, or nothing in it matches the plan.
+        SuiteError: a suite cannot be loaded, nothing in it matches the plan, or two bases are given.
+        ToolchainError: the release of Triton cannot be used.
         GitError: the revision or the repository does not exist.
         BaselineError: the baseline file cannot be read, or the reason is empty.
     """
@@ -91,21 +98,28 @@ def answer(
     if accept is not None and not accept.strip():
         raise BaselineError("--accept: give a reason; it is stored in the baseline file")
 
-    def compile_at(source: SuiteSource, prefix: str = "") -> tuple[StaticFacts, ...]:
+    def compile_at(source: SuiteSource, prefix: str = "", packages: Path | None = None) -> tuple[StaticFacts, ...]:
         def show(now: Progress) -> None:
             on_progress(Progress(now.done, now.total, f"{prefix}{now.text}"))
 
-        return compile_suite(source, plan, show, use_cache=use_cache)
+        return compile_suite(source, plan, show, use_cache=use_cache, packages=packages)
 
-    base_name, before = other_triton or (None, ())
-    commit: Commit | None = None
+    before: tuple[StaticFacts, ...] = ()
+    base_name: str | None = None
+    if base is not None and base_triton is not None:
+        raise SuiteError("--base and --base-triton: give one of them")
     if base is not None:
         try:
             with suite_at_revision(path, base) as suite:
-                before, commit = compile_at(suite.source, "base: "), suite.commit
-                base_name = commit.sha[:12]
+                before, base_name = compile_at(suite.source, "base: "), suite.commit.sha[:12]
         except SuiteError as error:
             raise SuiteError(f"base {base}: {error}") from None
+    if base_triton is not None:
+        base_name = f"triton {base_triton}"
+        on_progress(Progress(0, 0, f"installing {base_name}"))
+        before = compile_at(suite_source(path), f"{base_name}: ", _install_triton(base_triton))
+        if other := {fact.toolchain.get("triton", base_triton) for fact in before} - {base_triton}:
+            raise ToolchainError(f"{base_name}: triton {other.pop()} comes first on the import path")
     facts = compile_at(suite_source(path))
     compared = StaticComparison((), {}, ()) if base_name is None else compare_static(before, facts)
 
@@ -117,14 +131,42 @@ def answer(
     written: list[str] = []
     if accept is not None:
         worse = [item.head for item in applied.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
-        entries = entries.with_accepted(worse, accept.strip())
+        entries = with_accepted(entries, worse, accept.strip())
         written.append(f"accepted: {len(worse)}")
     if tighten:
-        entries = entries.tightened(applied)
+        entries = tightened(entries, applied)
         written.append(f"updated: {len(applied.better)}, removed: {len(applied.stale)}")
-    if written and (entries.by_function or file.exists()):
+    if written and (entries or file.exists()):
         write_text(file, to_toml(entries))
-    return StaticAnswer(facts, commit, base_name, compared, apply(entries), entries, file, tuple(written))
+    return StaticAnswer(facts, base_name, compared, apply(entries), entries, file, tuple(written))
+
+
+def _install_triton(triton: str) -> Path:
+    """Install a release without its dependencies, unless it is there; return its folder.
+
+    torch pins one release of Triton for pip, but compiling kernels only needs that both can be imported together.
+    """
+    if not _VERSION.fullmatch(triton):
+        raise ToolchainError(f"triton {triton}: not the version of a release; use for example 3.7.1")
+    if triton == version("triton"):
+        raise ToolchainError(f"triton {triton} is the running version: name another one to compare it with")
+    folder = cache_dir() / "environments" / f"triton-{triton}-{sys.implementation.cache_tag}"
+    if folder.exists():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as temporary:
+            target = Path(temporary) / "packages"
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+            install = [*pip, "install", "--no-deps", "--target", str(target), f"triton=={triton}"]
+            done = subprocess.run(install, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            if done.returncode != 0:
+                errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())
+                raise ToolchainError(f"triton {triton}: pip cannot install it: {errors[-_MAX_REASON:]}")
+            target.rename(folder)
+    except OSError as error:
+        raise ToolchainError(f"{folder.parent}: cannot be written: {error.strerror}") from None
+    return folder
 
 
 def read_baseline(file: Path) -> Baseline:
@@ -136,7 +178,7 @@ def read_baseline(file: Path) -> Baseline:
     try:
         return parse_baseline(file.read_text(encoding="utf-8"), name=str(file))
     except FileNotFoundError:
-        return Baseline()
+        return {}
     except (OSError, UnicodeDecodeError) as error:
         raise BaselineError(f"{file}: cannot be read: {error}") from None
 
@@ -151,11 +193,11 @@ def baseline_file(path: Path | None) -> Path:
 
 
 def notes(answer: StaticAnswer) -> Iterator[str]:
-    if answer.base_name is not None:
+    if answer.base is not None:
         counts = Counter(item.word for item in answer.applied.judged)
         counts["same code"] = sum(answer.compared.unchanged_by_target.values())
         counted = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()) if count)
-        yield f"compared with {answer.base_name}: {counted or 'nothing to compare'}"
+        yield f"compared with {answer.base}: {counted or 'nothing to compare'}"
     if gone := answer.compared.gone:
         yield f"only in the base: {listed(map(' '.join, gone))}"
     for line in answer.written:
@@ -164,18 +206,16 @@ def notes(answer: StaticAnswer) -> Iterator[str]:
 
 
 def to_json(answer: StaticAnswer) -> dict[str, Any]:
-    applied = answer.applied
-    entries = {"better": [entry for entry, _ in applied.better], "stale": applied.stale}
-    listed = {
-        name: [asdict(entry.key) | {"reason": entry.reason} for entry in found] for name, found in entries.items()
-    }
+    applied, named = answer.applied, {"case_id", "implementation", "function", "target", "reason"}
+    better = [entry.model_dump(include=named) for entry, _ in applied.better]
+    stale = [entry.model_dump(include=named) for entry in applied.stale]
     return {
         "static_facts": answer.facts,
         "base": answer.base,
         "judged": [_judgement_to_json(item) for item in applied.judged],
         "unchanged_by_target": answer.compared.unchanged_by_target,
         "gone": answer.compared.gone,
-        "baseline": {"file": str(answer.baseline_file), **listed},
+        "baseline": {"file": str(answer.baseline_file), "better": better, "stale": stale},
         "exit_code": answer.exit_status,
     }
 

@@ -153,7 +153,7 @@ def judge_pull_request(
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
-        static, baseline_notes = _judge_static(base, head, baseline or Baseline())
+        static, baseline_notes = _judge_static(base, head, baseline or {})
         accuracy = find_accuracy_changes(base, head)
         working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)

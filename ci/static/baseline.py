@@ -6,20 +6,23 @@ An accepted function does not fail again unless it gets worse. The file has one 
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
-from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts, facts_in_words, judge_code
+from roofwatch.ci.static.facts import DECISIVE_FACTS, code_facts, fact_values, facts_in_words, judge_code
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 
-_STORED_FACTS = ("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count")
+_STORED_FACTS = {
+    *("case_id", "implementation", "function", "target", "outcome", "code_hash"),
+    *("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count"),
+}
 _STORED_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
 _HEADING = """\
 # Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds entries,
@@ -28,61 +31,28 @@ _HEADING = """\
 version = 1
 """
 
-_Text = Annotated[str, Field(min_length=1, max_length=500)]
-_Count = Annotated[int | None, Field(ge=0)]
-
 
 class BaselineError(Exception):
     """The baseline file cannot be read."""
 
 
-class Accepted(BaseModel):
-    """Accepted facts of one function for one target."""
+class Accepted(StaticFacts):
+    """Accepted facts of one function for one target; those that are not stored are unknown."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    case: _Text
-    implementation: _Text
-    function: _Text
-    target: _Text
     reason: Annotated[str, Field(min_length=1)]
-    outcome: Outcome = Outcome.OK
-    registers: _Count = None
-    local_bytes: _Count = None
-    spilled_registers: _Count = None
-    spill_store_count: _Count = None
-    spill_load_count: _Count = None
-    theoretical_occupancy: Annotated[float | None, Field(ge=0, le=1)] = None
-    instruction_count: _Count = None
-    instructions: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, facts: StaticFacts, reason: str) -> Self:
         counts = sorted(facts.instructions.items())
-        return cls(
-            case=facts.case_id,
-            implementation=facts.implementation,
-            function=facts.function,
-            target=facts.target,
-            reason=reason,
-            outcome=facts.outcome,
-            instructions={kind: count for kind, count in counts if kind.split(".")[0] in _STORED_INSTRUCTIONS},
-            **{name: getattr(facts, name) for name in _STORED_FACTS},
-        )
-
-    @property
-    def key(self) -> FunctionKey:
-        return FunctionKey(self.case, self.implementation, self.function, self.target)
-
-    @property
-    def facts(self) -> CodeFacts:
-        known = {name: float(value) for name in _STORED_FACTS if (value := getattr(self, name)) is not None}
-        return CodeFacts(known, self.instructions)
+        stored = {kind: count for kind, count in counts if kind.split(".")[0] in _STORED_INSTRUCTIONS}
+        return cls(**facts.model_dump(include=_STORED_FACTS), instructions=stored, reason=reason)
 
     def judge(self, head: StaticFacts) -> Verdict:
         was_compiled, compiles = self.outcome is Outcome.OK, head.outcome is Outcome.OK
         if was_compiled and compiles:
-            return judge_code(self.facts, code_facts(head))[0]
+            return judge_code(code_facts(self), code_facts(head))[0]
         if was_compiled == compiles:
             return Verdict.UNCHANGED
         return Verdict.IMPROVED if compiles else Verdict.REGRESSED
@@ -90,23 +60,11 @@ class Accepted(BaseModel):
     def describe_excess(self, head: StaticFacts) -> Remark:
         if head.outcome is not Outcome.OK:
             return Remark(f"the accepted code compiles, this one ends with {head.outcome}")
-        changed = facts_in_words(self.facts.values, code_facts(head).values)
+        changed = facts_in_words(fact_values(self), fact_values(head))
         return Remark(f"worse than accepted{f' ({changed})' if changed else ''}")
 
 
-@dataclass(frozen=True)
-class Baseline:
-    by_function: Mapping[FunctionKey, Accepted] = field(default_factory=dict)
-
-    def with_accepted(self, facts: Iterable[StaticFacts], reason: str) -> Self:
-        added = {function_key(one): Accepted.of(one, reason) for one in facts}
-        return replace(self, by_function={**self.by_function, **added})
-
-    def tightened(self, applied: "AppliedBaseline") -> Self:
-        """Update entries that got better, and remove those of deleted functions."""
-        better = {function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better}
-        kept = {key: entry for key, entry in self.by_function.items() if entry not in applied.stale}
-        return replace(self, by_function={**kept, **better})
+Baseline = Mapping[FunctionKey, Accepted]
 
 
 @dataclass(frozen=True)
@@ -125,17 +83,27 @@ class AppliedBaseline:
         return tuple(Remark(text, (entry.function, entry.target)) for text, entry in found)
 
 
+def with_accepted(baseline: Baseline, facts: Iterable[StaticFacts], reason: str) -> Baseline:
+    return {**baseline, **{function_key(one): Accepted.of(one, reason) for one in facts}}
+
+
+def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
+    """Update entries that got better, and remove those of deleted functions."""
+    better = {function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better}
+    return {key: entry for key, entry in baseline.items() if entry not in applied.stale} | better
+
+
 def apply_baseline(
     baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_complete: bool = False
 ) -> AppliedBaseline:
     """Apply a baseline to a comparison; if the head is complete, a missing kernel was deleted."""
     known = {function_key(facts): facts for facts in head}
-    entries = [entry for _, entry in sorted(baseline.by_function.items())]
-    present = [(entry, known[entry.key]) for entry in entries if entry.key in known]
+    entries = sorted(baseline.items())
+    present = [(entry, known[key]) for key, entry in entries if key in known]
     return AppliedBaseline(
-        judged=tuple(_apply(item, baseline.by_function.get(item.key)) for item in judged),
+        judged=tuple(_apply(item, baseline.get(item.key)) for item in judged),
         better=tuple((entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED),
-        stale=tuple(entry for entry in entries if _is_deleted(entry.key, known, is_complete=is_complete)),
+        stale=tuple(entry for key, entry in entries if _is_deleted(key, known, is_complete=is_complete)),
     )
 
 
@@ -143,7 +111,7 @@ def judge_without_base(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple
     """Return functions that are worse than accepted, without a base to compare with."""
     judged = []
     for facts in sorted(head, key=function_key):
-        entry = baseline.by_function.get(function_key(facts))
+        entry = baseline.get(function_key(facts))
         if entry is not None and entry.judge(facts) is Verdict.REGRESSED:
             named = (facts.case_id, facts.implementation, facts.function, facts.target)
             verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
@@ -198,17 +166,18 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
         raise BaselineError(f"{name}: {where}: {first['msg']}") from None
     by_function: dict[FunctionKey, Accepted] = {}
     for entry in file.accepted:
-        if entry.key in by_function:
-            raise BaselineError(f"{name}: {entry.function} for {entry.target} of {entry.case} is accepted twice")
-        by_function[entry.key] = entry
-    return Baseline(by_function)
+        if function_key(entry) in by_function:
+            raise BaselineError(f"{name}: {entry.function} for {entry.target} of {entry.case_id} is accepted twice")
+        by_function[function_key(entry)] = entry
+    return by_function
 
 
 def to_toml(baseline: Baseline) -> str:
     """Return the text of a baseline file; equal baselines give equal text."""
     tables = [_HEADING]
-    for _, entry in sorted(baseline.by_function.items()):
-        fields = entry.model_dump(mode="json", exclude_none=True, exclude_defaults=True)
+    for _, entry in sorted(baseline.items()):
+        stored = _STORED_FACTS | {"instructions", "reason"}
+        fields = entry.model_dump(mode="json", include=stored, exclude_none=True, exclude_defaults=True)
         tables.append("[[accepted]]\n" + "".join(f"{name} = {_toml_value(value)}\n" for name, value in fields.items()))
     return "\n".join(tables)
 

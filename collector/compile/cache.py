@@ -2,9 +2,9 @@
 
 import contextlib
 import hashlib
-import os
 import platform
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,9 +37,9 @@ def digest_of_file(path: str | Path) -> str | None:
         return None
 
 
-def toolchain_digest() -> str:
+def toolchain_digest(environment: Mapping[str, str]) -> str:
     """Return a digest of Python, installed packages, compiler settings and roofwatch itself, without importing them."""
-    settings = {name: value for name, value in os.environ.items() if _is_compiler_setting(name)}
+    settings = {name: value for name, value in environment.items() if _is_compiler_setting(name)}
     programs = {value: digest_of_file(value) for name, value in settings.items() if name.endswith("_PATH")}
     own_files = [
         *sorted((PACKAGE_DIR / "collector").resolve().rglob("*.py")),

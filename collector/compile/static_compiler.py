@@ -35,11 +35,17 @@ _FACTS = TypeAdapter(tuple[StaticFacts, ...])
 
 
 def compile_suite(
-    source: SuiteSource, plan: RunPlan, on_progress: OnProgress = lambda _: None, *, use_cache: bool = True
+    source: SuiteSource,
+    plan: RunPlan,
+    on_progress: OnProgress = lambda _: None,
+    *,
+    use_cache: bool = True,
+    packages: Path | None = None,
 ) -> tuple[StaticFacts, ...]:
     """Compile every Triton and CUDA C++ kernel of a suite for every target, and run none.
 
-    Without the cache, everything is compiled again and nothing is stored.
+    Without the cache, everything is compiled again and nothing is stored. `packages` is a folder of packages that come
+    before the installed ones, such as another release of Triton.
 
     Returns:
         The facts in the order of the suite.
@@ -50,10 +56,13 @@ def compile_suite(
     """
     with ExitStack() as stack:
         cache, environment = None, {}
+        if packages is not None:
+            paths = [str(packages), os.environ.get("PYTHONPATH", "")]
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
         if not use_cache:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-static-"))
             cache = DiskCache(Path(folder) / "static")
-            environment = {"ROOFWATCH_CACHE_DIR": folder, "TRITON_CACHE_DIR": str(Path(folder) / "triton")}
+            environment |= {"ROOFWATCH_CACHE_DIR": folder, "TRITON_CACHE_DIR": str(Path(folder) / "triton")}
         fork_server = stack.enter_context(ForkServer(environment))
         workers = stack.enter_context(compilers(fork_server, source))
         on_progress(Progress(0, 0, "loading the suite"))
@@ -81,7 +90,7 @@ def compile_subjects(
     codes = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
     if codes is None:
         raise CollectorError("the source files of the suite cannot be read")
-    toolchain, keys = toolchain_digest(), {}
+    toolchain, keys = toolchain_digest({**os.environ, **workers.fork_server.extra_environment}), {}
     missing: list[CompileStatic] = []
     for subject in subjects:
         code = codes[subject.case_id.partition("/")[0]]

@@ -29,7 +29,7 @@ class ForkServer:
     """Forks workers, with some more environment variables; on exit all of them are ended."""
 
     def __init__(self, extra_environment: Mapping[str, str] | None = None) -> None:
-        self._extra_environment = dict(extra_environment or {})
+        self.extra_environment = dict(extra_environment or {})
         self._servers: dict[Mode, _Server] = {}
         self._lock = threading.Lock()
 
@@ -72,7 +72,7 @@ class ForkServer:
     def _server(self, mode: Mode) -> "_Server":
         with self._lock:
             if mode not in self._servers or not self._servers[mode].is_alive:
-                self._servers[mode] = _Server(mode, self._extra_environment)
+                self._servers[mode] = _Server(mode, self.extra_environment)
             return self._servers[mode]
 
 

@@ -57,26 +57,21 @@ def static(
     from roofwatch import comparison_tables, tables
     from roofwatch.ci.report.findings import static_findings
     from roofwatch.static_gate import answer, notes, to_json
-    from roofwatch.triton_release import compile_under
-
-    if base is not None and base_triton is not None:
-        raise typer.BadParameter("--base and --base-triton: give one of them")
 
     plan = replace(options, device="cpu").plan(usual_tag="quick")  # a compiler can handle the sizes of a GPU
     with progress("static") as on_progress:
-        other = None if base_triton is None else (f"triton {base_triton}", compile_under(base_triton, path, options))
         answered = answer(
             *(path, plan, on_progress),
             is_complete=not (options.kernel or options.implementation or options.tag),
-            other_triton=other,
             base=base,
+            base_triton=base_triton,
             accept=accept,
             tighten=tighten,
             use_cache=cache,
         )
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = tables.static_facts(answered.facts) if answered.facts else nothing
-    shown = [facts] if answered.base_name is None or not answered.facts else []
+    shown = [facts] if answered.base is None or not answered.facts else []
     if any(item.is_listed for item in answered.applied.judged):
         shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)

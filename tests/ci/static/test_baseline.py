@@ -15,7 +15,9 @@ from roofwatch.ci.static.baseline import (
     apply_baseline,
     judge_without_base,
     parse_baseline,
+    tightened,
     to_toml,
+    with_accepted,
 )
 from roofwatch.ci.static.comparison import compare_static
 from roofwatch.ci.verdicts import Reason, exit_code
@@ -27,7 +29,7 @@ from tests.ci.values import SOFTMAX, make_records, make_timed
 
 BASE = make_static_facts()
 SPILLS = make_static_facts(code="b", local_bytes=96, instructions={"global_load.128": 4, "barrier": 1})
-ACCEPTED = Baseline().with_accepted([SPILLS], "the tile pays for it")
+ACCEPTED = with_accepted({}, [SPILLS], "the tile pays for it")
 
 
 def spilling(local_bytes: int, **fields: Any) -> StaticFacts:
@@ -55,19 +57,19 @@ def test_code_that_is_worse_than_accepted_fails_with_the_difference() -> None:
 
 def test_better_code_is_noted_and_tightens_the_baseline() -> None:
     better = applied(spilling(48))
-    tightened = ACCEPTED.tightened(better)
+    updated = tightened(ACCEPTED, better)
 
     assert [str(note) for note in better.notes] == [
         "_rms_norm_kernel for sm_90 is better than the baseline: update it with --tighten"
     ]
-    assert applied(spilling(48), tightened).better == ()
-    assert applied(spilling(96), tightened).judged[0].verdict is Verdict.REGRESSED
-    assert next(iter(tightened.by_function.values())).reason == "the tile pays for it"
+    assert applied(spilling(48), updated).better == ()
+    assert applied(spilling(96), updated).judged[0].verdict is Verdict.REGRESSED
+    assert next(iter(updated.values())).reason == "the tile pays for it"
 
 
 def test_a_compile_error_can_be_accepted() -> None:
     failing = make_static_facts(outcome=Outcome.COMPILE_ERROR)
-    baseline = Baseline().with_accepted([failing], "sm_90 comes later")
+    baseline = with_accepted({}, [failing], "sm_90 comes later")
 
     assert applied(failing, baseline).judged[0].reason is Reason.ACCEPTED
     assert len(applied(BASE, baseline).better) == 1
@@ -89,7 +91,7 @@ def test_an_entry_of_a_deleted_function_is_stale(head: StaticFacts, is_complete:
     found = apply_baseline(ACCEPTED, (), [head], is_complete=is_complete)
 
     assert bool(found.stale) is is_stale
-    assert bool(ACCEPTED.tightened(found).by_function) is not is_stale
+    assert bool(tightened(ACCEPTED, found)) is not is_stale
 
 
 def test_without_a_base_code_is_compared_with_the_baseline() -> None:
@@ -115,7 +117,7 @@ def test_the_comment_and_the_gate_use_the_baseline() -> None:
 @given(reason=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), share=st.floats(0, 1))
 def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     facts = [make_static_facts(function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31)]
-    baseline = Baseline().with_accepted([*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
+    baseline = with_accepted({}, [*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
 
     assert parse_baseline(to_toml(baseline), name="f") == baseline
 
@@ -125,7 +127,7 @@ def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     [
         ("version = ", "f: cannot be read as TOML"),
         ("version = 2", "f: version: Input should be 1"),
-        ("version = 1\n[[accepted]]\ncase = 'c'", "f: accepted.0.implementation: Field required"),
+        ("version = 1\n[[accepted]]\ncase_id = 'c'", "f: accepted.0.implementation: Field required"),
         (to_toml(ACCEPTED) + to_toml(ACCEPTED).split("version = 1\n")[1], "is accepted twice"),
         (to_toml(ACCEPTED).replace("= 96", "= -1"), "f: accepted.0.local_bytes: Input should be greater"),
     ],

@@ -1,3 +1,5 @@
+"""A suite under another release of Triton and the installed one."""
+
 import subprocess
 import sys
 from importlib.metadata import version
@@ -5,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import ToolchainError
-from roofwatch.options import RunOptions
-from roofwatch.triton_release import compile_under, static_arguments
-from tests.roofwatch.command import SUITES, roofwatch
+from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 
 OTHER_TRITON = "3.6.0" if version("triton") != "3.6.0" else "3.7.1"
 
@@ -19,12 +18,16 @@ def test_two_releases_compile_a_suite() -> None:
     if OTHER_TRITON not in subprocess.run(asked, capture_output=True, text=True, check=False).stdout:
         pytest.skip(f"pip finds no index that has triton {OTHER_TRITON}")
 
-    done = roofwatch(*("static", SUITES / "bench_good.py", "--targets", "sm_90,gfx942"), "--base-triton", OTHER_TRITON)
+    arguments = ("static", SUITES / "bench_good.py", "--targets", "sm_90,gfx942", "--base-triton", OTHER_TRITON)
+    done = started_roofwatch(*arguments, "--json")  # forked fork servers have loaded the installed release
 
     assert done.status in {0, 1}, done.error
-    assert f"compared with triton {OTHER_TRITON}:" in done.output
-    (facts,) = compile_under(OTHER_TRITON, SUITES / "bench_good.py", RunOptions(targets="sm_90"))
-    assert (facts.target, facts.toolchain["triton"]) == ("sm_90", OTHER_TRITON)
+    found = done.parsed
+    assert found["base"] == f"triton {OTHER_TRITON}"
+    assert len(found["judged"]) + sum(found["unchanged_by_target"].values()) == 2
+    for item in found["judged"]:
+        sides = [item[side]["toolchain"]["triton"] for side in ("base", "head")]
+        assert (sides, item["cause"]) == ([OTHER_TRITON, version("triton")], "toolchain")
 
 
 def test_an_unknown_release_is_one_line_and_exit_status_2(tmp_path: Path) -> None:
@@ -37,14 +40,7 @@ def test_an_unknown_release_is_one_line_and_exit_status_2(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["", "latest", "-r requirements.txt", "3.7.1 numpy", "https://a.b/c.whl"])
 def test_only_a_version_number_reaches_pip(name: str) -> None:
-    with pytest.raises(ToolchainError, match=r"use for example 3\.7\.1"):
-        compile_under(name, None, RunOptions())
+    done = roofwatch("static", SUITES / "bench_good.py", "--base-triton", name)
 
-
-def test_the_other_release_compiles_with_the_same_options() -> None:
-    options = RunOptions(targets="sm_90", kernel=["soft*"], implementation=["triton"], tag=["quick"], timeout=10.0)
-
-    assert static_arguments(Path("bench.py"), options) == [
-        *("bench.py", "--kernel", "soft*", "--implementation", "triton", "--tag", "quick"),
-        *("--targets", "sm_90", "--timeout", "10"),
-    ]
+    assert done.status == 2
+    assert "use for example 3.7.1" in done.error
