@@ -23,8 +23,8 @@ from roofwatch.kernels.memory.kv_cache_write import kv_cache_write_spec
 from roofwatch.kernels.memory.rotary import rotary_angles, rotary_spec
 from roofwatch.kernels.mlp import swiglu_spec
 from roofwatch.kernels.models import DEEPSEEK_V3, DIT_XL_2, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B
-from roofwatch.kernels.moe.grouped_gemm import grouped_gemm
-from roofwatch.kernels.moe.moe_permute import chosen_experts, moe_permute, moe_unpermute
+from roofwatch.kernels.moe.grouped_gemm import grouped_gemm_reference, grouped_gemm_spec
+from roofwatch.kernels.moe.moe_permute import chosen_experts, moe_permute_spec, moe_unpermute_spec
 from roofwatch.kernels.normalisation.layer_norm import adaln_modulate_spec
 from roofwatch.kernels.normalisation.rms_norm import rms_norm_spec
 from roofwatch.kernels.shapes import heads_of
@@ -46,11 +46,15 @@ class Kernels(NamedTuple):
     modulate: Callable[..., Tensor]
     decode_attention: Callable[..., Tensor]
     write_cache: Callable[..., object]
+    permute: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    grouped_gemm: Callable[..., Tensor]
+    unpermute: Callable[..., Tensor]
 
 
 def _implemented(name: str) -> Kernels:
-    specs = rms_norm_spec, rotary_spec, attention_spec, swiglu_spec, adaln_modulate_spec, paged_decode_attention_spec
-    return Kernels(*(spec.implementations[name].launch for spec in (*specs, kv_cache_write_spec)))
+    block = rms_norm_spec, rotary_spec, attention_spec, swiglu_spec, adaln_modulate_spec
+    others = paged_decode_attention_spec, kv_cache_write_spec, moe_permute_spec, grouped_gemm_spec, moe_unpermute_spec
+    return Kernels(*(spec.implementations[name].launch for spec in (*block, *others)))
 
 
 def _write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
@@ -59,7 +63,8 @@ def _write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Ten
     value_cache.flatten(0, 1)[slots] = value
 
 
-TORCH = _implemented("torch")._replace(write_cache=_write_cache)
+# torch's grouped GEMM has no float64
+TORCH = _implemented("torch")._replace(write_cache=_write_cache, grouped_gemm=grouped_gemm_reference)
 TRITON = _implemented("triton")
 
 
@@ -148,33 +153,18 @@ class DiTBlock(nn.Module):
 class MoEBlock(nn.Module):
     """Routed experts with a gated feed-forward block each. The routing is an input, so that its skew is declared."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, kernels: Kernels = TORCH) -> None:
         super().__init__()
+        self.kernels = kernels
         self.gate_up = nn.Parameter(torch.randn(case["E"], case["hidden"], 2 * case["ffn"]) * case["hidden"] ** -0.5)
         self.down = nn.Parameter(torch.randn(case["E"], case["ffn"], case["hidden"]) * case["ffn"] ** -0.5)
 
     def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """X is [T, hidden]; experts and weights are [T, top_k]."""
-        order = experts.flatten().argsort(stable=True)
-        counts = torch.bincount(experts.flatten(), minlength=len(self.gate_up)).tolist()
-        rows = x[order // experts.shape[1]].split(counts)
-        outs = [
-            TORCH.swiglu(*(own @ self.gate_up[expert]).chunk(2, dim=-1)) @ self.down[expert]
-            for expert, own in enumerate(rows)
-        ]
-        weighted = torch.cat(outs) * weights.flatten()[order].unsqueeze(1)
-        out = x.new_zeros(x.shape, dtype=weighted.dtype).index_add(0, order // experts.shape[1], weighted)
-        return out.to(x.dtype)
-
-
-class TritonMoEBlock(MoEBlock):
-    """The same with rows sorted by expert and grouped matrix products."""
-
-    def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
-        """X is [T, hidden]; experts and weights are [T, top_k]."""
-        rows, positions, offsets = moe_permute(x, experts, len(self.gate_up))
-        gate, up = grouped_gemm(rows, self.gate_up, offsets).chunk(2, dim=-1)
-        return moe_unpermute(grouped_gemm(TRITON.swiglu(gate, up), self.down, offsets), positions, weights)
+        rows, positions, offsets = self.kernels.permute(x, experts, len(self.gate_up))
+        gate, up = self.kernels.grouped_gemm(rows, self.gate_up, offsets).chunk(2, dim=-1)
+        inner = self.kernels.swiglu(gate, up)
+        return self.kernels.unpermute(self.kernels.grouped_gemm(inner, self.down, offsets), positions, weights)
 
 
 SMALL = {"hidden": 256, "ffn": 688, "H": 4, "H_KV": 2, "D": 64}
@@ -318,7 +308,7 @@ dit_training_spec = _dit("dit_training", training=True)
 moe_inference_spec = workload(
     "moe_inference",
     module=MoEBlock,
-    variants={"triton": TritonMoEBlock},
+    variants={"triton": lambda case: MoEBlock(case, TRITON)},
     inputs=_moe_inputs,
     cases=[*_moe_cases()],
     token_count=lambda case: case["T"],

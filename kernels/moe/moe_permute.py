@@ -341,5 +341,4 @@ def moe_unpermute(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
 
 @moe_unpermute_spec.implementation("torch", compile=True)
 def _moe_unpermute_torch(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
-    gathered = rows[positions].float()
-    return (gathered * weights[..., None].float()).sum(dim=1).to(rows.dtype)
+    return (rows[positions] * weights[..., None]).sum(dim=1).to(rows.dtype)
