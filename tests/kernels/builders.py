@@ -9,15 +9,22 @@ from typing import Any
 
 import triton
 
-from roofwatch import Case, KernelSpec, cases
+from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.check_report import CheckReport
+from roofwatch.kernels.registry import find_kernel
 from roofwatch.spec import Direction, Implementation, Language
 
 
 def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **shape: int | str) -> Case:
     return replace(cases(shapes=[shape], dtypes=[dtype], directions=[direction])[0], kernel=kernel)
+
+
+def make_inputs(kernel: str, device: str = "cpu", dtype: str = "float32", **shape: int | str) -> dict[str, Any]:
+    """What the kernel declares as its inputs."""
+    case = make_case(kernel, dtype, **shape)
+    return find_kernel(kernel).inputs(case, InputMaker(case, device))
 
 
 def check(spec: KernelSpec, case: Case, *, device: str, implementation: str = "triton") -> CheckReport:

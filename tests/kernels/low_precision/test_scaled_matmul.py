@@ -10,6 +10,7 @@ from roofwatch.kernels.low_precision.scaled_matmul import (
     fp8_matmul_rowwise_spec,
     int8_matmul,
 )
+from tests.kernels.builders import make_inputs
 
 
 def test_every_number_of_e4m3_survives_a_product_with_the_identity(device: str):
@@ -27,18 +28,9 @@ def test_cublas_says_what_it_needs_where_it_is_not():
         fp8_matmul_rowwise_spec.implementations["scaled_mm"].launch(x, scale, x, scale)
 
 
-def operands(M: int, N: int, K: int, device: str) -> dict[str, torch.Tensor]:
-    return {
-        "x": torch.randint(-127, 128, (M, K), dtype=torch.int8).to(device),
-        "x_scale": torch.rand(M, 1).to(device),
-        "weight": torch.randint(-127, 128, (N, K), dtype=torch.int8).to(device),
-        "weight_scale": torch.rand(N, 1).to(device),
-    }
-
-
 @pytest.mark.parametrize("M", [3, 70])
 def test_sums_beyond_the_precision_of_float32_are_exact(device: str, M: int):
-    given = operands(M, 40, 3000, device)
+    given = make_inputs("int8_matmul", device, "int8", M=M, N=40, K=3000)
     given["x"][:] = 127
     given["weight"][:] = 127
     given["weight"][:, 0] = 126  # 127 * 127 * 3000 - 127 is odd and above 2^24
@@ -57,22 +49,12 @@ def test_sums_beyond_the_precision_of_float32_are_exact(device: str, M: int):
 )
 def test_an_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):
     with pytest.raises(KernelError, match=message):
-        int8_matmul(**{**operands(2, 3, 16, "cpu"), name: broken})
+        int8_matmul(**make_inputs("int8_matmul", dtype="int8", M=2, N=3, K=16) | {name: broken})
 
 
 def test_a_sum_that_could_overflow_is_refused():
     with pytest.raises(KernelError, match=f"at most {MAX_K} are exact; split"):
-        int8_matmul(**operands(1, 1, MAX_K + 1, "cpu"))
-
-
-def blockwise_operands(M: int, N: int, K: int, device: str) -> dict[str, torch.Tensor]:
-    n_blocks, n_rows = -(-K // 128), -(-N // 128)
-    return {
-        "x": torch.randn(M, K).to(torch.float8_e4m3fn).to(device),
-        "x_scale": torch.rand(M, n_blocks).to(device),
-        "weight": torch.randn(N, K).to(torch.float8_e4m3fn).to(device),
-        "weight_scale": torch.rand(n_rows, n_blocks).to(device),
-    }
+        int8_matmul(**make_inputs("int8_matmul", dtype="int8", M=1, N=1, K=MAX_K + 1))
 
 
 @pytest.mark.parametrize(
@@ -85,9 +67,12 @@ def blockwise_operands(M: int, N: int, K: int, device: str) -> dict[str, torch.T
 )
 def test_a_blockwise_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):
     with pytest.raises(KernelError, match=message):
-        fp8_matmul_blockwise(**{**blockwise_operands(2, 130, 200, "cpu"), name: broken})
+        fp8_matmul_blockwise(
+            **make_inputs("fp8_matmul_blockwise", dtype="float8_e4m3fn", M=2, N=130, K=200) | {name: broken}
+        )
 
 
 def test_cublas_says_what_it_needs_for_blocks():
+    given = make_inputs("fp8_matmul_blockwise", dtype="float8_e4m3fn", M=128, N=128, K=128)
     with pytest.raises(UnsupportedError, match=r"needs a GPU of compute capability 9\.0"):
-        fp8_matmul_blockwise_spec.implementations["scaled_mm"].launch(**blockwise_operands(128, 128, 128, "cpu"))
+        fp8_matmul_blockwise_spec.implementations["scaled_mm"].launch(**given)

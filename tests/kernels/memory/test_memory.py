@@ -11,6 +11,7 @@ from roofwatch.kernels.memory.copies import embedding_gather, memory_copy, memor
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
 from roofwatch.kernels.memory.rotary import rotary
 from roofwatch.spec import Direction, Implementation, Language
+from tests.kernels.builders import make_inputs
 
 
 @pytest.mark.parametrize("hidden", [3, 2048, 2100])
@@ -160,7 +161,7 @@ def test_a_cache_that_is_changed_is_no_fault_and_another_input_is():
 )
 def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
     with pytest.raises(KernelError, match=message):
-        kv_cache_write(**{**make_operands(), **changed})
+        kv_cache_write(**make_operands() | changed)
 
 
 @pytest.mark.parametrize(
@@ -173,21 +174,11 @@ def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(change
 )
 def test_scales_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
     with pytest.raises(KernelError, match=message):
-        kv_cache_write(**{**make_operands(dtype=torch.float8_e4m3fn), **changed})
-
-
-def rotary_operands(B: int, T: int, H: int, H_KV: int, D: int, device: str = "cpu") -> dict[str, torch.Tensor]:
-    angles = torch.randn(T, D // 2, device=device)
-    return {
-        "q": torch.randn(B, T, H, D, device=device),
-        "k": torch.randn(B, T, H_KV, D, device=device),
-        "cos": angles.cos(),
-        "sin": angles.sin(),
-    }
+        kv_cache_write(**make_operands(dtype=torch.float8_e4m3fn) | changed)
 
 
 def test_a_quarter_turn_swaps_the_halves_of_a_head(device: str):
-    operands = rotary_operands(1, 1, 1, 1, 6, device)
+    operands = make_inputs("rotary", device, B=1, T=1, H=1, H_KV=1, D=6)
     operands["cos"], operands["sin"] = torch.zeros(1, 3, device=device), torch.ones(1, 3, device=device)
     q_out, _ = rotary(**operands)
     first, second = operands["q"].chunk(2, dim=-1)
@@ -195,7 +186,7 @@ def test_a_quarter_turn_swaps_the_halves_of_a_head(device: str):
 
 
 def test_slices_of_a_joint_projection_are_read_where_they_lie(device: str):
-    operands = rotary_operands(2, 5, 3, 2, 8, device)
+    operands = make_inputs("rotary", device, B=2, T=5, H=3, H_KV=2, D=8)
     joint = torch.cat([operands["q"].flatten(2), operands["k"].flatten(2)], dim=-1)
     q, k = (part.unflatten(-1, (-1, 8)) for part in joint.split([24, 16], dim=-1))
     assert not q.is_contiguous()
@@ -205,7 +196,7 @@ def test_slices_of_a_joint_projection_are_read_where_they_lie(device: str):
 
 
 def test_angles_in_half_precision_are_taken_as_they_are(device: str):
-    operands = rotary_operands(1, 5, 3, 2, 8, device)
+    operands = make_inputs("rotary", device, B=1, T=5, H=3, H_KV=2, D=8)
     half = {name: operands[name].half() for name in ("cos", "sin")}
     wide = {name: operands[name].half().float() for name in ("cos", "sin")}
     assert torch.equal(rotary(operands["q"], operands["k"], **half)[0], rotary(operands["q"], operands["k"], **wide)[0])
@@ -226,4 +217,4 @@ def test_rotary_operands_that_would_be_read_wrongly_are_refused_with_the_way_out
     changed: dict[str, torch.Tensor], message: str
 ):
     with pytest.raises(KernelError, match=message):
-        rotary(**{**rotary_operands(1, 5, 3, 2, 8), **changed})
+        rotary(**make_inputs("rotary", B=1, T=5, H=3, H_KV=2, D=8) | changed)

@@ -3,19 +3,16 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch import InputMaker, UnsupportedError
+from roofwatch import UnsupportedError
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.sparsity.block_sparse_matmul import block_sparse_matmul, block_sparse_matmul_spec, unfold_blocks
+from roofwatch.kernels.sparsity.block_sparse_matmul import block_sparse_matmul, unfold_blocks
 from roofwatch.kernels.sparsity.matmul_2_4 import matmul_2_4, matmul_2_4_spec, unfold_2_4
-from tests.kernels.builders import make_case
-
-OPERANDS = ("blocks", "row_pointers", "column_indices", "x")
+from tests.kernels.builders import make_inputs
 
 
 def make_operands(M: int = 64, N: int = 5, K: int = 96, device: str = "cpu") -> dict[str, torch.Tensor]:
-    case = make_case("block_sparse_matmul", M=M, N=N, K=K, block=32, percent=50)
-    inputs = block_sparse_matmul_spec.inputs(case, InputMaker(case, device))
-    return {name: inputs[name] for name in OPERANDS}
+    inputs = make_inputs("block_sparse_matmul", device, M=M, N=N, K=K, block=32, percent=50)
+    return {name: value for name, value in inputs.items() if name != "weight"}
 
 
 def test_blocks_stand_where_their_indices_say():
@@ -57,12 +54,6 @@ def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(change
         block_sparse_matmul(**make_operands() | changed)
 
 
-def operands_2_4(M: int = 3, N: int = 5, K: int = 16, device: str = "cpu") -> dict[str, torch.Tensor]:
-    case = make_case("matmul_2_4", "float16", M=M, N=N, K=K)
-    inputs = matmul_2_4_spec.inputs(case, InputMaker(case, device))
-    return {name: inputs[name] for name in ("values", "metadata", "x")}
-
-
 def test_a_row_unfolds_as_its_metadata_says():
     values = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     # the first four columns keep places 0 and 3, the next 1 and 2: 2 bits for each, the first in the lowest
@@ -71,17 +62,16 @@ def test_a_row_unfolds_as_its_metadata_says():
 
 
 def test_every_group_of_four_keeps_two_and_all_six_pairs_occur():
-    case = make_case("matmul_2_4", "float16", M=8, N=1, K=64)
-    weight = matmul_2_4_spec.inputs(case, InputMaker(case))["weight"]
+    weight = make_inputs("matmul_2_4", dtype="float16", M=8, N=1, K=64)["weight"]
     kept = weight.reshape(-1, 4) != 0
     assert (kept.sum(dim=1) == 2).all()
     assert len(kept.unique(dim=0)) == 6
 
 
 def test_the_vendor_path_says_what_it_needs_where_there_is_no_gpu():
-    case = make_case("matmul_2_4", "float16", M=64, N=64, K=64)
+    inputs = make_inputs("matmul_2_4", dtype="float16", M=64, N=64, K=64)
     with pytest.raises(UnsupportedError, match=r"needs a GPU .* 8\.0"):
-        matmul_2_4_spec.implementations["semi_structured"].launch(**matmul_2_4_spec.inputs(case, InputMaker(case)))
+        matmul_2_4_spec.implementations["semi_structured"].launch(**inputs)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +85,7 @@ def test_the_vendor_path_says_what_it_needs_where_there_is_no_gpu():
     ],
 )
 def test_operands_of_2_4_that_would_be_read_wrongly_are_refused(changed: dict[str, Any], message: str):
+    inputs = make_inputs("matmul_2_4", dtype="float16", M=3, N=5, K=16) | changed
+    del inputs["weight"]
     with pytest.raises(KernelError, match=message):
-        matmul_2_4(**{**operands_2_4(), **changed})
+        matmul_2_4(**inputs)
