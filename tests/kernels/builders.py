@@ -23,7 +23,7 @@ def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **sha
 
 def make_inputs(kernel: str, device: str = "cpu", dtype: str = "float32", **shape: int | str) -> dict[str, Any]:
     """What the kernel declares as its inputs."""
-    case = make_case(kernel, dtype, **shape)
+    case = make_case(kernel, dtype, "fwd", **shape)
     return find_kernel(kernel).inputs(case, InputMaker(case, device))
 
 
