@@ -1,7 +1,7 @@
 """What `roofwatch read` and `roofwatch ncu` show of files of profilers, and what `ncu` counts and adds to a record."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -29,7 +29,9 @@ _UNIT = re.compile(r"_(share|ns|hz)$")
 def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
     """Make the tables of one file, with `top` kernels of a file of Nsight Compute."""
     if profile["format"].startswith("ncu"):
-        yield from _counter_tables(counters_of(profile["kernels"], profile["format"], "ncu"), top)
+        kernels = profile["kernels"]
+        sizes = {title: [_dimensions(kernel[title]) for kernel in kernels] for title in ("grid", "block")}
+        yield from _counter_tables(counters_of(kernels, profile["format"], "ncu"), sizes, top)
         return
     yield _devices(profile)
     yield _kernels(profile["kernels"])
@@ -65,7 +67,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
         cells = (
             *(short_name(row["name"]), row["count"], _us(row["sum_us"]), percent(share)),
             *(_us(row["mean_us"]), _us(row["max_us"])),
-            *("x".join(map(str, first.get(lengths, ()))) for lengths in ("grid", "block")),
+            *(_dimensions(first.get("grid")), _dimensions(first.get("block"))),
             *(first.get("registers_per_thread"), _shared_memory(first)),
             None if occupancy_pct is None else f"{occupancy_pct:.0f} %",
         )
@@ -106,12 +108,18 @@ def _shared_memory(launch: dict[str, Any]) -> str:
     return format_bytes(sum(known)) if known else ""
 
 
+def _dimensions(lengths: Any) -> str:
+    return "x".join(map(str, lengths)) if isinstance(lengths, list) else str(lengths or "").strip("()")
+
+
 def _us(microseconds: float) -> str:
     return format_ns(microseconds * 1e3)
 
 
-def _counter_tables(counters: Sequence[Counters], top: int | None) -> Iterator[Table]:
-    """Facts and stall reasons of the first `top` kernels, and the advice of Nsight Compute about them."""
+def _counter_tables(
+    counters: Sequence[Counters], sizes: Mapping[str, Sequence[str]], top: int | None
+) -> Iterator[Table]:
+    """Sizes, facts and stall reasons of the first `top` kernels, and the advice of Nsight Compute about them."""
     shown = counters[:top]
     names = dict.fromkeys(name for each in shown for name in each.values)
     stalls = stalls_of({name: max(each.values.get(name, 0.0) for each in shown) for name in names})
@@ -121,7 +129,10 @@ def _counter_tables(counters: Sequence[Counters], top: int | None) -> Iterator[T
     note = f"{len(counters)} kernels, the first {len(shown)}" if len(counters) > len(shown) else None
     for start in range(0, len(shown), _KERNELS_OF_A_TABLE):
         part = shown[start : start + _KERNELS_OF_A_TABLE]
-        rows = [
+        rows: list[tuple[str | None, ...]] = [
+            (title, *cells[start : start + len(part)]) for title, cells in sizes.items()
+        ]
+        rows += [
             (title, *(format_counter(name, each.values[name]) if name in each.values else None for each in part))
             for name, title in titles.items()
         ]
@@ -214,4 +225,4 @@ def exit_status(calls: Sequence[CountedCall]) -> int:
 def describe(calls: Iterable[CountedCall]) -> Iterator[Table | str]:
     for call in calls:
         yield f"{call.case_id} {call.implementation}" + (f" on {call.device_name}" if call.device_name else "")
-        yield from _counter_tables(call.counters, _KERNELS_OF_A_TABLE)
+        yield from _counter_tables(call.counters, {}, _KERNELS_OF_A_TABLE)
