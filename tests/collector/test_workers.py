@@ -92,11 +92,11 @@ def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_fr
 def test_every_block_may_come_from_a_fresh_process(suite: SuiteSource, fork_server: ForkServer) -> None:
     sampling = SamplingPlan(warmup_ms=0, budget_ms=1)
     plan = RunPlan(kernels=("first",), device="cpu", targets=(), block_count=3, sampling=sampling)
-    fresh = replace(plan, has_fresh_processes=True)
-    (record,) = measure([SuiteAt(suite, make_commit(), "example")], fresh, fork_server=fork_server)
+    for chosen, process_count in ((plan, 1), (replace(plan, has_fresh_processes=True), 1 + 4)):
+        (record,) = measure([SuiteAt(suite, make_commit(), "example")], chosen, fork_server=fork_server)
 
-    assert len(record.measurements[0].blocks) == 3
-    assert len(callers(suite, "first")) == 4
+        assert len(record.measurements[0].blocks) == 3
+        assert len(callers(suite, "first")) == process_count
 
 
 class CancelledError(Exception):
