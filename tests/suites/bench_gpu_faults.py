@@ -9,10 +9,9 @@ import triton.language as tl
 
 
 @triton.jit
-def _add_one_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offsets, mask=offsets < count)  # [BLOCK]
-    tl.store(y_ptr + offsets, x + 1, mask=offsets < count)
+def _add_one_kernel(x_ptr, y_ptr, BLOCK: tl.constexpr):
+    offsets = tl.arange(0, BLOCK)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets) + 1)  # [BLOCK]
 
 
 @triton.jit
@@ -34,38 +33,24 @@ def _never_compiles_kernel(y_ptr, BLOCK: tl.constexpr):
     tl.store(y_ptr, 1.0)
 
 
+def _launch(kernel, *inputs, like, **constants):
+    y = torch.empty_like(like)
+    kernel[(1,)](*inputs, y, **constants)
+    return y
+
+
 def _add_one(x):
-    y = torch.empty_like(x)
-    _add_one_kernel[(1,)](x, y, x.numel(), BLOCK=64)
-    return y
-
-
-def _write_far_away(x):
-    y = torch.empty_like(x)
-    _write_far_away_kernel[(1,)](y)
-    return y
-
-
-def _wait_for_ever(x):
-    y = torch.empty_like(x)
-    _wait_for_ever_kernel[(1,)](torch.zeros_like(x), y)
-    return y
-
-
-def _never_compiles(x):
-    y = torch.empty_like(x)
-    _never_compiles_kernel[(1,)](y, BLOCK=8)
-    return y
+    return _launch(_add_one_kernel, x, like=x, BLOCK=x.numel())
 
 
 declare = partial(plus_one.declare, language="triton")
 
-illegal_access = declare("illegal_access", _write_far_away)
+illegal_access = declare("illegal_access", lambda x: _launch(_write_far_away_kernel, like=x))
 works_first = declare("works_first", _add_one)
 device_assertion = declare("device_assertion", lambda x: x[torch.full_like(x, 10**6, dtype=torch.int64)])
 works_second = declare("works_second", _add_one)
-infinite_loop = declare("infinite_loop", _wait_for_ever)
+infinite_loop = declare("infinite_loop", lambda x: _launch(_wait_for_ever_kernel, torch.zeros_like(x), like=x))
 works_third = declare("works_third", _add_one)
 exhausts_memory = declare("exhausts_memory", lambda x: torch.empty(2**50, device=x.device))
-never_compiles = declare("never_compiles", _never_compiles)
+never_compiles = declare("never_compiles", lambda x: _launch(_never_compiles_kernel, like=x, BLOCK=8))
 works_last = declare("works_last", _add_one)

@@ -86,6 +86,9 @@ def test_different_bits_are_counted(dtype: torch.dtype) -> None:
     assert count_different_bits(before, after) == 1
 
 
+# --- descriptions
+
+
 def marked(*shape: int, at: object) -> torch.Tensor:
     mask = torch.zeros(shape, dtype=torch.bool)
     mask[at] = True  # type: ignore[index]

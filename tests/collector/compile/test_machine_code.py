@@ -75,6 +75,9 @@ def test_amd_instructions_have_one_kind(instruction: str, kind: str) -> None:
     assert amdgcn(instruction) == {kind: 1}
 
 
+# --- occupancy
+
+
 @pytest.mark.parametrize(
     ("threads", "registers", "expected"),
     # CUDA C++ Best Practices Guide, "Calculating Occupancy": 65536 registers, 64 warps

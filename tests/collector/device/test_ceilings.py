@@ -81,6 +81,9 @@ def test_the_ceilings_of_a_gpu_are_measured_beside_the_datasheets() -> None:
     assert torch.backends.cuda.matmul.allow_tf32 is False
 
 
+# --- datasheets
+
+
 H200 = "NVIDIA H200"
 
 

@@ -128,6 +128,9 @@ def test_a_process_without_telemetry_adds_only_its_message() -> None:
     assert (without.status, without.message, without.offset_ms) == ("not_permitted", "no driver; no permission", ())
 
 
+# --- NVML
+
+
 def test_the_table_has_every_reason_of_pynvml() -> None:
     def snake(name: str) -> str:
         return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip("_")

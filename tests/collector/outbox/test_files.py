@@ -66,6 +66,9 @@ def test_a_gzip_bomb_is_refused(parts: int) -> None:
     assert peak_bytes < 2**24
 
 
+# --- artefacts beside records
+
+
 REDACTION = Redaction(users=frozenset({"jdoe"}), secrets=frozenset({"hunter2"}))
 
 

@@ -191,6 +191,9 @@ def test_an_unreadable_artefact_keeps_its_record_in_the_spool(tmp_path: Path) ->
     assert answer == Unavailable(f"{tmp_path}: cannot be read: Is a directory", is_retried=False)
 
 
+# --- a push that is stopped between any two changes of the disk
+
+
 _CHANGES = ("open", "mkdir", "replace", "unlink", "rmdir", "fsync")
 """Functions of `os` that all of the spool's changes go through, and some that change nothing."""
 

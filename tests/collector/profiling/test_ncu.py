@@ -142,6 +142,9 @@ def test_a_case_of_our_own_suite_is_counted() -> None:
     assert kernel.values["dram_read_bytes"] > 0
 
 
+# --- metrics and rules of a report
+
+
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 LONG = "smsp__average_warps_issue_stalled_long_scoreboard_per_issue_active.ratio"
 WAIT = "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"

@@ -136,6 +136,9 @@ def test_endless_nesting_is_refused() -> None:
         scanned('{"traceEvents": [' + "[" * 200_000 + "]" * 200_000 + "]}")
 
 
+# --- calls of a case
+
+
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
 TRACES = ("simple_add_a100.json", "multi_stream_events_a100.json.gz", "bert_small_h100.json.gz", "gemm_mi300.json")

@@ -80,6 +80,9 @@ def test_a_case_that_touches_too_little_for_a_rotated_cache_is_unsupported(fork_
     assert "copies to exceed twice the last-level cache" in (measurement.message or "")
 
 
+# --- devices
+
+
 def see_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -151,7 +154,7 @@ CHOSEN = Reply(chosen=ChosenMethod(default_method("cuda")))
 )
 def test_a_machine_that_fails_before_measuring_gives_a_one_line_error(replies: list[Reply], what: str) -> None:
     workers = Failing(*replies)
-    run = SuiteRun(suite_of("bench_good.py"), RunPlan(device="cuda"), workers, DeviceSession(), Steps(lambda _: None))
+    run = SuiteRun(GOOD, RunPlan(device="cuda"), workers, DeviceSession(), Steps(lambda _: None))
     with pytest.raises(CollectorError) as refused:
         run.describe_machine()
     said = str(refused.value)
