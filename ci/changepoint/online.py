@@ -36,9 +36,7 @@ _MIN_LEVEL = 8
 _MIN_NEW = 5
 """Values that a new level needs."""
 _ACCEPTED = 20
-"""Values after which a new level is no burst."""
-_SETTLED = 15
-"""Values of both levels by which a step is seen, whatever its evidence."""
+"""Values after which a level is no burst."""
 _CANDIDATES = 12
 """Newest values that are tried as the new level."""
 _MOST_PER_VALUE = 8.0
@@ -188,9 +186,9 @@ class OnlineDetector:
 def is_seen_online(values: Sequence[float], step: Step, min_relative_change: float) -> bool:
     """Whether the detector sees a step of the offline method too.
 
-    A step between two levels of 15 values counts as seen. The detector sees none in the values from which it learns.
+    A step between two levels of 20 values counts as seen. The detector sees none in the values from which it learns.
     """
-    if min(step.count_before, step.count_after) >= _SETTLED:
+    if min(step.count_before, step.count_after) >= _ACCEPTED:
         return True
     start = max(step.index - _LEARNT_FROM, 0)
     detector = OnlineDetector(min_relative_change=min_relative_change)

@@ -166,14 +166,14 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
     measure(0, 20, 10_000.0)
     assert hook.documents == []
     measure(20, 12, 12_000.0)
-    measure(32, 4, 12_000.0)
+    measure(32, 8, 12_000.0)
     assert [document["event"] for document in hook.documents] == ["fired"]
     assert {"name": "Since", "text": since(20)} in hook.documents[0]["facts"]
     with Session(store) as session:
         (bisection,) = session.scalars(select(BisectionRow))
     assert bisection.state is BisectionState.REQUESTED
 
-    measure(36, 14, 10_000.0)
+    measure(40, 14, 10_000.0)
 
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
     with Session(store) as session:

@@ -7,7 +7,7 @@ from roofwatch.db.values import Regression, Series, Verdict
 from tests.ci.values import judge_history, make_series, only, stepped
 
 STEP = "transformer_inference/B=1,T=128/float32/fwd"
-LENGTH = {"count": 32, "at": 16}
+LENGTH = {"count": 40, "at": 20}
 QUIET_NS = stepped(factor=1.0, **LENGTH)
 
 

@@ -60,9 +60,9 @@ def day_of_series(seed: int, *, series_count: int, moved_count: int) -> list[Ser
     rng = np.random.default_rng(seed)
     series = []
     for number in range(series_count):
-        values = 1e6 * np.exp(rng.uniform(0.02, 0.04) * rng.standard_t(5, 60))
+        values = 1e6 * np.exp(rng.uniform(0.02, 0.04) * rng.standard_t(5, 75))
         if number < moved_count:
-            values[12 + 3 * number :] *= rng.uniform(1.15, 1.4) ** (1 if number % 2 else -1)
+            values[20 + 3 * number :] *= rng.uniform(1.15, 1.4) ** (1 if number % 2 else -1)
         points = [make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values)]
         series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), tuple(points)))
     return series

@@ -53,7 +53,7 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
 
 @pytest.mark.parametrize(
     ("old_count", "new_count", "is_alert"),
-    [(80, 4, False), (80, 8, True), (80, 20, True), (15, 14, False), (14, 30, False), (15, 15, True)],
+    [(80, 4, False), (80, 8, True), (80, 20, True), (20, 19, False), (19, 30, False), (20, 20, True)],
 )
 def test_a_step_is_an_alert_once_seen_online_or_both_levels_are_long(
     old_count: int, new_count: int, is_alert: bool
