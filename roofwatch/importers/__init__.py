@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -167,6 +168,15 @@ def numbers_of(values: object) -> list[float]:
     """The numbers of a list; strings and what is no number are left out."""
     listed: Iterable[object] = values if isinstance(values, list) else ()
     return [number for value in listed if not isinstance(value, str) and (number := number_of(value)) is not None]
+
+
+def seconds_of(text: object) -> float | None:
+    """A date in ISO 8601 as seconds since 1970; without a zone, in UTC."""
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 class Meaning(NamedTuple):

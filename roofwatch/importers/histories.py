@@ -3,7 +3,6 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from roofwatch.importers import (
     read_bytes,
     rows_of,
     samples_of,
+    seconds_of,
 )
 
 # --- asv. Source: asv/results.py (a failed benchmark is null, a skipped one NaN) and the types of asv_runner
@@ -156,10 +156,9 @@ def _data_js(document: Json, _path: Path) -> ImportedRun:
 
 def _data_js_rows(suite: str, run: Json) -> Iterator[ImportedRow]:
     tool, found = run["tool"], run["commit"]
-    timestamp = found.get("timestamp")
     commit = ImportedCommit(
         sha=found["id"],
-        committed_at=datetime.fromisoformat(timestamp).timestamp() if timestamp else run["date"] / 1e3,
+        committed_at=seconds_of(found.get("timestamp")) or run["date"] / 1e3,
         measured_at=run["date"] / 1e3,
         author=str((found.get("author") or {}).get("name") or ""),
         subject=next(iter(str(found.get("message") or "").splitlines()), ""),

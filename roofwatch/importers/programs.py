@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,9 @@ from roofwatch.importers import (
     numbers_of,
     rows_of,
     samples_of,
+    seconds_of,
     with_words,
 )
-
-
-def _seconds(text: object) -> float | None:
-    """A date in ISO 8601 as seconds since 1970; without a zone, in UTC."""
-    try:
-        time = datetime.fromisoformat(str(text))
-    except ValueError:
-        return None
-    return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-
 
 # --- pytest-benchmark. Source: pytest_benchmark/stats.py: all times in seconds, `ops` is 1 / mean
 
@@ -57,8 +47,8 @@ def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
         rows=tuple(row for benchmark in document["benchmarks"] for row in _pytest_rows(benchmark)),
         commit=ImportedCommit(
             sha=None if sha in (None, "unversioned", "unknown") else sha,
-            committed_at=_seconds(info.get("time")),
-            measured_at=_seconds(document.get("datetime")),
+            committed_at=seconds_of(info.get("time")),
+            measured_at=seconds_of(document.get("datetime")),
             branch=info.get("branch") if info.get("branch") not in ("(unknown)", "(detached head)") else None,
             is_dirty=bool(info.get("dirty")),
         ),
@@ -110,7 +100,7 @@ def _google_benchmark(document: Json, _path: Path) -> ImportedRun:
         tool="Google Benchmark",
         tool_version=context.get("library_version"),
         rows=tuple(row for benchmark in document["benchmarks"] for row in _google_rows(benchmark)),
-        commit=ImportedCommit(measured_at=_seconds(context.get("date"))),
+        commit=ImportedCommit(measured_at=seconds_of(context.get("date"))),
         # a hosted runner has another host name and clock in every run
         device=f"{context['num_cpus']} CPUs" if "num_cpus" in context else None,
     )
@@ -164,7 +154,7 @@ def _hyperfine(document: Json, _path: Path) -> ImportedRun:
         tool="hyperfine",
         tool_version=metadata.get("hyperfine_version"),
         rows=tuple(row for result in document["results"] for row in _hyperfine_rows(result)),
-        commit=ImportedCommit(measured_at=_seconds(metadata.get("start_time"))),
+        commit=ImportedCommit(measured_at=seconds_of(metadata.get("start_time"))),
     )
 
 

@@ -7,7 +7,6 @@ no request succeeds, vLLM writes 0 for every latency.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from roofwatch.importers import (
     Meaning,
     rows_of,
     samples_of,
+    seconds_of,
 )
 
 _LATENCY = re.compile(r"(?P<statistic>mean|median|std|min|max|p\d+(?:\.\d+)?)_(?P<metric>\w+)_ms")
@@ -83,12 +83,11 @@ def _serving(tool: str, document: Any, _path: Path) -> ImportedRun:
     runs = document if isinstance(document, list) else [document]
     if not all("completed" in run or any(map(_LATENCY.fullmatch, run)) for run in runs):
         raise ValueError("a run without latencies and requests")
-    measured_at = _date(runs[0].get("date"))
     return ImportedRun(
         tool=tool,
         tool_version=runs[0].get("vllm_version") or _server_info(runs[0]).get("version"),
         rows=tuple(row for run in runs for row in _rows(run, _itl(tool, str(run.get("backend"))))),
-        commit=ImportedCommit(measured_at=measured_at),
+        commit=ImportedCommit(measured_at=seconds_of(runs[0].get("date"))),
     )
 
 
@@ -101,14 +100,6 @@ def _server_info(run: Json) -> Json:
     """What SGLang's server says of itself."""
     info = run.get("server_info")
     return info if isinstance(info, Mapping) else {}
-
-
-def _date(text: object) -> float | None:
-    """VLLM's `20250304-014141`, taken as UTC."""
-    try:
-        return datetime.strptime(str(text), "%Y%m%d-%H%M%S").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return None
 
 
 def _rows(run: Json, itl: str) -> Iterator[ImportedRow]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.github.acceptance import MAX_BOUNDS, Acceptance, findings_of
+from roofwatch.ci.github.acceptance import Acceptance, findings_of
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.record.machine import Outcome
 from tests.builders import make_accuracy, make_static_facts, make_tensor_error, sha_of
@@ -71,14 +71,3 @@ def test_a_second_tensor_with_nan_is_not_covered() -> None:
 
     assert covers(base, accepted, accepted)
     assert not covers(base, accepted, [wrong(0.3, tensors=(bad,))]), "a tensor with NaN is not in the record"
-
-
-def test_too_many_findings_cannot_be_accepted_together() -> None:
-    targets = [f"sm_{number}" for number in range(MAX_BOUNDS + 1)]
-    base, head = ([spilling(size, target=target) for target in targets] for size in (0, 16))
-
-    found = findings_of(judge_pull_request(*make_records(base, head)), sha_of(1))
-
-    assert found is not None
-    assert found.most == {}
-    assert not Acceptance(comment_id=1, most={}).covers(found)
