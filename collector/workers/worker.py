@@ -227,10 +227,17 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
     """
     if rank_count == 1:
         return replies[0]
-    for rank, reply in replies.items():
-        if reply.failure is not None:
-            message = f"rank {rank}: {reply.failure.message}"[:_MAX_MESSAGE_LENGTH]
-            return Reply(failure=Failure(outcome=reply.failure.outcome, message=message))
+    failures = {rank: reply.failure for rank, reply in replies.items() if reply.failure is not None}
+    if failures:
+        ranks_of: dict[str, list[int]] = {}
+        for rank, failure in failures.items():
+            ranks_of.setdefault(failure.message, []).append(rank)
+        messages = (
+            message if len(ranks) == rank_count else f"{_ranks(ranks)}: {message}"
+            for message, ranks in ranks_of.items()
+        )
+        first = next(iter(failures.values()))
+        return Reply(failure=Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]))
 
     def badness(rank: int) -> tuple[bool, float]:
         checked = replies[rank].checked
@@ -255,3 +262,7 @@ def _outcome(reply: Reply) -> Outcome:
 def _is_in_step(reply: Reply) -> bool:
     """Whether the rank can go on with the others. An unsupported job was never begun."""
     return _outcome(reply) in {Outcome.OK, Outcome.UNSUPPORTED}
+
+
+def _ranks(numbers: list[int]) -> str:
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, sorted(numbers)))}"

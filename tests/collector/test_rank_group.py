@@ -118,4 +118,4 @@ def test_the_first_rank_to_fail_decides_the_outcome() -> None:
     exhausted = Reply(failure=Failure(outcome=Outcome.OUT_OF_MEMORY, message="no memory"))
     left_alone = Reply(failure=Failure(outcome=Outcome.CRASHED, message="connection closed"))
     failure = combined({2: exhausted, 0: left_alone, 1: left_alone}, 3).failure
-    assert failure == Failure(outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory")
+    assert failure == Failure(outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory; ranks 0, 1: connection closed")
