@@ -143,7 +143,9 @@ class SeriesPoint:
     """Timer and cache state, for example `cupti, cold`; empty for metrics without them."""
     setting: RunSetting | None = None
     sm_clock_mhz: float | None = None
-    """Median of the blocks; this and the next two only if the query asks for them."""
+    """Median of the blocks; this and the next three only if the query asks for them."""
+    temperature_c: float | None = None
+    """Maximum of the blocks."""
     degraded_by: tuple[str, ...] = ()
     """Reasons why the device was slowed down or shared in any block."""
     choices: tuple[TunedChoice, ...] = ()

@@ -1,4 +1,4 @@
-"""Figures of runners: ceilings over time, and spending by commit."""
+"""Figures of runners: a case over time, ceilings over time, and spending by commit."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,14 +6,17 @@ from datetime import datetime, tzinfo
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import (
     GREY,
     NAMED_PARTS,
     OTHERS,
     UNCOUNTED,
+    VERMILLION,
     clock_times,
     commit_lines,
     commit_ticks,
@@ -24,14 +27,67 @@ from roofwatch.dashboard.charts.style import (
 )
 from roofwatch.dashboard.wording import escaped, rate_text, shortened
 from roofwatch.db.queries.results import FleetRun
-from roofwatch.db.values import CommitRef
+from roofwatch.db.values import CommitRef, Series, SeriesPoint
 
+_PANEL_PX = 150
 NS_PER_HOUR = 3_600e9
 _PREFIXED = {"s", "J"}
 """Units that take SI prefixes."""
 
 Amount = tuple[CommitRef, str, float | None]
 """What a part of a commit took; None if unknown."""
+
+
+def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
+    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled or shared runs."""
+    points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
+    offered: list[tuple[str, str, list[float | None]]] = [
+        ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points]),
+        ("SM clock (MHz)", "SM clock", [point.sm_clock_mhz for point in points]),
+        ("temperature (°C)", "highest temperature", [point.temperature_c for point in points]),
+    ]
+    panels = [one for one in offered if any(value is not None for value in one[2])]
+    figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    for row, (title, name, values) in enumerate(panels, start=1):
+        marker = marker_of(row - 1, 7)
+        figure.add_scatter(
+            x=clock_times((point.measured_at for point in points), zone),
+            y=values,
+            mode="lines+markers",
+            name=name,
+            line={"color": marker["color"], "width": 1},
+            marker=marker,
+            hovertext=[_hover(point, zone) for point in points],
+            row=row,
+            col=1,
+        )
+        figure.update_yaxes(title=title, rangemode="normal" if row == 1 else "tozero", row=row, col=1)
+    doubtful = [point for point in points if point.degraded_by]
+    if doubtful:
+        figure.add_scatter(
+            x=clock_times((point.measured_at for point in doubtful), zone),
+            y=[(point.value or 0.0) / 1e9 for point in doubtful],
+            mode="markers",
+            name="throttled or shared",
+            marker={"symbol": "x-thin", "size": 14, "line": {"color": VERMILLION, "width": 2}},
+            hovertext=[_hover(point, zone) for point in doubtful],
+            row=1,
+            col=1,
+        )
+    figure.update_yaxes(tickformat="~s", ticksuffix="s", row=1, col=1)
+    figure.update_xaxes(title="measured at", row=len(panels), col=1, type="date")
+    return lay_out(figure, height=100 + _PANEL_PX * len(panels))
+
+
+def _hover(point: SeriesPoint, zone: tzinfo) -> str:
+    lines = [f"<b>{format_ns(point.value or 0.0)}</b>"]
+    if point.sm_clock_mhz is not None:
+        lines.append(f"SM clock {point.sm_clock_mhz:.0f} MHz")
+    if point.temperature_c is not None:
+        lines.append(f"{point.temperature_c:.0f} °C")
+    if point.degraded_by:
+        lines.append(f"throttled or shared: {escaped(', '.join(point.degraded_by))}")
+    return "<br>".join([*lines, *commit_lines(point.commit, zone)])
 
 
 def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:

@@ -1,4 +1,4 @@
-"""Health, noise, ceilings and comparability of the runners."""
+"""Health, noise, drift and comparability of the runners."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,13 +12,15 @@ from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
+from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name
+from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name, runner_history_figure
 from roofwatch.dashboard.components.health import health_columns, read_noise
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import Column, grouped, show_table
-from roofwatch.dashboard.wording import duration_text, rate_text, written
+from roofwatch.dashboard.components.trend import show_changes
+from roofwatch.dashboard.wording import duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun
 
@@ -107,6 +109,42 @@ def _show_noise(cases: Sequence[CaseNoise]) -> None:
     )
 
 
+def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
+    cases = {case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)}
+    if not cases:
+        show_no_match("cases")
+        return
+    choices = st.container(horizontal=True)
+    case_id = view.link.choose("Case", sorted(cases, key=natural_order), parameter="case", place=choices)
+    history = {
+        one.key.implementation: one
+        for one in data.ask(
+            questions.read_case_history,
+            view.project,
+            case_id,
+            with_every_run=True,
+            runner_classes=(runner_class,),
+            branches=view.filters.branches,
+        )
+        if any(point.value is not None for point in one.points)
+    }
+    if not history:
+        st.info("This case has no times on this runner class: choose another.", icon=":material/timer_off:")
+        return
+    implementation = view.link.choose("Implementation", list(history), parameter="implementation", place=choices)
+    series = history[implementation]
+    st.header("Time, clock and temperature", anchor=False)
+    st.plotly_chart(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
+    timed = [point for point in series.points if point.value is not None]
+    doubtful = sum(bool(point.degraded_by) for point in timed)
+    st.caption(
+        f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
+        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or contended. Clock and "
+        "temperature are those of the blocks of this case, if they were read."
+    )
+    show_changes([series], data.list_regressions(view.project))
+
+
 def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
     """Show the newest ceilings next to the range of all and the datasheet."""
     st.header("Measured ceilings over time", anchor=False)
@@ -178,6 +216,7 @@ def _by_environment(runs: Sequence[FleetRun]) -> list[list[FleetRun]]:
 
 _PARTS: Mapping[str, Callable[[View, Runs, str], None]] = {
     "health and noise": _show_health,
+    "history of a case": _show_history,
     "ceilings": _show_ceilings,
     "environments": _show_environments,
 }

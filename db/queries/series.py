@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, IncludedRuns, Word, is_in_series
+from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, IncludedRuns, Word, Words, is_in_series, is_on
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
@@ -48,19 +48,20 @@ def read_series(
     keys: Collection[SeriesKey] | None = None,
     *,
     include_conditions: bool = False,
+    branches: Collection[str] = (),
     since: datetime | None = None,
     until: datetime | None = None,
     **included: Unpack[IncludedRuns],
 ) -> list[Series]:
     """Read series of a project in the order of their keys, without those that have no points; all without keys.
 
-    A failed run has a point without a value. A failed accuracy check counts for all tensors. Conditions are clocks
-    and autotuning, which are slow to read for many series. Runs start at `since` or later and before `until`; see
-    `is_in_series` for which are included.
+    A failed run has a point without a value. A failed accuracy check counts for all tensors. Conditions are clocks,
+    temperatures and autotuning, which are slow to read for many series. Given branches, only commits measured on one of
+    them count. Runs start at `since` or later and before `until`; see `is_in_series` for which are included.
     """
     if keys is None:
         keys = list_series_keys(session, project, **included)
-    condition = and_(is_in_series(project, **included), *_within(since, until))
+    condition = and_(is_in_series(project, **included), is_on(project, (), branches), *_within(since, until))
     runs = _read_runs(session, condition)
     in_order = sorted(keys)
     found: list[Series] = []
@@ -77,17 +78,38 @@ def read_series(
     return found
 
 
-def read_case_history(session: Session, project: Word, case_id: Word) -> list[Series]:
-    """Read the times of one case in the newest 2,000 runs, with the conditions of each measurement."""
-    keys = list_series_keys(session, project, cases=[case_id], metric="median_ns")
+def read_case_history(
+    session: Session,
+    project: Word,
+    case_id: Word,
+    *,
+    with_every_run: bool = False,
+    runner_classes: Words = (),
+    branches: Words = (),
+) -> list[Series]:
+    """Read the times of one case in the newest 2,000 runs, with the conditions of each measurement.
+
+    With every run, sides of pairs and other branches count too. Given runner classes and branches, only runs on one of
+    these, of commits measured on one of these, count.
+    """
+    included: IncludedRuns = {"include_pairs": with_every_run, "include_branches": with_every_run}
+    keys = list_series_keys(session, project, cases=[case_id], metric="median_ns", **included)
     start_of_newest = (
         select(RunRow.started_at)
-        .where(is_in_series(project))
+        .where(is_in_series(project, **included), is_on(project, (), branches))
         .order_by(RunRow.started_at.desc())
         .offset(_HISTORY_RUNS - 1)
         .limit(1)
     )
-    return read_series(session, project, keys, include_conditions=True, since=session.scalar(start_of_newest))
+    return read_series(
+        session,
+        project,
+        [key for key in keys if not runner_classes or key.runner_class in runner_classes],
+        **included,
+        include_conditions=True,
+        branches=branches,
+        since=session.scalar(start_of_newest),
+    )
 
 
 def setting_of(environment: EnvironmentRow, harness_version: str) -> RunSetting:
@@ -164,8 +186,10 @@ def _conditions(content: bytes) -> dict[str, Any]:
     samples = unpack_samples(content)
     states = [state for block in samples.facts if (state := block.get("device_state"))]
     clocks = [clock for state in states if (clock := state.get("sm_clock_mhz"))]
+    temperatures_c = [temperature_c for state in states if (temperature_c := state.get("temperature_c")) is not None]
     return {
         "sm_clock_mhz": statistics.median(clocks) if clocks else None,
+        "temperature_c": max(temperatures_c, default=None),
         "degraded_by": tuple(sorted({reason for state in states for reason in state.get("degraded_by", ())})),
         "choices": tuple(
             TunedChoice(

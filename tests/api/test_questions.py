@@ -97,7 +97,7 @@ class Filled:
             "read_case_of_runs": {**both, "case_id": SOFTMAX},
             "list_decisions": {"project": project, "regression_id": found},
             "load_record": {"run_id": first},
-            "read_case_history": {"project": project, "case_id": SOFTMAX},
+            "read_case_history": {"project": project, "case_id": SOFTMAX, "with_every_run": True},
             "list_fleet_runs": {"project": project, "limit": 10, "with_quarantine": True, "or_run": first},
             "read_run_energies": {"run_ids": (first, second)},
             "list_kernel_costs": {"run_ids": (first, second), "case_ids": frozenset({SOFTMAX})},

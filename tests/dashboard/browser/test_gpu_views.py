@@ -92,6 +92,11 @@ def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_compari
 @pytest.mark.parametrize(
     ("path", "figures", "name"),
     [
+        (
+            f"/runners?show=history%20of%20a%20case&case={quote(SOFTMAX, safe='')}&implementation=triton",
+            1,
+            "runners-history",
+        ),
         ("/runners?show=ceilings", 1, "runners-ceilings"),
         ("/fleet?show=activity", 1, "fleet-activity"),
         (
@@ -100,7 +105,7 @@ def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_compari
             "kernel-gpu",
         ),
     ],
-    ids=["ceilings", "fleet", "kernel"],
+    ids=["history", "ceilings", "fleet", "kernel"],
 )
 def test_views_of_gpu_runs_have_no_console_errors(watched: Watched, path: str, figures: int, name: str) -> None:
     watched.open(path)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from datetime import UTC
+from dataclasses import replace
+from datetime import UTC, timedelta
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pytest
 
+from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.dashboard.charts.kernel import landscape_figure
-from roofwatch.dashboard.charts.runners import ceiling_history_figure, spending_figure, summed
+from roofwatch.dashboard.charts.runners import ceiling_history_figure, runner_history_figure, spending_figure, summed
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
-from tests.builders import make_blocks, make_ceiling, make_commit_ref, make_measurement
-from tests.dashboard.values import HOSTILE, as_html, make_fleet_run, names, trace
+from tests.builders import NOON, make_blocks, make_ceiling, make_commit_ref, make_measurement, make_series_key
+from tests.dashboard.values import HOSTILE, as_html, make_fleet_run, make_point, make_series, names, trace
+
+
+def test_the_history_of_a_runner_shows_local_times_clock_and_temperature() -> None:
+    points = (
+        make_point(0, 40_000.0, sm_clock_mhz=1_980.0, temperature_c=55.0),
+        make_point(1, None, outcome=Outcome.CRASHED),
+        make_point(2, 52_000.0, sm_clock_mhz=1_200.0, temperature_c=88.0, degraded_by=("hw_slowdown",)),
+    )
+    figure = runner_history_figure(replace(make_series([]), points=points), ZoneInfo("Asia/Tokyo"))
+    assert names(figure) == ["time", "SM clock", "highest temperature", "throttled or shared"]
+    assert list(trace(figure, "time").y) == pytest.approx([40e-6, 52e-6])
+    assert trace(figure, "time").x[0] == (NOON + timedelta(hours=9)).replace(tzinfo=None)
+    doubtful = trace(figure, "throttled or shared")
+    assert list(doubtful.y) == pytest.approx([52e-6])
+    assert "hw_slowdown" in doubtful.hovertext[0]
 
 
 def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
@@ -88,6 +106,13 @@ def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
     assert len({(one.marker.color, one.marker.pattern.shape) for one in figure.data}) == 6
     assert len({one.marker.pattern.shape for one in figure.data}) == 6
     assert figure.layout.barmode == "stack"
+
+
+def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
+    commit = replace(make_commit_ref(), subject=HOSTILE, author=HOSTILE)
+    point = make_point(0, 1e6, commit=commit, degraded_by=(HOSTILE,))
+    series = replace(make_series([], key=make_series_key(implementation=HOSTILE)), points=(point,))
+    assert "<img" not in as_html(runner_history_figure(series, UTC))
 
 
 def test_a_distribution_reaches_from_the_first_to_the_last_sample_and_is_logarithmic_with_a_long_tail() -> None:

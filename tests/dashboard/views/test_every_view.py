@@ -19,7 +19,7 @@ from tests.dashboard.seen import address, choice, texts
 from tests.dashboard.values import HOSTILE
 from tests.databases import allow_connections, reading_role
 
-PARTS = ["health and noise", "ceilings", "environments"]
+PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Parts of the view Runners."""
 EVERY_PART = [*((view, {}) for view in VIEWS if view != "runners"), *(("runners", {"show": part}) for part in PARTS)]
 MISSING = {"project": "no/such", "kernel": HOSTILE, "metric": "x", "base": "x", "commit": "x", "dirty": "perhaps"}

@@ -52,6 +52,7 @@ VIEWS: dict[str, dict[str, str]] = {
     "kernel": {"kernel": "softmax"},
     "run": {},
     "runners": {"runner": MINE.runner_class},
+    "runners, a case": {"show": "history of a case", "case": SOFTMAX},
     "runners, ceilings": {"show": "ceilings"},
     "runners, environments": {"show": "environments"},
     "fleet": {},

@@ -27,7 +27,7 @@ VIEWS = {
     "compare": {"samples": "yes"},
     "kernel": {"kernel": "softmax"},
     "run": {},
-    "runners": {"show": "ceilings"},
+    "runners": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
 }
 ENVIRONMENTS = [gpu().model_copy(update={"driver_version": driver}) for driver in ("580.65", "590.10")]

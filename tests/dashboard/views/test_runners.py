@@ -41,7 +41,13 @@ def test_the_noise_table_shows_floor_and_detectable_changes(open_view: OpenView,
 
 
 @pytest.mark.usefixtures("records")
-def test_ceilings_are_shown_beside_the_datasheet(open_view: OpenView) -> None:
+def test_the_history_of_a_case_counts_degraded_runs_and_ceilings_are_shown_beside_the_datasheet(
+    open_view: OpenView,
+) -> None:
+    app = open_view("runners", show="history of a case", case=SOFTMAX, implementation="triton")
+    # six runs and both sides of the calibration
+    assert "8 runs" in texts(app)
+    assert "in 1 of them" in texts(app)
     ceilings = table(open_view("runners", show="ceilings"), "datasheet").set_index("ceiling")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["cache", "datasheet"] == ""
