@@ -186,9 +186,9 @@ class OnlineDetector:
 def is_seen_online(values: Sequence[float], step: Step, min_relative_change: float) -> bool:
     """Whether the detector sees a step of the offline method too.
 
-    A step between two levels of 20 values counts as seen. The detector sees none in the values from which it learns.
+    A step with 20 values on either side counts as seen. In the first 30 values it sees no other: it learns from them.
     """
-    if min(step.count_before, step.count_after) >= _ACCEPTED:
+    if min(step.index, len(values) - step.index) >= _ACCEPTED:
         return True
     start = max(step.index - _LEARNT_FROM, 0)
     detector = OnlineDetector(min_relative_change=min_relative_change)

@@ -53,9 +53,9 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
 
 @pytest.mark.parametrize(
     ("old_count", "new_count", "is_alert"),
-    [(80, 4, False), (80, 8, True), (80, 20, True), (20, 19, False), (19, 30, False), (20, 20, True)],
+    [(80, 4, False), (80, 8, True), (80, 20, True), (19, 40, False), (20, 19, False), (20, 20, True)],
 )
-def test_a_step_is_an_alert_once_seen_online_or_both_levels_are_long(
+def test_a_step_is_an_alert_once_the_online_detector_sees_it_or_it_lasts(
     old_count: int, new_count: int, is_alert: bool
 ) -> None:
     found = only(judge_history([make_series(stepped(count=old_count + new_count, at=old_count, factor=1.3))]))
@@ -239,7 +239,8 @@ def test_each_planted_cause_is_one_regression(seed: int) -> None:
     found = judge_history(history.series)
 
     result = score(history, [one for one in found if one.is_alert])
-    assert result.found >= result.cause_count - 1
+    too_early = sum(cause.commit < 20 for cause in history.causes)  # a step there does not alert without a pair
+    assert result.found >= result.cause_count - too_early - 1
     assert len(result.extra) <= 1, [one.summary for one in result.extra]
     (event,) = [one for one in found if one.kernel == ALL_KERNELS]
     assert event.commit.first_parent_count - 1 == next(cause.commit for cause in history.causes if cause.is_driver)
