@@ -10,7 +10,7 @@ from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
 
 _Z_95 = 1.959964
-_PRIOR_COUNT, _PRIOR_SHARE = 10, 0.6
+_PRIOR_COUNT, _PRIOR_SHARE = 10, 0.7
 """Alerts that a project begins with, and their share of real ones: `bench/online_rates.py --service`."""
 
 

@@ -44,9 +44,9 @@ def test_an_unconfirmed_regression_says_how_many_alerts_of_the_project_were_real
         (one,) = conditions_at(SLOWER, replace(HERE, regressions=regressions), NOW)
         return next(fact.text for fact in one.message.facts if fact.name == "Probability that it is real")
 
-    assert real_and_false(0, 0) == "60%; 0 of 0 earlier alerts were real"
-    assert real_and_false(30, 0) == "90%; 30 of 30 earlier alerts were real"
-    assert real_and_false(0, 30) == "15%; 0 of 30 earlier alerts were real"
+    assert real_and_false(0, 0) == "70%; 0 of 0 earlier alerts were real"
+    assert real_and_false(30, 0) == "92%; 30 of 30 earlier alerts were real"
+    assert real_and_false(0, 30) == "18%; 0 of 30 earlier alerts were real"
     assert "Probability that it is real" not in [fact.name for fact in reported(is_confirmed=True)[0].message.facts]
 
 
