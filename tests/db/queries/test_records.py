@@ -78,7 +78,7 @@ def full_record(**fields: Any) -> RunRecord:
             make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
             make_measurement(bound=None, utilisation=None),
         ],
-        ceilings=[make_ceiling(sm_clock_mhz=1755.0, up_to_bytes=2**25)],
+        ceilings=[make_ceiling(up_to_bytes=2**25)],
         cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3, token_count=64.0), make_case(BACKWARD)],
         accuracies=[
             make_accuracy(
