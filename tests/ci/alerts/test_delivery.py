@@ -198,7 +198,7 @@ import os, signal, sys
 from datetime import datetime
 from sqlalchemy import create_engine
 from roofwatch.ci.alerts.channels import open_webhook
-from roofwatch.ci.alerts.delivery import deliver_waiting
+from roofwatch.ci.alerts.evaluation import deliver_waiting
 
 def die(delivery):
     if sys.argv[3] == "True":
