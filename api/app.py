@@ -1,4 +1,6 @@
-"""The FastAPI app: routes, authentication, limits and background threads of one store; and its server, uvicorn."""
+"""The FastAPI app: routes, authentication, limits and background threads of one store; and its
+server, uvicorn.
+"""
 
 import asyncio
 import gc
@@ -58,7 +60,8 @@ def create_app(
     """Create the HTTP API of a store.
 
     Args:
-        engine: Of a store with a current schema. Analysis and alerts take one connection each, requests the others.
+        engine: Of a store with a current schema. Analysis and alerts take one connection each,
+            requests the others.
         version: Of roofwatch, for OpenAPI.
         limits: On what clients send.
         audience: Audience of workflows' OIDC tokens; None to refuse workflows.
@@ -98,9 +101,13 @@ def create_app(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         # a request needs one connection, so more threads would only wait
-        anyio.to_thread.current_default_thread_limiter().total_tokens = max(1, connections_of(engine) - 1)
+        anyio.to_thread.current_default_thread_limiter().total_tokens = max(
+            1, connections_of(engine) - 1
+        )
         # a slow receiver of alerts must not delay the analysis
-        workers = [threading.Thread(target=repeat, args=[name], name=name, daemon=True) for name in tasks]
+        workers = [
+            threading.Thread(target=repeat, args=[name], name=name, daemon=True) for name in tasks
+        ]
         for worker in workers:
             worker.start()
         try:
@@ -114,7 +121,8 @@ def create_app(
     app = FastAPI(
         title="roofwatch",
         version=version,
-        description="Ingest records of kernel benchmarks; read runs, series, comparisons and regressions.",
+        description="Ingest records of kernel benchmarks; read runs, series, comparisons and "
+        "regressions.",
         openapi_url="/v1/openapi.json",
         # these pages load third-party scripts
         docs_url=None,
@@ -143,7 +151,10 @@ def create_app(
 
 
 def analyse_waiting(engine: Engine) -> list[str]:
-    """Analyse every project with new records, and return their names. A failure skips one project."""
+    """Analyse every project with new records, and return their names.
+
+    A failure skips one project.
+    """
     with reading_session(engine) as session:
         waiting = list_waiting(session)
     analysed = []
@@ -193,7 +204,9 @@ def readyz(request: Request) -> Health:
 def metrics(request: Request, reader: Reader) -> Response:
     """Metrics of this process in Prometheus' text format, without project names."""
     del reader
-    return Response(generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(
+        generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4
+    )
 
 
 # --- the server

@@ -11,7 +11,16 @@ from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api.auth import Principal, Reader, Sender
 from roofwatch.api.limits import Limits
-from roofwatch.api.models import Cursor, Limit, Page, Position, StoredFile, as_json, page, read_cursor
+from roofwatch.api.models import (
+    Cursor,
+    Limit,
+    Page,
+    Position,
+    StoredFile,
+    as_json,
+    page,
+    read_cursor,
+)
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
 from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
@@ -19,18 +28,29 @@ from roofwatch.db.queries.results import StoredArtefact
 
 router = APIRouter(tags=["artefacts"], responses=PROBLEMS)
 
-Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as in the record.")]
+Sha256 = Annotated[
+    str, Path(pattern=r"^[0-9a-f]{64}$", description="Of the content, as in the record.")
+]
 
 _FILE_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "The file.",
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}, "example": "{}"}},
+        "content": {
+            "application/octet-stream": {
+                "schema": {"type": "string", "format": "binary"},
+                "example": "{}",
+            }
+        },
     }
 }
 
 
-@router.get("/v1/runs/{run_id}/artefacts", summary="List the files of a run", response_model=Page[StoredArtefact])
+@router.get(
+    "/v1/runs/{run_id}/artefacts",
+    summary="List the files of a run",
+    response_model=Page[StoredArtefact],
+)
 def get_artefacts(
     request: Request, reader: Reader, run_id: UUID, *, limit: Limit = 100, cursor: Cursor = None
 ) -> Response:
@@ -69,7 +89,9 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
             state.metrics.artefact_bytes.inc(file.tell())
             file.seek(0)
             was_new = await run_in_threadpool(store_artefact, state.engine, run_id, sha256, file)
-    held = StoredFile(run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new)
+    held = StoredFile(
+        run_id=str(run_id), sha256=sha256, size_bytes=artefact.size_bytes, was_new=was_new
+    )
     return as_json(held, 201 if was_new else 200)
 
 
@@ -77,12 +99,21 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
     "/v1/runs/{run_id}/artefacts/{sha256}",
     summary="Download a file of a run",
     response_class=Response,
-    responses={200: {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}},
+    responses={
+        200: {
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            }
+        }
+    },
 )
 def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
     """Content of a file, as an attachment."""
     state = state_of(request)
-    artefact = next((one for one in _named(state, reader, run_id) if one.sha256 == sha256 and one.is_stored), None)
+    artefact = next(
+        (one for one in _named(state, reader, run_id) if one.sha256 == sha256 and one.is_stored),
+        None,
+    )
     if artefact is None:
         raise _no_artefact(run_id, sha256)
     headers = {
@@ -101,7 +132,9 @@ def _named(state: State, principal: Principal, run_id: UUID) -> list[StoredArtef
         return list_artefacts(session, run_id)
 
 
-def _refusal(limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArtefact]) -> ProblemError | None:
+def _refusal(
+    limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArtefact]
+) -> ProblemError | None:
     """Check the limits of a file and of all files of its run."""
     if artefact.size_bytes > limits.artefact_bytes:
         detail = f"{artefact.size_bytes} bytes; a file has at most {limits.artefact_bytes} here"
@@ -114,4 +147,6 @@ def _refusal(limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArt
 
 
 def _no_artefact(run_id: UUID, sha256: str) -> ProblemError:
-    return not_found(f"content {sha256[:12]} of run {run_id}", f"see GET /v1/runs/{run_id}/artefacts")
+    return not_found(
+        f"content {sha256[:12]} of run {run_id}", f"see GET /v1/runs/{run_id}/artefacts"
+    )

@@ -78,7 +78,9 @@ class Principal:
             raise ProblemError(403, "forbidden", detail)
 
     def check_subjects(self, session: Session, subjects: Subjects) -> None:
-        """Raise ProblemError unless everything that a question is about may be seen: 403 for a project, else 404."""
+        """Raise ProblemError unless everything that a question is about may be seen: 403 for a
+        project, else 404.
+        """
         for project in subjects.projects:
             self.check_project(record_name(project))
         projects = projects_of_runs(session, subjects.run_ids)
@@ -105,12 +107,14 @@ def no_run(run_id: UUID) -> ProblemError:
 
 
 class _IssuerKeys:
-    """The issuer's public keys by ID. Forged IDs cost it at most one fetch per `_KEYS_COOLDOWN_S`, and no request waits
-    for the fetch of another.
+    """The issuer's public keys by ID. Forged IDs cost it at most one fetch per `_KEYS_COOLDOWN_S`,
+    and no request waits for the fetch of another.
     """
 
     def __init__(self, url: str) -> None:
-        self._client = jwt.PyJWKClient(url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT_S, cooldown_duration=0)
+        self._client = jwt.PyJWKClient(
+            url, cache_jwk_set=False, timeout=_FETCH_TIMEOUT_S, cooldown_duration=0
+        )
         self._keys: dict[str, jwt.PyJWK] = {}
         self._fetched_at_s = self._tried_at_s = -math.inf
         self._fetching = threading.Lock()
@@ -133,7 +137,9 @@ class _IssuerKeys:
         return self._keys[key_id]
 
     def _fetch(self, now_s: float) -> None:
-        if now_s <= self._tried_at_s + _KEYS_COOLDOWN_S or not self._fetching.acquire(blocking=False):
+        if now_s <= self._tried_at_s + _KEYS_COOLDOWN_S or not self._fetching.acquire(
+            blocking=False
+        ):
             raise PyJWKClientConnectionError("a fetch is under way, or has just failed")
         try:
             self._tried_at_s = now_s
@@ -157,7 +163,9 @@ class Workflows:
 
     def __init__(self, engine: Engine, audience: str, issuer: str) -> None:
         parts = urlsplit(issuer)
-        if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS):
+        if parts.scheme != "https" and not (
+            parts.scheme == "http" and parts.hostname in _LOCAL_HOSTS
+        ):
             raise ValueError(f"the issuer {issuer!r} must be https://…")
         self._engine = engine
         self._audience = audience
@@ -182,14 +190,20 @@ class Workflows:
             )
         except PyJWKClientConnectionError as error:
             _log.error("the keys of %s cannot be fetched: %s", self._issuer, error)
-            raise unavailable("the keys of the token's issuer cannot be fetched; try again later", _RETRY_S) from None
+            raise unavailable(
+                "the keys of the token's issuer cannot be fetched; try again later", _RETRY_S
+            ) from None
         except (PyJWTError, ValueError) as error:
             _log.warning("a workflow's token is refused: %s", type(error).__name__)
             return None
         repository, ref, event = (claims[name] for name in ("repository", "ref", "event_name"))
         number = str(claims.get("repository_id", repository))
         for claim in (repository, ref, event, number):
-            if not (isinstance(claim, str) and claim.isprintable() and len(claim) < _MAX_CLAIM_CHARACTERS):
+            if not (
+                isinstance(claim, str)
+                and claim.isprintable()
+                and len(claim) < _MAX_CLAIM_CHARACTERS
+            ):
                 return None
         with Session(self._engine) as session:
             trusted = list_trusted(session, [repository, number])
@@ -200,7 +214,10 @@ class Workflows:
             actor=f"workflow {repository}@{ref}",
             scopes=frozenset({Scope.INGEST}),
             projects={
-                one.project: not (is_trusted_event and any(fnmatch.fnmatchcase(ref, pattern) for pattern in one.refs))
+                one.project: not (
+                    is_trusted_event
+                    and any(fnmatch.fnmatchcase(ref, pattern) for pattern in one.refs)
+                )
                 for one in trusted
             },
             # not by ref: a pull request can create any ref
@@ -212,15 +229,25 @@ class Authenticator:
     """Authenticates requests, within limits for requests and for wrong tokens."""
 
     def __init__(
-        self, engine: Engine, limits: Limits, now: Callable[[], datetime], workflows: Workflows | None
+        self,
+        engine: Engine,
+        limits: Limits,
+        now: Callable[[], datetime],
+        workflows: Workflows | None,
     ) -> None:
         self._engine = engine
         self._now = now
         self._workflows = workflows
-        self._requests = RateLimit(limits.requests, "too many requests of this token; see Retry-After")
-        self._failures = RateLimit(limits.failures, "too many wrong tokens from this address; see Retry-After")
+        self._requests = RateLimit(
+            limits.requests, "too many requests of this token; see Retry-After"
+        )
+        self._failures = RateLimit(
+            limits.failures, "too many wrong tokens from this address; see Retry-After"
+        )
 
-    def authenticate(self, credentials: HTTPAuthorizationCredentials | None, scope: Scope, address: str) -> Principal:
+    def authenticate(
+        self, credentials: HTTPAuthorizationCredentials | None, scope: Scope, address: str
+    ) -> Principal:
         """Authenticate a request.
 
         Args:
@@ -229,25 +256,35 @@ class Authenticator:
             address: Of the connection; headers about it are ignored.
 
         Raises:
-            ProblemError: 401 for an unknown token, 403 for one without the scope, 429 for too many requests.
+            ProblemError: 401 for an unknown token, 403 for one without the scope, 429 for too many
+            requests.
         """
         if credentials is None:
-            detail = "a token is required: Authorization: Bearer rw_…; create one: roofwatch token create"
+            detail = (
+                "a token is required: Authorization: Bearer rw_…; create one: roofwatch "
+                "token create"
+            )
             raise _unauthenticated(detail)
         principal = self._find(credentials.credentials)
         if principal is None:
             # only wrong tokens count: behind a proxy all clients share an address
             self._failures.hit(address)
-            detail = "this token is unknown, expired or revoked; create another: roofwatch token create"
+            detail = (
+                "this token is unknown, expired or revoked; create another: roofwatch token create"
+            )
             raise _unauthenticated(detail, ', error="invalid_token"')
         self._requests.hit(principal.rate_key)
         if not principal.scopes & {scope, Scope.ADMIN}:
             raise ProblemError(
                 403,
                 "forbidden",
-                f"this needs the scope {scope}, the token has {' '.join(sorted(principal.scopes))}; "
+                f"this needs the scope {scope}, the token has "
+                f"{' '.join(sorted(principal.scopes))}; "
                 "create one that has it: roofwatch token create",
-                {"WWW-Authenticate": f'Bearer realm="roofwatch", error="insufficient_scope", scope="{scope}"'},
+                {
+                    "WWW-Authenticate": f'Bearer realm="roofwatch", error="insufficient_scope", '
+                    f'scope="{scope}"'
+                },
             )
         return principal
 
@@ -268,12 +305,15 @@ class Authenticator:
 
 
 def _unauthenticated(detail: str, error: str = "") -> ProblemError:
-    return ProblemError(401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="roofwatch"{error}'})
+    return ProblemError(
+        401, "unauthenticated", detail, {"WWW-Authenticate": f'Bearer realm="roofwatch"{error}'}
+    )
 
 
 def _needing(scope: Scope) -> Callable[..., Principal]:
     def authenticate(
-        request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+        request: Request,
+        credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)],
     ) -> Principal:
         authenticator: Authenticator = request.app.state.authenticator
         address = "" if request.client is None else request.client.host

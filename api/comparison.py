@@ -21,7 +21,12 @@ from roofwatch.db.queries.records import load_record
 
 router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 
-Side = Annotated[str, Query(pattern=REVISION_PATTERN, description="SHA of a commit or its beginning, or ID of a run.")]
+Side = Annotated[
+    str,
+    Query(
+        pattern=REVISION_PATTERN, description="SHA of a commit or its beginning, or ID of a run."
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -31,21 +36,27 @@ class TwoSides:
     project: Project
     base: Side
     head: Side
-    runner_class: Annotated[Word | None, Query(description="Only runs on this runner class.")] = None
+    runner_class: Annotated[Word | None, Query(description="Only runs on this runner class.")] = (
+        None
+    )
 
 
 @router.get(
     "/v1/comparison",
     summary="Compare two commits",
     response_model=Comparison,
-    responses={200: {"content": {"application/json": {}, "text/markdown": {"schema": {"type": "string"}}}}},
+    responses={
+        200: {"content": {"application/json": {}, "text/markdown": {"schema": {"type": "string"}}}}
+    },
 )
 def get_comparison(
     request: Request,
     reader: Reader,
     sides: Annotated[TwoSides, Depends()],
     *,
-    noise_floor: Annotated[bool, Query(description="Apply the noise floor of the newest calibrations.")] = True,
+    noise_floor: Annotated[
+        bool, Query(description="Apply the noise floor of the newest calibrations.")
+    ] = True,
     format: Annotated[
         Literal["json", "markdown"], Query(description="markdown: the comment of a pull request.")
     ] = "json",
@@ -65,11 +76,17 @@ def get_comparison(
         )
     if format == "markdown":
         return Response(to_markdown(judgement), media_type="text/markdown")
-    found = {"base_run_id": str(base_id), "head_run_id": str(head_id), "exit_code": exit_code(judgement.verdict)}
+    found = {
+        "base_run_id": str(base_id),
+        "head_run_id": str(head_id),
+        "exit_code": exit_code(judgement.verdict),
+    }
     return as_json(found | {"judgement": judgement})
 
 
-@router.get("/v1/comparison/runs", summary="Find the runs of a comparison", response_model=ComparedRuns)
+@router.get(
+    "/v1/comparison/runs", summary="Find the runs of a comparison", response_model=ComparedRuns
+)
 def get_compared_runs(
     request: Request,
     reader: Reader,
@@ -81,6 +98,10 @@ def get_compared_runs(
     reader.check_project(sides.project)
     with state_of(request).reading() as session:
         base_id, head_id = resolve_revisions(session, **vars(sides))
-        calibrations = list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
+        calibrations = (
+            list_newest_calibrations(session, sides.project, head_id) if noise_floor else []
+        )
     floor = stored_floor(calibrations)
-    return as_json(ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=floor))
+    return as_json(
+        ComparedRuns(base_run_id=str(base_id), head_run_id=str(head_id), noise_floor=floor)
+    )

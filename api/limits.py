@@ -84,7 +84,9 @@ class Limits:
 
 
 class RateLimit:
-    """Counts requests by client in this process; `rate` reads like `500 per 10 seconds`, `detail` is for the client."""
+    """Counts requests by client in this process; `rate` reads like `500 per 10 seconds`, `detail`
+    is for the client.
+    """
 
     def __init__(self, rate: str, detail: str) -> None:
         self._item = parse(rate)
@@ -111,7 +113,9 @@ class BodyReader:
         self._held_bytes = 0
 
     @contextlib.asynccontextmanager
-    async def read(self, request: Request, max_bytes: int, *, hint: str = _HINT) -> AsyncIterator[bytes]:
+    async def read(
+        self, request: Request, max_bytes: int, *, hint: str = _HINT
+    ) -> AsyncIterator[bytes]:
         """Read the body into memory; otherwise as `save`."""
         file = io.BytesIO()
         async with self.save(request, file, max_bytes, hint=hint):
@@ -138,23 +142,31 @@ class BodyReader:
                 held_bytes += len(chunk)
                 self._held_bytes += len(chunk)
                 if self._held_bytes > self._limits.upload_bytes:
-                    raise unavailable("too many bodies are being read at once; try again in a moment", _RETRY_S)
+                    raise unavailable(
+                        "too many bodies are being read at once; try again in a moment", _RETRY_S
+                    )
                 try:
                     file.write(chunk)
                 except OSError:
-                    raise unavailable("the server has no disk space for this now; try again later", _RETRY_S) from None
+                    raise unavailable(
+                        "the server has no disk space for this now; try again later", _RETRY_S
+                    ) from None
             yield
         finally:
             self._held_bytes -= held_bytes
 
     async def discard(self, request: Request, max_bytes: int) -> None:
-        """Read and drop the body of a refused request; a client that is cut off would not read the answer."""
+        """Read and drop the body of a refused request; a client that is cut off would not read the
+        answer.
+        """
         with contextlib.suppress(ProblemError):
             async for _ in self._chunks(request, max_bytes, _HINT):
                 pass
 
     async def _chunks(self, request: Request, max_bytes: int, hint: str) -> AsyncIterator[bytes]:
-        too_large = ProblemError(413, "too-large", f"a body has at most {max_bytes} bytes here; {hint}")
+        too_large = ProblemError(
+            413, "too-large", f"a body has at most {max_bytes} bytes here; {hint}"
+        )
         announced = request.headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > max_bytes:
             raise too_large
@@ -165,8 +177,13 @@ class BodyReader:
                 async with asyncio.timeout_at(min(deadline_s, clock() + limits.silence_s)):
                     chunk = await anext(chunks, None)
             except TimeoutError:
-                detail = f"a body must arrive within {limits.body_s:g} s, with pauses of at most {limits.silence_s:g} s"
-                raise ProblemError(408, "timed-out", f"{detail}; send it again", {"Connection": "close"}) from None
+                detail = (
+                    f"a body must arrive within {limits.body_s:g} s, with pauses of at most "
+                    f"{limits.silence_s:g} s"
+                )
+                raise ProblemError(
+                    408, "timed-out", f"{detail}; send it again", {"Connection": "close"}
+                ) from None
             if chunk is None:
                 return
             size_bytes += len(chunk)
@@ -184,7 +201,9 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
     kind = encoding.strip().lower() or "identity"
     if kind not in _ENCODINGS:
         detail = f"unknown Content-Encoding; send one of {', '.join(_ENCODINGS)}"
-        raise ProblemError(415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)})
+        raise ProblemError(
+            415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)}
+        )
     limit = limits.document_bytes
     document, is_complete = body, True
     if kind == "gzip":
@@ -195,14 +214,17 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
         except zlib.error:
             is_complete = False
     if len(document) > limit:
-        raise ProblemError(413, "too-large", f"the body decompresses to more than {limit} bytes; split the run")
+        raise ProblemError(
+            413, "too-large", f"the body decompresses to more than {limit} bytes; split the run"
+        )
     if not is_complete:
         raise ProblemError(400, "bad-request", f"the body is not complete {kind}; send it again")
     return document
 
 
 def parse_json(document: bytes, limits: Limits) -> object:
-    """Parse a document of limited size. Values are counted before parsing, which multiplies their size.
+    """Parse a document of limited size. Values are counted before parsing, which multiplies their
+    size.
 
     Raises:
         ProblemError: not JSON, or more of something than the limits allow.
@@ -278,4 +300,6 @@ def _check_values(parsed: object, limits: Limits) -> None:
 
 
 def _too_complex(what: str, limit: int) -> ProblemError:
-    return ProblemError(422, "too-complex", f"the document has {what}, at most {limit} are allowed; split the run")
+    return ProblemError(
+        422, "too-complex", f"the document has {what}, at most {limit} are allowed; split the run"
+    )

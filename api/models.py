@@ -23,7 +23,11 @@ _NO_CONTROLS = r"^[^\x00-\x1f\x7f]*$"
 Project = Annotated[
     str,
     Query(
-        min_length=1, max_length=200, pattern=r"^[\w.][\w./-]*$", description="A project.", examples=["owner/kernels"]
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\w.][\w./-]*$",
+        description="A project.",
+        examples=["owner/kernels"],
     ),
 ]
 Limit = Annotated[int, Query(ge=1, le=1_000, description="Maximum number of items of a page.")]
@@ -44,11 +48,15 @@ class Stored(BaseModel):
     """A record that is stored on disk."""
 
     run_id: str
-    content_hash: str = Field(description="sha256 of the record's content, for the client to compare.")
+    content_hash: str = Field(
+        description="sha256 of the record's content, for the client to compare."
+    )
     project: str
     was_new: bool = Field(description="False if the same record was stored before.")
     is_quarantined: bool = Field(description="From an untrusted source: shown, but not analysed.")
-    lacking_artefacts: list[str] = Field(default=[], description="sha256 of each named file that was not sent yet.")
+    lacking_artefacts: list[str] = Field(
+        default=[], description="sha256 of each named file that was not sent yet."
+    )
 
 
 class StoredFile(BaseModel):
@@ -68,7 +76,9 @@ class Decision(BaseModel):
     state: TriageState
     person: Annotated[Line, Field(max_length=200, description="Who decides.")]
     reason: Annotated[Sentence, Field(description="Kept in the audit trail.")]
-    expected: TriageState | None = Field(default=None, description="Refuse with 409 if the state is another.")
+    expected: TriageState | None = Field(
+        default=None, description="Refuse with 409 if the state is another."
+    )
 
 
 class Release(BaseModel):
@@ -93,7 +103,8 @@ class ComparedRuns(BaseModel):
     base_run_id: str
     head_run_id: str
     noise_floor: NoiseFloor | None = Field(
-        default=None, description="From the newest calibrations of the head's runner; null if not requested."
+        default=None,
+        description="From the newest calibrations of the head's runner; null if not requested.",
     )
 
 
@@ -110,11 +121,17 @@ def page(found: Sequence[T], limit: int, key: Callable[[T], object]) -> Response
         key: What the cursor holds of the last item: its place in the order of the list.
     """
     items = list(found[:limit])
-    return as_json(Page(items=items, next=cursor_after(key(items[-1])) if len(found) > limit else None))
+    return as_json(
+        Page(items=items, next=cursor_after(key(items[-1])) if len(found) > limit else None)
+    )
 
 
-def page_of(whole: Sequence[T], limit: int, cursor: str | None, key: Callable[[T], Any], kind: type[Any]) -> Response:
-    """Respond with the page after a cursor of a short list, which is ordered by a key of some type."""
+def page_of(
+    whole: Sequence[T], limit: int, cursor: str | None, key: Callable[[T], Any], kind: type[Any]
+) -> Response:
+    """Respond with the page after a cursor of a short list,
+    which is ordered by a key of some type.
+    """
     after = read_cursor(cursor, kind)
     return page([one for one in whole if after is None or key(one) > after], limit, key)
 
@@ -134,7 +151,9 @@ def read_cursor(cursor: str | None, kind: type[T]) -> T | None:
     try:
         return TypeAdapter(kind).validate_json(base64.urlsafe_b64decode(cursor.encode()))
     except ValueError:
-        raise ProblemError(400, "bad-request", "not a cursor of this list; start without one") from None
+        raise ProblemError(
+            400, "bad-request", "not a cursor of this list; start without one"
+        ) from None
 
 
 def as_json(value: object, status: int = 200) -> Response:
@@ -155,7 +174,9 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
     async def read(request: Request) -> M:
         check_is_json(request)
         state = state_of(request)
-        async with state.bodies.read(request, state.limits.decision_bytes, hint="write less") as body:
+        async with state.bodies.read(
+            request, state.limits.decision_bytes, hint="write less"
+        ) as body:
             return parse_body(model, body)
 
     return read
@@ -170,7 +191,9 @@ def body_schema(model: type[BaseModel]) -> dict[str, Any]:
 
 def check_is_json(request: Request) -> None:
     """Raise ProblemError if the header names another media type."""
-    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    media_type = (
+        request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    )
     if media_type != "application/json":
         raise ProblemError(415, "unsupported-media", "the body must be application/json")
 
@@ -180,5 +203,8 @@ def parse_body(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        found = [{"loc": ("body", *one["loc"]), "msg": one["msg"]} for one in error.errors(include_input=False)]
+        found = [
+            {"loc": ("body", *one["loc"]), "msg": one["msg"]}
+            for one in error.errors(include_input=False)
+        ]
         raise RequestValidationError(found) from None

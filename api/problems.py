@@ -18,7 +18,14 @@ from starlette.requests import ClientDisconnect
 
 from roofwatch.collector.errors import RecordError
 from roofwatch.db.engine.session import is_full
-from roofwatch.db.errors import AgedError, ConflictError, IngestError, NotQuarantinedError, NotStoredError, StoreError
+from roofwatch.db.errors import (
+    AgedError,
+    ConflictError,
+    IngestError,
+    NotQuarantinedError,
+    NotStoredError,
+    StoreError,
+)
 from roofwatch.db.regressions.triage import StaleTriageError
 
 _MEDIA_TYPE = "application/problem+json"
@@ -38,7 +45,9 @@ class Problem(BaseModel):
     status: int
     detail: str = Field(description="What is wrong with the request, and what to do.")
     instance: str | None = Field(default=None, description="ID of the request in the server's log.")
-    errors: list[dict[str, str]] | None = Field(default=None, description="Invalid values and their places.")
+    errors: list[dict[str, str]] | None = Field(
+        default=None, description="Invalid values and their places."
+    )
 
 
 _DESCRIPTIONS = {
@@ -69,9 +78,13 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
 
 
 class ProblemError(Exception):
-    """A refused request. `kind` is the end of the problem's URN; `detail` says what is wrong and what to do."""
+    """A refused request. `kind` is the end of the problem's URN; `detail` says what is wrong and
+    what to do.
+    """
 
-    def __init__(self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, kind: str, detail: str, headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.kind = kind
@@ -80,7 +93,9 @@ class ProblemError(Exception):
 
 
 def not_found(what: str, hint: str) -> ProblemError:
-    return ProblemError(404, "not-found", f"{what}: not found, or not visible to this token; {hint}")
+    return ProblemError(
+        404, "not-found", f"{what}: not found, or not visible to this token; {hint}"
+    )
 
 
 def unavailable(detail: str, retry_after_s: float) -> ProblemError:
@@ -101,7 +116,14 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
 
 def install(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
-    other = (ProblemError, HTTPException, ClientDisconnect, StoreError, DBAPIError, PoolTimeoutError)
+    other = (
+        ProblemError,
+        HTTPException,
+        ClientDisconnect,
+        StoreError,
+        DBAPIError,
+        PoolTimeoutError,
+    )
     for kind in (*(one[0] for one in _KINDS), *other):
         app.add_exception_handler(kind, _handle)
 
@@ -109,7 +131,10 @@ def install(app: FastAPI) -> None:
     def _(request: Request, error: RequestValidationError) -> Response:
         # without the values, which may be long or secret
         found = [
-            {"where": ".".join(str(step) for step in one["loc"])[:200], "message": str(one["msg"])[:300]}
+            {
+                "where": ".".join(str(step) for step in one["loc"])[:200],
+                "message": str(one["msg"])[:300],
+            }
             for one in error.errors()[:_MAX_ERRORS]
         ]
         detail = "; ".join(f"{one['where']}: {one['message']}" for one in found)
@@ -138,7 +163,9 @@ def _to_problem(request: Request, error: Exception) -> ProblemError:
         return error
     if isinstance(error, HTTPException):
         kind = {404: "not-found", 405: "method-not-allowed"}.get(error.status_code, "bad-request")
-        return ProblemError(error.status_code, kind, f"{error.detail}; see /v1/openapi.json", error.headers)
+        return ProblemError(
+            error.status_code, kind, f"{error.detail}; see /v1/openapi.json", error.headers
+        )
     if isinstance(error, ClientDisconnect):
         return ProblemError(408, "timed-out", "the connection broke within the body; send it again")
     if isinstance(error, DataError):
@@ -150,9 +177,14 @@ def _to_problem(request: Request, error: Exception) -> ProblemError:
     printable = "".join(char if char.isprintable() else " " for char in str(cause))
     _log.error("%s the database failed: %s", _instance(request), " ".join(printable.split())[:500])
     if is_full(error):
-        detail = "the disk of the database is full; nothing was stored: send it again once the operator has freed space"
+        detail = (
+            "the disk of the database is full; nothing was stored: send it again once the "
+            "operator has freed space"
+        )
         return ProblemError(507, "full-disk", detail, {"Retry-After": str(_FULL_DISK_RETRY_S)})
-    return unavailable("the database is unavailable; nothing was stored: try again later", _DATABASE_RETRY_S)
+    return unavailable(
+        "the database is unavailable; nothing was stored: try again later", _DATABASE_RETRY_S
+    )
 
 
 def _instance(request: Request) -> str:

@@ -15,7 +15,12 @@ from roofwatch.db.queries.questions import QUESTIONS, Subjects, answer_to_json
 router = APIRouter(tags=["questions"], responses=PROBLEMS)
 
 Name = Annotated[
-    str, Path(pattern=r"^[a-z_]{1,50}$", description="Of the question.", json_schema_extra={"enum": sorted(QUESTIONS)})
+    str,
+    Path(
+        pattern=r"^[a-z_]{1,50}$",
+        description="Of the question.",
+        json_schema_extra={"enum": sorted(QUESTIONS)},
+    ),
 ]
 
 
@@ -23,7 +28,9 @@ async def _document(request: Request) -> AsyncIterator[bytes]:
     """Read after authentication, as `json_body` does."""
     check_is_json(request)
     state = state_of(request)
-    async with state.bodies.read(request, state.limits.question_bytes, hint="select less") as document:
+    async with state.bodies.read(
+        request, state.limits.question_bytes, hint="select less"
+    ) as document:
         yield document
 
 
@@ -43,7 +50,9 @@ async def _document(request: Request) -> AsyncIterator[bytes]:
 def post_question(
     request: Request, reader: Reader, question: Name, document: Annotated[bytes, Depends(_document)]
 ) -> Response:
-    """Answer one question of a dashboard of the same version. Other clients should use the other routes."""
+    """Answer one question of a dashboard of the same version. Other clients should use the other
+    routes.
+    """
     known = QUESTIONS.get(question)
     if known is None:
         raise not_found("this question", "dashboard and server must have the same version")

@@ -42,7 +42,9 @@ def get_regressions(
     project: Project,
     *,
     state: Annotated[RegressionState | None, Query(description="Only in this state.")] = None,
-    triage: Annotated[TriageState | None, Query(description="Only in this state of triage.")] = None,
+    triage: Annotated[
+        TriageState | None, Query(description="Only in this state of triage.")
+    ] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
@@ -50,7 +52,9 @@ def get_regressions(
     reader.check_project(project)
     with state_of(request).reading() as session:
         found = list_triaged(session, project, None if state is None else {state}, triage=triage)
-    return page_of(found, limit, cursor, lambda one: one.regression.place, tuple[int, str, str, str])
+    return page_of(
+        found, limit, cursor, lambda one: one.regression.place, tuple[int, str, str, str]
+    )
 
 
 @router.post(
@@ -88,7 +92,9 @@ def get_audit(
     administrator: Administrator,
     project: Project,
     *,
-    subject: Annotated[Word | None, Query(description="Only this regression, run or token.")] = None,
+    subject: Annotated[
+        Word | None, Query(description="Only this regression, run or token.")
+    ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> Response:
@@ -96,5 +102,7 @@ def get_audit(
     administrator.check_project(project)
     before_id = read_cursor(cursor, Position)
     with state_of(request).reading() as session:
-        found = list_entries(session, project, subject=subject, before_id=before_id, limit=limit + 1)
+        found = list_entries(
+            session, project, subject=subject, before_id=before_id, limit=limit + 1
+        )
     return page(found, limit, lambda entry: entry.entry_id)

@@ -43,7 +43,11 @@ _RECORD_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
         "description": "A RunRecord: docs/reference/record.md.",
-        "content": {"application/json": {"schema": {"type": "object", "required": ["schema_version", "run_id"]}}},
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "required": ["schema_version", "run_id"]}
+            }
+        },
     }
 }
 
@@ -62,21 +66,27 @@ async def post_record(
     *,
     quarantine: Annotated[bool, Query(description="Store it in quarantine.")] = False,
 ) -> Response:
-    """Store a record in one transaction. It is on disk before the response, and stored once however often it is sent.
+    """Store a record in one transaction. It is on disk before the response, and stored once however
+    often it is sent.
 
-    The body is JSON; `Content-Encoding` may be `gzip`. The same run with other content is refused with 409.
-    Records from a quarantined token, a workflow on a pull request, or with `quarantine=true` are not analysed.
+    The body is JSON; `Content-Encoding` may be `gzip`. The same run with other content is refused
+    with 409. Records from a quarantined token, a workflow on a pull request, or with
+    `quarantine=true` are not analysed.
     """
     check_is_json(request)
     encoding = request.headers.get("content-encoding", "")
     state = state_of(request)
     async with state.bodies.read(request, state.limits.body_bytes) as body, state.turn():
         state.metrics.record_bytes.inc(len(body))
-        stored = await run_in_threadpool(_store, state, sender, body, encoding, quarantine=quarantine)
+        stored = await run_in_threadpool(
+            _store, state, sender, body, encoding, quarantine=quarantine
+        )
     return as_json(stored, 201 if stored.was_new else 200)
 
 
-def _store(state: State, sender: Principal, body: bytes, encoding: str, *, quarantine: bool) -> Stored:
+def _store(
+    state: State, sender: Principal, body: bytes, encoding: str, *, quarantine: bool
+) -> Stored:
     parsed = parse_json(unpack(body, encoding, state.limits), state.limits)
     record = RunRecord.from_parsed(parsed, name="the record")
     sender.check_project(record.project)
@@ -104,7 +114,9 @@ def _store(state: State, sender: Principal, body: bytes, encoding: str, *, quara
 
 
 @router.get("/v1/projects", summary="List projects", response_model=Page[str])
-def get_projects(request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None) -> Response:
+def get_projects(
+    request: Request, reader: Reader, *, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
     """The projects that the token may read, by name."""
     with state_of(request).reading() as session:
         names = [name for name in list_projects(session) if reader.may_see(name)]
@@ -174,13 +186,20 @@ def post_release(
     run_id: UUID,
     release: Annotated[Release, Depends(json_body(Release))],
 ) -> Response:
-    """Move a run to its project because someone vouches for it; the audit trail records who and why.
+    """Move a run to its project because someone vouches for it; the audit trail records who and
+    why.
 
     A run that is not in quarantine is refused with 409.
     """
     state = state_of(request)
     before = administrator.see_run(state, run_id)
-    release_run(state.engine, run_id, actor=administrator.actor, person=release.person, reason=release.reason)
+    release_run(
+        state.engine,
+        run_id,
+        actor=administrator.actor,
+        person=release.person,
+        reason=release.reason,
+    )
     request_analysis(state.engine, before.project)
     state.wake_worker()
     return as_json(administrator.see_run(state, run_id))

@@ -13,7 +13,17 @@ from pydantic import AwareDatetime
 from sqlalchemy.orm import Session
 
 from roofwatch.api.auth import Reader
-from roofwatch.api.models import Cursor, Limit, Page, Project, Word, as_json, cursor_after, page_of, read_cursor
+from roofwatch.api.models import (
+    Cursor,
+    Limit,
+    Page,
+    Project,
+    Word,
+    as_json,
+    cursor_after,
+    page_of,
+    read_cursor,
+)
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.queries.run_filter import IncludedRuns
@@ -22,7 +32,16 @@ from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.values import RegressionState, Series, SeriesKey, Verdict
 
-_LABELS = ("project", "case", "implementation", "metric", "runner_class", "function", "target", "tensor")
+_LABELS = (
+    "project",
+    "case",
+    "implementation",
+    "metric",
+    "runner_class",
+    "function",
+    "target",
+    "tensor",
+)
 _MAX_SERIES = 10_000
 
 router = APIRouter(tags=["series"], responses=PROBLEMS)
@@ -33,16 +52,29 @@ class Chosen:
     """Filters of both routes."""
 
     project: Project
-    kernel: Annotated[Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])] = None
-    metric: Annotated[Word | None, Query(description="Only of this metric.", examples=["median_ns"])] = None
+    kernel: Annotated[
+        Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])
+    ] = None
+    metric: Annotated[
+        Word | None, Query(description="Only of this metric.", examples=["median_ns"])
+    ] = None
     case: Annotated[Word | None, Query(description="Only of this case ID.")] = None
-    include_pairs: Annotated[bool, Query(description="Include runs that are part of a pair.")] = False
-    include_dirty: Annotated[bool, Query(description="Include runs of a modified work tree.")] = False
+    include_pairs: Annotated[bool, Query(description="Include runs that are part of a pair.")] = (
+        False
+    )
+    include_dirty: Annotated[bool, Query(description="Include runs of a modified work tree.")] = (
+        False
+    )
 
     def list_keys(self, session: Session) -> list[SeriesKey]:
         cases = None if self.case is None else [self.case]
         return list_series_keys(
-            session, self.project, kernel=self.kernel, metric=self.metric, cases=cases, **self.included
+            session,
+            self.project,
+            kernel=self.kernel,
+            metric=self.metric,
+            cases=cases,
+            **self.included,
         )
 
     @property
@@ -52,7 +84,12 @@ class Chosen:
 
 @router.get("/v1/series", summary="List series", response_model=Page[SeriesKey])
 def get_series_keys(
-    request: Request, reader: Reader, chosen: Annotated[Chosen, Depends()], *, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    reader: Reader,
+    chosen: Annotated[Chosen, Depends()],
+    *,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> Response:
     """Keys of the series of a project, in order. Quarantined runs are left out."""
     reader.check_project(chosen.project)
@@ -67,23 +104,32 @@ def get_series(
     reader: Reader,
     chosen: Annotated[Chosen, Depends()],
     *,
-    since: Annotated[AwareDatetime | None, Query(description="Only runs started at or after this time.")] = None,
-    until: Annotated[AwareDatetime | None, Query(description="Only runs started before this time.")] = None,
+    since: Annotated[
+        AwareDatetime | None, Query(description="Only runs started at or after this time.")
+    ] = None,
+    until: Annotated[
+        AwareDatetime | None, Query(description="Only runs started before this time.")
+    ] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> Response:
     """Series with their points, in the order of commits. A failed run has a point without a value.
 
-    A page may have fewer series than `limit`: series of many points fill a page, and those without are left out.
+    A page may have fewer series than `limit`: series of many points fill a page, and those without
+    are left out.
     """
     reader.check_project(chosen.project)
     state = state_of(request)
     with state.reading() as session:
-        run_count = count_series_runs(session, chosen.project, since=since, until=until, **chosen.included)
+        run_count = count_series_runs(
+            session, chosen.project, since=since, until=until, **chosen.included
+        )
         limit = min(limit, max(1, state.limits.points // max(1, run_count)))
         after = read_cursor(cursor, SeriesKey)
         keys = [key for key in chosen.list_keys(session) if after is None or key > after]
-        found = read_series(session, chosen.project, keys[:limit], since=since, until=until, **chosen.included)
+        found = read_series(
+            session, chosen.project, keys[:limit], since=since, until=until, **chosen.included
+        )
     # from the keys, as series without points are left out
     following = cursor_after(keys[limit - 1]) if len(keys) > limit else None
     return as_json(Page[Series](items=found, next=following))
@@ -93,18 +139,29 @@ def get_series(
     "/v1/series/metrics",
     summary="Export series",
     response_class=Response,
-    responses={200: {"content": {"application/openmetrics-text": {"schema": {"type": "string"}}}}, **PROBLEMS},
+    responses={
+        200: {"content": {"application/openmetrics-text": {"schema": {"type": "string"}}}},
+        **PROBLEMS,
+    },
 )
 def get_series_metrics(
     request: Request,
     reader: Reader,
     project: Project,
     *,
-    kernel: Annotated[Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])] = None,
-    metric: Annotated[Word, Query(description="Which metric.", examples=["utilisation"])] = "median_ns",
-    days: Annotated[int, Query(ge=1, le=366, description="Only series that were measured in these days.")] = 30,
+    kernel: Annotated[
+        Word | None, Query(description="Only of this kernel.", examples=["rms_norm"])
+    ] = None,
+    metric: Annotated[
+        Word, Query(description="Which metric.", examples=["utilisation"])
+    ] = "median_ns",
+    days: Annotated[
+        int, Query(ge=1, le=366, description="Only series that were measured in these days.")
+    ] = 30,
 ) -> Response:
-    """Newest value, quartiles and verdict of each series in OpenMetrics' text format, if the server exports series."""
+    """Newest value, quartiles and verdict of each series in OpenMetrics' text format, if the server
+    exports series.
+    """
     reader.check_project(project)
     state, chosen = state_of(request), Chosen(project, kernel, metric)
     if not state.exports_series:
@@ -135,11 +192,19 @@ def _changes(session: Session, project: str) -> dict[SeriesKey, Verdict]:
 def _export(series: Sequence[Series], changes: Mapping[SeriesKey, Verdict]) -> CollectorRegistry:
     """Return the newest value, quartiles and verdict of series as families of OpenMetrics."""
     registry = CollectorRegistry()
-    value = Gauge("roofwatch_series_value", "Newest value, in the metric's unit.", _LABELS, registry=registry)
-    low = Gauge("roofwatch_series_low", "First quartile of its samples.", _LABELS, registry=registry)
-    high = Gauge("roofwatch_series_high", "Third quartile of its samples.", _LABELS, registry=registry)
+    value = Gauge(
+        "roofwatch_series_value", "Newest value, in the metric's unit.", _LABELS, registry=registry
+    )
+    low = Gauge(
+        "roofwatch_series_low", "First quartile of its samples.", _LABELS, registry=registry
+    )
+    high = Gauge(
+        "roofwatch_series_high", "Third quartile of its samples.", _LABELS, registry=registry
+    )
     states = [str(one) for one in (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)]
-    verdict = Enum("roofwatch_series_verdict", "Newest change.", _LABELS, states=states, registry=registry)
+    verdict = Enum(
+        "roofwatch_series_verdict", "Newest change.", _LABELS, states=states, registry=registry
+    )
     for one in series:
         newest = next((point for point in reversed(one.points) if point.value is not None), None)
         if newest is None:

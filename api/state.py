@@ -40,17 +40,32 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.requests = Counter(
-            "roofwatch_requests", "Requests answered.", ["method", "route", "status"], registry=self.registry
+            "roofwatch_requests",
+            "Requests answered.",
+            ["method", "route", "status"],
+            registry=self.registry,
         )
         self.seconds = Histogram(
-            "roofwatch_request_seconds", "Time to answer, in seconds.", ["route"], registry=self.registry
+            "roofwatch_request_seconds",
+            "Time to answer, in seconds.",
+            ["route"],
+            registry=self.registry,
         )
-        self.open = Gauge("roofwatch_requests_open", "Requests being answered.", registry=self.registry)
+        self.open = Gauge(
+            "roofwatch_requests_open", "Requests being answered.", registry=self.registry
+        )
         self.records = Counter(
-            "roofwatch_records", "Records taken: new, known before, or quarantined.", ["kind"], registry=self.registry
+            "roofwatch_records",
+            "Records taken: new, known before, or quarantined.",
+            ["kind"],
+            registry=self.registry,
         )
-        self.record_bytes = Counter("roofwatch_record_bytes", "Bytes of records as sent.", registry=self.registry)
-        self.artefact_bytes = Counter("roofwatch_artefact_bytes", "Bytes of artefacts as sent.", registry=self.registry)
+        self.record_bytes = Counter(
+            "roofwatch_record_bytes", "Bytes of records as sent.", registry=self.registry
+        )
+        self.artefact_bytes = Counter(
+            "roofwatch_artefact_bytes", "Bytes of artefacts as sent.", registry=self.registry
+        )
         for kind in ("new", "known", "quarantined"):
             self.records.labels(kind)
 
@@ -75,7 +90,9 @@ class State:
             async with asyncio.timeout(self.limits.turn_s):
                 await self.ingests.acquire()
         except TimeoutError:
-            raise unavailable("too many clients send at once; try again in a moment", _RETRY_S) from None
+            raise unavailable(
+                "too many clients send at once; try again in a moment", _RETRY_S
+            ) from None
         try:
             yield
         finally:
@@ -119,15 +136,21 @@ class RequestLog:
                 app = self._app
                 if {name for name, _ in scope["headers"]} >= _LENGTHS:
                     # request smuggling (RFC 9112, 6.1)
-                    detail = "Content-Length and Transfer-Encoding exclude each other; send one of them"
-                    app = problem_response(ProblemError(400, "bad-request", detail, {"Connection": "close"}), instance)
+                    detail = (
+                        "Content-Length and Transfer-Encoding exclude each other; send one of them"
+                    )
+                    app = problem_response(
+                        ProblemError(400, "bad-request", detail, {"Connection": "close"}), instance
+                    )
                 await app(scope, receive, send_counted)
             except Exception:
                 _log.exception("%s failed unexpectedly", instance)
                 if status:
                     raise  # the response has begun
                 detail = "an internal error, logged under this instance; try again"
-                await problem_response(ProblemError(500, "unexpected", detail), instance)(scope, receive, send_counted)
+                await problem_response(ProblemError(500, "unexpected", detail), instance)(
+                    scope, receive, send_counted
+                )
         self._note(scope, status, time.perf_counter() - began_s, instance)
 
     def _note(self, scope: Scope, status: int, seconds: float, instance: str) -> None:

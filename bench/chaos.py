@@ -1,8 +1,10 @@
-"""Kill the client, the API or the database at random moments of an upload, and count lost or duplicated records.
+"""Kill the client, the API or the database at random moments of an upload, and count lost or
+duplicated records.
 
-Each round sends two records with `roofwatch push`, one from the spool and one from a file, with an artefact of 300 kB.
-It kills one process with SIGKILL, restarts it, pushes again and compares the stored records with what was sent. Then
-the database is away for a while, and then the client's disk is full.
+Each round sends two records with `roofwatch push`, one from the spool and one from a file, with an
+artefact of 300 kB. It kills one process with SIGKILL, restarts it, pushes again and compares the
+stored records with what was sent. Then the database is away for a while, and then the client's disk
+is full.
 
     PYTHONPATH=. python bench/chaos.py record.json.gz --kills 200
 """
@@ -60,7 +62,13 @@ class Tally:
     @property
     def is_clean(self) -> bool:
         return not any(
-            (self.acknowledged_and_absent, self.never_arrived, self.other_content, self.doubled, self.files_lost)
+            (
+                self.acknowledged_and_absent,
+                self.never_arrived,
+                self.other_content,
+                self.doubled,
+                self.files_lost,
+            )
         )
 
     def check_record(self, engine: Engine, record: RunRecord) -> None:
@@ -68,13 +76,19 @@ class Tally:
         with Session(engine) as session:
             query = select(func.count()).select_from(RunRow).where(RunRow.run_id == record.run_id)
             is_stored = session.execute(query).scalar_one() > 0
-            stored = {each.sha256 for each in list_artefacts(session, record.run_id) if each.is_stored}
+            stored = {
+                each.sha256 for each in list_artefacts(session, record.run_id) if each.is_stored
+            }
         if not is_stored:
             self.never_arrived += 1
             return
         self.other_content += not is_stored_unchanged(engine, record)
         for artefact in record.artefacts:
-            content = read_artefact(engine, record.run_id, artefact.sha256) if artefact.sha256 in stored else ()
+            content = (
+                read_artefact(engine, record.run_id, artefact.sha256)
+                if artefact.sha256 in stored
+                else ()
+            )
             self.files_lost += hashlib.sha256(b"".join(content)).hexdigest() != artefact.sha256
 
     def check_count(self, engine: Engine) -> None:
@@ -112,7 +126,9 @@ class Shipment:
 
 
 class Chaos:
-    """Runs the rounds with a running server; every record that it sends is a copy of a real one as another run."""
+    """Runs the rounds with a running server; every record that it sends is a copy of a real one as
+    another run.
+    """
 
     def __init__(self, service: Service, real: RunRecord, draw: random.Random) -> None:
         self.tally = Tally()
@@ -133,7 +149,9 @@ class Chaos:
         if victim != "client":
             self._service.repair()
         engine = self._service.engine
-        self.tally.acknowledged_and_absent += sum(not is_stored_unchanged(engine, record) for record in acknowledged)
+        self.tally.acknowledged_and_absent += sum(
+            not is_stored_unchanged(engine, record) for record in acknowledged
+        )
         _end(client)
         self._push_until_sent(shipment)
 
@@ -144,7 +162,9 @@ class Chaos:
         ends_s = time.monotonic() + seconds
         while (left_s := ends_s - time.monotonic()) > 0:
             round_s = min(3 * self._sent_s, left_s)
-            clients = [(self._draw.uniform(0, round_s), self._push(shipment)) for shipment in shipments]
+            clients = [
+                (self._draw.uniform(0, round_s), self._push(shipment)) for shipment in shipments
+            ]
             began_s = time.monotonic()
             for after_s, client in sorted(clients, key=lambda pair: pair[0]):
                 time.sleep(max(0.0, began_s + after_s - time.monotonic()))
@@ -157,7 +177,9 @@ class Chaos:
     def full_disk(self) -> None:
         """Limit the length of the client's files, which truncates records and artefacts."""
         shipment = self._ship(in_spool=False)
-        self._wait(self._push(shipment, max_file_bytes=self._draw.randrange(1, 2 * _ARTEFACT_BYTES)))
+        self._wait(
+            self._push(shipment, max_file_bytes=self._draw.randrange(1, 2 * _ARTEFACT_BYTES))
+        )
         for path in shipment.spool.waiting:
             RunRecord.read(path)  # raises RecordError for a truncated record
         self.tally.faults["disk full"] += 1
@@ -193,19 +215,34 @@ class Chaos:
 
     def _copy(self, artefacts: tuple[Artefact, ...]) -> RunRecord:
         number = self._draw.randrange(10**9)
-        copy = copy_of(self._real, self._draw, project=f"chaos/{number % _PROJECT_COUNT}", commit=number)
+        copy = copy_of(
+            self._real, self._draw, project=f"chaos/{number % _PROJECT_COUNT}", commit=number
+        )
         return copy.model_copy(update={"artefacts": artefacts})
 
     def _push(self, shipment: Shipment, *, max_file_bytes: int | None = None) -> Popen[bytes]:
         self.tally.pushes += 1
-        arguments = ("push", shipment.folder / "files", "--spool", shipment.spool.folder, "--url", self._service.url)
+        arguments = (
+            "push",
+            shipment.folder / "files",
+            "--spool",
+            shipment.spool.folder,
+            "--url",
+            self._service.url,
+        )
         output = shipment.folder / f"push-{self.tally.pushes:04}.txt"
-        return self._service.client(*arguments, folder=shipment.folder, output=output, max_file_bytes=max_file_bytes)
+        return self._service.client(
+            *arguments, folder=shipment.folder, output=output, max_file_bytes=max_file_bytes
+        )
 
-    def _wait_for_random_moment(self, client: Popen[bytes], shipment: Shipment, victim: str) -> list[RunRecord]:
+    def _wait_for_random_moment(
+        self, client: Popen[bytes], shipment: Shipment, victim: str
+    ) -> list[RunRecord]:
         """Wait until the moment to kill; returns the records that were in the spool before."""
         spooled = {shipment.spooled.run_id: shipment.spooled}
-        earliest_s = 0 if victim == "client" else self._started_s * 0.9  # while the server is in use
+        earliest_s = (
+            0 if victim == "client" else self._started_s * 0.9
+        )  # while the server is in use
         until_s = time.monotonic() + self._draw.uniform(earliest_s, self._sent_s)
         while time.monotonic() < until_s and client.poll() is None:
             if shipment.is_in_spool(shipment.filed):
@@ -246,7 +283,13 @@ def _end(client: Popen[bytes]) -> None:
 
 
 def run_chaos(
-    real: RunRecord, folder: Path, *, kills: int, seed: int, outage_s: float = 0.0, full_disks: int = 0
+    real: RunRecord,
+    folder: Path,
+    *,
+    kills: int,
+    seed: int,
+    outage_s: float = 0.0,
+    full_disks: int = 0,
 ) -> Tally:
     """Run all rounds in an empty folder."""
     draw = random.Random(seed)  # noqa: S311  not for security
@@ -271,8 +314,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("record", type=Path, help="a record of a real run")
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--outage-seconds", type=float, default=60.0, help="time without the database")
-    parser.add_argument("--full-disks", type=int, default=10, help="number of pushes with a full disk")
+    parser.add_argument(
+        "--outage-seconds", type=float, default=60.0, help="time without the database"
+    )
+    parser.add_argument(
+        "--full-disks", type=int, default=10, help="number of pushes with a full disk"
+    )
     options = parser.parse_args(arguments)
     folder = Path(tempfile.mkdtemp(prefix="roofwatch-chaos-"))
     print(f"in {folder}, which is kept after an error", file=sys.stderr)

@@ -2,8 +2,9 @@
 
     python bench/detection.py FOLDER
 
-compares change-point detectors on the same series, for `make bench-detection`. FOLDER contains evaluation data and its
-harness: `evaluate.py`, with `load` and `offline`, and `data/`. Requires `bench/peers.txt`.
+compares change-point detectors on the same series, for `make bench-detection`. FOLDER contains
+evaluation data and its harness: `evaluate.py`, with `load` and `offline`, and `data/`. Requires
+`bench/peers.txt`.
 """
 
 import importlib
@@ -25,11 +26,17 @@ _MIN_RELATIVE_CHANGE = 0.005
 """Half of the smallest planted step."""
 _THRESHOLD = 0.001
 _ERROR_RATE = 0.02
-"""Error rate of the paired rule without a threshold: one false alarm in a hundred in each direction."""
+"""Error rate of the paired rule without a threshold: one false alarm in a hundred in each
+direction.
+"""
 
 
-def detect_offline(values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
-    """Find the change points of a whole series: position and direction (1 is higher, -1 lower) of each."""
+def detect_offline(
+    values: Values, _index: Sequence[float] | Values | None = None
+) -> list[tuple[int, int]]:
+    """Find the change points of a whole series: position and direction (1 is higher, -1 lower) of
+    each.
+    """
     found = find_change_points(values, min_relative_change=_MIN_RELATIVE_CHANGE)
     return [(change.index, 1 if change.after > change.before else -1) for change in found]
 
@@ -37,8 +44,9 @@ def detect_offline(values: Values, _index: Sequence[float] | Values | None = Non
 class Detector:
     """Offline detection for a new history, online detection for one that grows.
 
-    A call whose values extend those of the previous call continues that history; earlier reports are kept. Any other
-    call starts a new history. A series too short for the online detector to learn from is judged online from the start.
+    A call whose values extend those of the previous call continues that history; earlier reports
+    are kept. Any other call starts a new history. A series too short for the online detector to
+    learn from is judged online from the start.
     """
 
     def __init__(self) -> None:
@@ -46,7 +54,9 @@ class Detector:
         self._reported: list[tuple[int, int]] = []
         self._online: OnlineDetector | None = None
 
-    def __call__(self, values: Values, _index: Sequence[float] | Values | None = None) -> list[tuple[int, int]]:
+    def __call__(
+        self, values: Values, _index: Sequence[float] | Values | None = None
+    ) -> list[tuple[int, int]]:
         known = len(self._seen)
         is_longer = known < len(values) or (known == len(values) and self._online is not None)
         if not (known and is_longer and np.array_equal(self._seen, values[:known], equal_nan=True)):
@@ -78,8 +88,8 @@ def decide(base: Values, head: Values, meta: Mapping[str, Any] | None = None) ->
     Args:
         base: Timings in the order taken, shape [timings].
         head: Likewise.
-        meta: `order` (`interleaved` or `blocked`); if processes were restarted, `base_launch` and `head_launch`, the
-            process of each timing.
+        meta: `order` (`interleaved` or `blocked`); if processes were restarted, `base_launch` and
+            `head_launch`, the process of each timing.
 
     Returns:
         `regressed`, `improved`, `unchanged` or `inconclusive`.
@@ -93,7 +103,9 @@ def decide(base: Values, head: Values, meta: Mapping[str, Any] | None = None) ->
         by_start = _by_start(base, known["base_launch"]), _by_start(head, known["head_launch"])
         return compare(*by_start, threshold=_THRESHOLD, error_rate=_ERROR_RATE).verdict.value
     order = Order(known.get("order", Order.INTERLEAVED))
-    return compare_timings(base, head, order=order, threshold=_THRESHOLD, error_rate=_ERROR_RATE).verdict.value
+    return compare_timings(
+        base, head, order=order, threshold=_THRESHOLD, error_rate=_ERROR_RATE
+    ).verdict.value
 
 
 def _by_start(timings: Values, starts: Sequence[int]) -> list[Values]:
@@ -109,14 +121,21 @@ _MIN_T = 7.0
 def _ruptures(values: Values) -> list[int]:
     import ruptures
 
-    found: list[int] = ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values).predict(pen=2 * math.log(len(values)))
+    found: list[int] = (
+        ruptures.KernelCPD(kernel="rbf", min_size=3)
+        .fit(values)
+        .predict(pen=2 * math.log(len(values)))
+    )
     return found[:-1]
 
 
 def _otava(values: Values) -> list[int]:
     from otava.analysis import compute_change_points
 
-    return [change.index for change in compute_change_points(values.tolist(), window_len=50, max_pvalue=1e-5)[0]]
+    return [
+        change.index
+        for change in compute_change_points(values.tolist(), window_len=50, max_pvalue=1e-5)[0]
+    ]
 
 
 def _e_divisive(values: Values) -> list[int]:
@@ -141,7 +160,9 @@ def _perfherder(values: Values) -> list[int]:
     count = len(values)
     sizes = np.zeros(count + 1)
     for place in range(_MIN_BEFORE, count - _AFTER + 1):
-        sizes[place] = abs(_t(values[max(0, place - _BEFORE) : place][::-1], values[place : place + _AFTER]))
+        sizes[place] = abs(
+            _t(values[max(0, place - _BEFORE) : place][::-1], values[place : place + _AFTER])
+        )
     return [
         place
         for place in range(1, count)
@@ -157,7 +178,8 @@ def _t(before: Values, after: Values) -> float:
 
     distance = mean(after) - mean(before)
     squared_error = sum(
-        float(((side - mean(side)) ** 2).sum()) / (len(side) - 1) / len(side) for side in (before, after)
+        float(((side - mean(side)) ** 2).sum()) / (len(side) - 1) / len(side)
+        for side in (before, after)
     )
     if distance == 0.0:
         return 0.0
@@ -187,7 +209,9 @@ def main() -> None:
         print("| detector | F1 (P / R) | false alarms per 1000 stable points |")
         print("|---|---|---|")
         for name, detector in DETECTORS.items():
-            (found,) = harness.offline(lambda values, _=None, detect=detector: detect(values.copy()), rows).values()
+            (found,) = harness.offline(
+                lambda values, _=None, detect=detector: detect(values.copy()), rows
+            ).values()
             quality = f"{found['f1']:.2f} ({found['precision']:.2f} / {found['recall']:.2f})"
             print(f"| {name} | {quality} | {found['fa_per_1000']:.2f} |", flush=True)
 

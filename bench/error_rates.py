@@ -3,9 +3,10 @@
     PYTHONPATH=. python bench/error_rates.py grouping [--seeds N] [--days N]
     PYTHONPATH=. python bench/error_rates.py bisection [--trials N]
 
-`grouping` judges histories of 500 series over 300 commits with twelve causes: five of one series, six of a family, and
-the driver; then it counts alerts on days without a change. `bisection` finds a step in many histories, and compares the
-number of measurements with plain bisection. Exit status 1: a target was missed.
+`grouping` judges histories of 500 series over 300 commits with twelve causes: five of one series,
+six of a family, and the driver; then it counts alerts on days without a change. `bisection` finds a
+step in many histories, and compares the number of measurements with plain bisection. Exit status 1:
+a target was missed.
 """
 
 import argparse
@@ -20,7 +21,14 @@ import numpy as np
 from roofwatch.db.values import Series
 from tests.builders import NOON, make_series_key
 from tests.ci.planted import Score, plant, score
-from tests.ci.simulated_bisection import PLAIN_SAMPLES, Noise, Scenario, Trial, plain_bisection, search
+from tests.ci.simulated_bisection import (
+    PLAIN_SAMPLES,
+    Noise,
+    Scenario,
+    Trial,
+    plain_bisection,
+    search,
+)
 from tests.ci.values import judge_history, make_point
 
 _DEFAULT = Scenario()
@@ -43,8 +51,8 @@ _METHODS: tuple[tuple[str, Callable[[Scenario, int], Trial]], ...] = (
 
 
 def judge_bisection(arguments: argparse.Namespace) -> int:
-    """The status is 1 unless a step of 3 % in 1 % noise over 64 commits is found in 95 % of the trials, with fewer than
-    half of the measurements of a plain bisection with 10 samples per side.
+    """The status is 1 unless a step of 3 % in 1 % noise over 64 commits is found in 95 % of the
+    trials, with fewer than half of the measurements of a plain bisection with 10 samples per side.
     """
     print("| commits | step | noise | kind | by | correct | measurements, mean | 95th percentile |")
     print("|---|---|---|---|---|---|---|---|")
@@ -58,7 +66,10 @@ def judge_bisection(arguments: argparse.Namespace) -> int:
     budget = 2 * PLAIN_SAMPLES * math.log2(_DEFAULT.commit_count)
     right = statistics.mean(trial.is_right for trial in default)
     mean = statistics.mean(trial.measurement_count for trial in default)
-    print(f"\n3 % in 1 %: correct in {right:.1%}, {mean:.1f} measurements; plain bisection takes {budget:.0f}")
+    print(
+        f"\n3 % in 1 %: correct in {right:.1%}, {mean:.1f} measurements; plain bisection takes "
+        f"{budget:.0f}"
+    )
     return 0 if right >= 0.95 and mean < budget / 2 else 1
 
 
@@ -66,17 +77,23 @@ def row(scenario: Scenario, name: str, trials: list[Trial]) -> str:
     counts = sorted(trial.measurement_count for trial in trials)
     right = statistics.mean(trial.is_right for trial in trials)
     return (
-        f"| {scenario.commit_count} | {scenario.step:+.0%} | {scenario.noise:.1%} | {scenario.kind} | {name} "
+        f"| {scenario.commit_count} | {scenario.step:+.0%} | {scenario.noise:.1%} | "
+        f"{scenario.kind} | {name} "
         f"| {right:.1%} | {statistics.mean(counts):.1f} | {counts[int(0.95 * len(counts))]} |"
     )
 
 
 def judge_grouping(arguments: argparse.Namespace) -> int:
-    """The status is 1 unless the median history reports eleven causes once each, and at most one too many."""
+    """The status is 1 unless the median history reports eleven causes once each, and at most one
+    too many.
+    """
     scores = [judge_planted(seed) for seed in range(1, arguments.seeds + 1)]
     found, extra = [one.found for one in scores], [len(one.extra) for one in scores]
     good_count = sum(one.found >= 11 and len(one.extra) <= 1 for one in scores)
-    print(f"{good_count} of {len(scores)} histories: at least 11 of 12 causes reported once each, at most one too many")
+    print(
+        f"{good_count} of {len(scores)} histories: at least 11 of 12 causes reported once each, "
+        f"at most one too many"
+    )
     print(f"mean: {statistics.mean(found):.2f} of 12 found, {statistics.mean(extra):.2f} too many")
     for name, degrees, correlation in (
         ("normal", 1e9, 0.0),
@@ -97,7 +114,8 @@ def judge_planted(seed: int) -> Score:
     spent_s = time.process_time() - started
     result = score(history, alerts)
     print(
-        f"seed {seed}: {result.found} of {result.cause_count} causes reported once, {len(result.extra)} too many, "
+        f"seed {seed}: {result.found} of {result.cause_count} causes reported once, "
+        f"{len(result.extra)} too many, "
         f"analysed in {spent_s:.1f} s",
         flush=True,
     )
@@ -118,16 +136,26 @@ def print_quiet_days(name: str, day_count: int, degrees: float, correlation: flo
     )
 
 
-def quiet_day(seed: int, degrees: float, correlation: float, *, commit_count: int = 60) -> list[Series]:
+def quiet_day(
+    seed: int, degrees: float, correlation: float, *, commit_count: int = 60
+) -> list[Series]:
     rng = np.random.default_rng(seed)
     series = []
     for number in range(100):
-        steps = rng.normal(size=commit_count) if degrees > 1e6 else rng.standard_t(degrees, commit_count)
+        steps = (
+            rng.normal(size=commit_count)
+            if degrees > 1e6
+            else rng.standard_t(degrees, commit_count)
+        )
         values = steps.copy()
         for place in range(1, commit_count):
-            values[place] = correlation * values[place - 1] + np.sqrt(1 - correlation**2) * steps[place]
+            values[place] = (
+                correlation * values[place - 1] + np.sqrt(1 - correlation**2) * steps[place]
+            )
         values = 1e6 * np.exp(rng.uniform(0.01, 0.04) * values)
-        points = tuple(make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values))
+        points = tuple(
+            make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values)
+        )
         series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), points))
     return series
 

@@ -2,9 +2,10 @@
 
     python -m bench.gpu_evidence FOLDER [--only STEP ...] [--seconds 540] [--device cuda]
 
-Each step is a command with its own time limit that leaves a file in the folder; its output goes to `STEP.log`. A step
-whose file exists is skipped, so the command can be repeated until everything is there. A step that fails does not stop
-the others. The page, README.md, is written anew each time. Exit status 1: a step is missing.
+Each step is a command with its own time limit that leaves a file in the folder; its output goes to
+`STEP.log`. A step whose file exists is skipped, so the command can be repeated until everything is
+there. A step that fails does not stop the others. The page, README.md, is written anew each time.
+Exit status 1: a step is missing.
 """
 
 import argparse
@@ -23,10 +24,24 @@ from roofwatch.collector.record.record import RunRecord
 _STEP_SECONDS = 540
 _TIMED = ("empty_launch", "memory_copy", "softmax", "matmul", "attention")
 _CALIBRATED = (
-    *("memory_copy", "softmax", "rms_norm", "swiglu", "cross_entropy"),
-    *("matmul", "attention", "paged_decode_attention", "w4a16_matmul", "grouped_gemm"),
+    "memory_copy",
+    "softmax",
+    "rms_norm",
+    "swiglu",
+    "cross_entropy",
+    "matmul",
+    "attention",
+    "paged_decode_attention",
+    "w4a16_matmul",
+    "grouped_gemm",
 )
-_WORKLOADS = ("transformer_inference", "transformer_training", "dit_training", "moe_inference", "llama_decode")
+_WORKLOADS = (
+    "transformer_inference",
+    "transformer_training",
+    "dit_training",
+    "moe_inference",
+    "llama_decode",
+)
 _COUNTED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention", "w4a16_matmul")
 _TESTED = ("collector/device", "collector/timing", "collector", "roofwatch", "kernels")
 """Folders of tests, those with the fewest and smallest kernels first."""
@@ -80,27 +95,75 @@ def steps(device: str) -> list[Step]:
         measure += ["--device-check", "warn"]
     timers = TIMERS if device == "cuda" else ("auto",)
     run = ["run", "--no-static", *measure, "--resume", "-o"]
-    profile = ["run", "--no-static", "--profile", *_kernels(_WORKLOADS), "-t", "quick" if device == "cuda" else "small"]
+    profile = [
+        "run",
+        "--no-static",
+        "--profile",
+        *_kernels(_WORKLOADS),
+        "-t",
+        "quick" if device == "cuda" else "small",
+    ]
     profile += [*measure, "--resume", "-o"]
-    calibrate = ["calibrate", *measure, *_kernels(_CALIBRATED), "-i", "triton", "--budget", "0", "--blocks", "8"]
+    calibrate = [
+        "calibrate",
+        *measure,
+        *_kernels(_CALIBRATED),
+        "-i",
+        "triton",
+        "--budget",
+        "0",
+        "--blocks",
+        "8",
+    ]
     calibrate += ["--resume", "-o"]
     return [
-        *(Step(f"tests-{folder.replace('/', '-')}.xml", partial(_tests, folder)) for folder in _TESTED),
+        *(
+            Step(f"tests-{folder.replace('/', '-')}.xml", partial(_tests, folder))
+            for folder in _TESTED
+        ),
         *(Step(f"timer-{timer}.json.gz", partial(_timer, timer, measure)) for timer in timers),
-        Step("peers.json", lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"]),
+        Step(
+            "peers.json",
+            lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"],
+        ),
         Step("bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
         Step("quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
-        Step("noise/noise_floor.json", lambda folder: _roofwatch(*calibrate, str(folder / "noise"))),
-        *(Step(f"planted-{extra:.0%}.json", partial(_planted, extra, measure)) for extra in SLOWDOWNS),
+        Step(
+            "noise/noise_floor.json", lambda folder: _roofwatch(*calibrate, str(folder / "noise"))
+        ),
+        *(
+            Step(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
+            for extra in SLOWDOWNS
+        ),
         *(Step(f"counters-{kernel}.json", partial(_counters, kernel)) for kernel in _COUNTED),
-        Step("workloads.json.gz", lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz"))),
+        Step(
+            "workloads.json.gz",
+            lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz")),
+        ),
         Step("submit.json", partial(_submit, device)),
     ]
 
 
 def _tests(folder: str, results: Path) -> list[str]:
-    words = ["-m", "pytest", f"tests/{folder}", "-m", "gpu", "-o", "addopts=", "-n", "8", "-q", "-rfE"]
-    words += ["--durations", "20", "--junitxml", str(results / f"tests-{folder.replace('/', '-')}.xml")]
+    words = [
+        "-m",
+        "pytest",
+        f"tests/{folder}",
+        "-m",
+        "gpu",
+        "-o",
+        "addopts=",
+        "-n",
+        "8",
+        "-q",
+        "-rfE",
+    ]
+    words += [
+        "--durations",
+        "20",
+        "--junitxml",
+        str(results / f"tests-{folder.replace('/', '-')}.xml"),
+    ]
     return [sys.executable, *words]
 
 
@@ -113,7 +176,15 @@ def _planted(extra: float, measure: Sequence[str], results: Path) -> list[str]:
     """Measure additions of several sizes at two commits; the second commit adds more numbers."""
     repository = results / f"planted-{extra:.0%}"
     _commit_suites(repository, (0.0, extra), is_large="cuda" in measure)
-    words = ["ab", str(repository / "bench_planted.py"), "--base", "HEAD~1", "--budget", "0", "--resume"]
+    words = [
+        "ab",
+        str(repository / "bench_planted.py"),
+        "--base",
+        "HEAD~1",
+        "--budget",
+        "0",
+        "--resume",
+    ]
     return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
 
 
@@ -123,7 +194,9 @@ def _submit(device: str, results: Path) -> list[str]:
     _commit_suites(repository, (0.0,), is_large=device == "cuda")
     candidate = results / "candidate.py"
     candidate.write_text("def candidate(x):\n    return 1 + x\n")
-    return _roofwatch("submit", str(candidate), "--spec", str(repository / "bench_planted.py"), "--json")
+    return _roofwatch(
+        "submit", str(candidate), "--spec", str(repository / "bench_planted.py"), "--json"
+    )
 
 
 def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool) -> None:
@@ -131,7 +204,15 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
     repository.mkdir(parents=True, exist_ok=True)
     if (repository / ".git").exists():
         return
-    git = ["git", "-C", str(repository), "-c", "user.name=roofwatch", "-c", "user.email=roofwatch@localhost"]
+    git = [
+        "git",
+        "-C",
+        str(repository),
+        "-c",
+        "user.name=roofwatch",
+        "-c",
+        "user.email=roofwatch@localhost",
+    ]
     subprocess.run([*git, "init", "--quiet"], check=True)
     for share in shares:
         size, count = (2**22, 20) if is_large else (2**16, 3)
@@ -144,19 +225,25 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
 def _counters(kernel: str, results: Path) -> list[str]:
     record = RunRecord.read(results / "quick.json.gz")
     kernels = {case.case_id: case.kernel for case in record.cases}
-    timed = [one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel]
+    timed = [
+        one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel
+    ]
     if not timed:
         raise ValueError(f"{kernel}: no case of it was timed")
     return _roofwatch("ncu", timed[0], "--record", str(results / "quick.json.gz"), "--json")
 
 
 def run_step(step: Step, folder: Path, seconds: float) -> str | None:
-    """Run one step; returns why it failed. Standard output of a command that prints JSON becomes its file."""
+    """Run one step; returns why it failed. Standard output of a command that prints JSON becomes
+    its file.
+    """
     output, log = folder / step.output, folder / f"{step.name}.log"
     try:
         command = step.command(folder)
         with log.open("wb") as errors:
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, timeout=seconds, check=False)
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=errors, timeout=seconds, check=False
+            )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     text = done.stdout.decode(errors="replace")
@@ -170,7 +257,9 @@ def run_step(step: Step, folder: Path, seconds: float) -> str | None:
 
 
 def peer_times_ns() -> dict[str, dict[str, float]]:
-    """Median times of two launches by Triton's own benchmarks, in ns: with events, and as a CUDA graph."""
+    """Median times of two launches by Triton's own benchmarks, in ns: with events, and as a CUDA
+    graph.
+    """
     import torch
     from triton import testing
 
@@ -185,7 +274,8 @@ def peer_times_ns() -> dict[str, dict[str, float]]:
         return {
             name: {
                 "do_bench": 1e6 * testing.do_bench(launch, return_mode="median"),
-                "do_bench_cudagraph": 1e6 * testing.do_bench_cudagraph(launch, return_mode="median"),
+                "do_bench_cudagraph": 1e6
+                * testing.do_bench_cudagraph(launch, return_mode="median"),
             }
             for name, launch in launches.items()
         }
@@ -195,9 +285,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
     parser.add_argument("--only", nargs="*", default=[], help="names of steps, or their beginning")
-    parser.add_argument("--seconds", type=float, default=_STEP_SECONDS, help="time for all steps of this call")
+    parser.add_argument(
+        "--seconds", type=float, default=_STEP_SECONDS, help="time for all steps of this call"
+    )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    parser.add_argument("--peers", action="store_true", help="print times by Triton's benchmarks as JSON, and end")
+    parser.add_argument(
+        "--peers", action="store_true", help="print times by Triton's benchmarks as JSON, and end"
+    )
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peers:

@@ -1,4 +1,6 @@
-"""The page of `bench/gpu_evidence.py`: targets with what was measured, and timers beside each other."""
+"""The page of `bench/gpu_evidence.py`: targets with what was measured, and timers beside each
+other.
+"""
 
 import json
 import statistics
@@ -41,29 +43,51 @@ def page(folder: Path, failures: dict[str, str]) -> str:
     if record is not None:
         machine = record.environment
         lines += [
-            f"{machine.device_name}, driver {machine.driver_version}, torch {machine.torch_version}, triton "
+            f"{machine.device_name}, driver {machine.driver_version}, torch "
+            f"{machine.torch_version}, triton "
             f"{machine.triton_version}; commit {record.commit.sha[:12]}.",
             "",
-            *(f"- {each.resource} {each.dtype or each.level or ''}: {each.method}" for each in record.ceilings),
+            *(
+                f"- {each.resource} {each.dtype or each.level or ''}: {each.method}"
+                for each in record.ceilings
+            ),
             "",
         ]
     lines += ["| target | measured | met |", "|---|---|---|"]
     for target in measured_targets(folder, record):
         lines.append(f"| {target.text} | {target.value:.3g} | {'yes' if target.is_met else 'no'} |")
     timers = {timer: _record(folder / f"timer-{timer}.json.gz") for timer in TIMERS}
-    lines += ["", "## Timers, hot cache", "", *compare_timers({name: one for name, one in timers.items() if one})]
+    lines += [
+        "",
+        "## Timers, hot cache",
+        "",
+        *compare_timers({name: one for name, one in timers.items() if one}),
+    ]
     predicted = folder / "bounds.json"
     if predicted.exists() and record is not None:
-        lines += ["", "## Predicted from compiled code", "", *_predictions(json.loads(predicted.read_text()), record)]
+        lines += [
+            "",
+            "## Predicted from compiled code",
+            "",
+            *_predictions(json.loads(predicted.read_text()), record),
+        ]
     peers = folder / "peers.json"
     if peers.exists():
         lines += ["", "## The same launches by triton.testing, cold cache", ""]
         for name, times_ns in json.loads(peers.read_text()).items():
-            lines.append(f"- {name}: " + ", ".join(f"{timer} {format_ns(ns)}" for timer, ns in times_ns.items()))
+            lines.append(
+                f"- {name}: "
+                + ", ".join(f"{timer} {format_ns(ns)}" for timer, ns in times_ns.items())
+            )
     submitted = folder / "submit.json"
     if submitted.exists():
         verdict = json.loads(submitted.read_text())
-        lines += ["", "## A candidate as fast as torch", "", f"`submit`: {verdict['verdict']}, {verdict['reason']}"]
+        lines += [
+            "",
+            "## A candidate as fast as torch",
+            "",
+            f"`submit`: {verdict['verdict']}, {verdict['reason']}",
+        ]
     lines += ["", "## Missing", "", *(f"- {name}: {why}" for name, why in failures.items())]
     return "\n".join(lines) + "\n"
 
@@ -77,25 +101,40 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Target]
         cases = NoiseFloor.parse(floor_file.read_bytes()).cases
         false_alarms = sum(case.is_false_alarm for case in cases) / max(1, len(cases))
         yield Target(
-            f"false alarms of {len(cases)} cases measured against themselves, at most 1 %", false_alarms, 0.01, True
+            f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
+            false_alarms,
+            0.01,
+            True,
         )
     for extra in SLOWDOWNS:
-        sides = sorted(_records(folder / f"planted-{extra:.0%}" / "records"), key=lambda one: one.commit.subject or "")
+        sides = sorted(
+            _records(folder / f"planted-{extra:.0%}" / "records"),
+            key=lambda one: one.commit.subject or "",
+        )
         if len(sides) == 2:
             found = [_is_found(*pair) for pair in _paired(*sides)]
             yield Target(f"+{extra:.0%} found, at least 95 %", statistics.mean(found), 0.95)
 
 
 def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[str]:
-    """The share of the roof that each function can reach at most by its compiled code, and that of its whole case."""
+    """The share of the roof that each function can reach at most by its compiled code, and that of
+    its whole case.
+    """
     target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
-    measured = {one.case_id: one.utilisation for one in record.measurements if one.implementation == "triton"}
+    measured = {
+        one.case_id: one.utilisation
+        for one in record.measurements
+        if one.implementation == "triton"
+    }
     yield "| case | function | roof | predicted, at most | measured |"
     yield "|---|---|---|--:|--:|"
     for one in bounds:
         share = measured.get(one["case_id"])
         if one["target"] == target and share is not None:
-            yield f"| {one['case_id']} | {one['function']} | {one['roof']} | {one['predicted']:.2f} | {share:.2f} |"
+            yield (
+                f"| {one['case_id']} | {one['function']} | {one['roof']} | "
+                f"{one['predicted']:.2f} | {share:.2f} |"
+            )
 
 
 def _kernel_targets(record: RunRecord) -> Iterator[Target]:
@@ -104,7 +143,11 @@ def _kernel_targets(record: RunRecord) -> Iterator[Target]:
     for measurement in record.measurements:
         if measurement.median_ns is not None:
             by_case.setdefault(measurement.case_id, {})[measurement.implementation] = measurement
-    copied = [name for name, one in by_case.items() if cases[name].kernel == "memory_copy" and "torch" in one]
+    copied = [
+        name
+        for name, one in by_case.items()
+        if cases[name].kernel == "memory_copy" and "torch" in one
+    ]
     copies = [_bytes_per_s(cases[name], by_case[name]["torch"]) for name in copied]
     for name, one in by_case.items():
         ours, case = one.get("triton"), cases[name]
@@ -119,11 +162,17 @@ def _kernel_targets(record: RunRecord) -> Iterator[Target]:
             yield from _against(name, speedups, ("torch",), 1.0)
         elif ours.bound == "memory" and copies:
             share = 0.85 if case.kernel in {"paged_decode_attention", "w4a16_matmul"} else 0.95
-            yield Target(f"{name}: share of copy bandwidth, {share}", _bytes_per_s(case, ours) / max(copies), share)
+            yield Target(
+                f"{name}: share of copy bandwidth, {share}",
+                _bytes_per_s(case, ours) / max(copies),
+                share,
+            )
             yield from _against(name, speedups, ("compile",), 1.0)
 
 
-def _against(name: str, speedups: dict[str, float], rivals: Sequence[str], limit: float) -> Iterator[Target]:
+def _against(
+    name: str, speedups: dict[str, float], rivals: Sequence[str], limit: float
+) -> Iterator[Target]:
     known = {rival: speedups[rival] for rival in rivals if rival in speedups}
     if known:
         best = min(known, key=lambda rival: known[rival])
@@ -153,7 +202,11 @@ def _is_found(base: Measurement, head: Measurement) -> bool:
 def compare_timers(records: dict[str, RunRecord]) -> Iterator[str]:
     """Median by each timer, and the highest relative to the lowest."""
     times = {
-        timer: {(one.case_id, one.implementation): one.median_ns for one in record.measurements if one.median_ns}
+        timer: {
+            (one.case_id, one.implementation): one.median_ns
+            for one in record.measurements
+            if one.median_ns
+        }
         for timer, record in records.items()
     }
     yield f"| case | implementation | {' | '.join(times)} | difference |"

@@ -1,11 +1,13 @@
-"""What limits each bundled Triton kernel according to its compiled code, and the share of the roof it can reach.
+"""What limits each bundled Triton kernel according to its compiled code, and the share of the roof
+it can reach.
 
     python -m bench.kernel_bounds [KERNEL ...] [--json]
 
-No GPU is needed. Memory-bound: by Little's law a multiprocessor must have bandwidth times latency in flight. What a
-kernel can have in flight is the shared memory of its resident blocks if it copies asynchronously, else the bytes of all
-loads of all resident threads. Compute-bound: which tensor-core instruction it uses. Each share is an upper bound: it
-ignores spills, barriers, tails, caches and whether a loop keeps its buffers full.
+No GPU is needed. Memory-bound: by Little's law a multiprocessor must have bandwidth times latency
+in flight. What a kernel can have in flight is the shared memory of its resident blocks if it copies
+asynchronously, else the bytes of all loads of all resident threads. Compute-bound: which
+tensor-core instruction it uses. Each share is an upper bound: it ignores spills, barriers, tails,
+caches and whether a loop keeps its buffers full.
 """
 
 import argparse
@@ -25,7 +27,9 @@ from roofwatch.spec import Case, KernelSpec
 
 _DEVICES = {"sm_90": "NVIDIA H100 80GB HBM3", "sm_100": "NVIDIA B200"}
 _LATENCY_S = 0.7e-6
-"""From a load to its data from memory, in a loaded system; an assumption, to be replaced by what a GPU shows."""
+"""From a load to its data from memory, in a loaded system; an assumption, to be replaced by what a
+GPU shows.
+"""
 _FULL_RATE = {"sm_90": re.compile(r"[A-Z]GMMA"), "sm_100": re.compile(r"UTC[A-Z]+MMA")}
 _OLDER_INSTRUCTION_SHARE = 0.6
 """Of the rate of the newest instruction, what mma.sync reaches on Hopper; less on Blackwell."""
@@ -51,7 +55,9 @@ class Bound:
     spilled_bytes: int
     """Local memory per thread."""
     predicted: float
-    """Highest share of the roof, which is the bandwidth of a copy or the rate of the vendor's matmul."""
+    """Highest share of the roof, which is the bandwidth of a copy or the rate of the vendor's
+    matmul.
+    """
 
 
 def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
@@ -66,9 +72,18 @@ def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
     loaded = sum(bits // 8 * count for bits, count in widths(facts.instructions, "global_load"))
     in_flight = blocks * (threads * loaded if loads == "registers" else facts.shared_bytes or 0)
     needed = round(sheet.bytes_per_s * _LATENCY_S / sheet.multiprocessors)
-    flop_per_s = sheet.flop_per_s(case.dtype) if case.dtype in sheet.teraflops else sheet.flop_per_s("bfloat16")
-    tensor = [kind.removeprefix("tensor.") for kind in facts.instructions if kind.startswith("tensor.")]
-    if not tensor or spec.flop_count(case) / flop_per_s < spec.memory_bytes(case) / sheet.bytes_per_s:
+    flop_per_s = (
+        sheet.flop_per_s(case.dtype)
+        if case.dtype in sheet.teraflops
+        else sheet.flop_per_s("bfloat16")
+    )
+    tensor = [
+        kind.removeprefix("tensor.") for kind in facts.instructions if kind.startswith("tensor.")
+    ]
+    if (
+        not tensor
+        or spec.flop_count(case) / flop_per_s < spec.memory_bytes(case) / sheet.bytes_per_s
+    ):
         roof, predicted = "memory", min(1.0, in_flight / needed)
     else:
         is_fast = any(map(_FULL_RATE[facts.target].fullmatch, tensor))
@@ -105,13 +120,15 @@ def main() -> None:
         print(json.dumps([asdict(one) for one in found], indent=1))
         return
     print(
-        "| case | function | GPU | roof | loads to | in flight / needed, KiB | tensor | occupancy | spilled | at most |"
+        "| case | function | GPU | roof | loads to | in flight / needed, KiB | tensor | occupancy "
+        "| spilled | at most |"
     )
     print("|---|---|---|---|---|--:|---|--:|--:|--:|")
     for one in found:
         kib = f"{one.in_flight_bytes / 1024:.0f} / {one.needed_bytes / 1024:.0f}"
         print(
-            f"| {one.case_id} | {one.function} | {one.target} | {one.roof} | {one.loads} | {kib} | {one.tensor} | "
+            f"| {one.case_id} | {one.function} | {one.target} | {one.roof} | {one.loads} | {kib} "
+            f"| {one.tensor} | "
             f"{one.occupancy:.2f} | {one.spilled_bytes} | {one.predicted:.2f} |"
         )
 

@@ -1,7 +1,8 @@
 """Fill a database with synthetic measurements, by SQL over sets: a million in seconds.
 
-A pair of projects has a million measurements over two years: a deep one (few series, many runs) and a wide one (many
-series, few runs). Series and runs have the same size in every database, so one query can be timed at any scale.
+A pair of projects has a million measurements over two years: a deep one (few series, many runs) and
+a wide one (many series, few runs). Series and runs have the same size in every database, so one
+query can be timed at any scale.
 """
 
 from dataclasses import dataclass

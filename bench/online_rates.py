@@ -2,12 +2,13 @@
 
     PYTHONPATH=. python bench/online_rates.py FOLDER [--series N] [--seed N] [--service]
 
-FOLDER contains `data/real/gpu_raw.jsonl`, histories of several projects, and `synth.py`, with `noise`. Steps are
-planted in noise drawn from each project: six neighbouring residuals at a time, off a running median of 31 values.
+FOLDER contains `data/real/gpu_raw.jsonl`, histories of several projects, and `synth.py`, with
+`noise`. Steps are planted in noise drawn from each project: six neighbouring residuals at a time,
+off a running median of 31 values.
 
-The threshold is the lowest at which no source has more than 1.2 false alarms per 1,000 values. The rates of a
-source are those at the threshold of the other sources. `--service` measures what the service does instead: it analyses
-all values offline whenever one is new.
+The threshold is the lowest at which no source has more than 1.2 false alarms per 1,000 values. The
+rates of a source are those at the threshold of the other sources. `--service` measures what the
+service does instead: it analyses all values offline whenever one is new.
 
 The probability that an alarm is real begins at the share of real alarms of the other sources.
 """
@@ -87,7 +88,9 @@ class Score:
     def row(self, spans: Sequence[tuple[int, int]] = _SPANS) -> str:
         """Rates by the values seen, and share of steps found within 5 and 10 values."""
         early = [sum(delay <= most for delay in self.delays) / self.step_count for most in (5, 10)]
-        return " | ".join([*(f"{self.rate(*span):.2f}" for span in spans), *(f"{share:.0%}" for share in early)])
+        return " | ".join(
+            [*(f"{self.rate(*span):.2f}" for span in spans), *(f"{share:.0%}" for share in early)]
+        )
 
 
 Found = Iterator[tuple[int, Alarm | Step]]
@@ -104,7 +107,9 @@ def online(values: Values, threshold: float) -> Found:
 
 
 def service(values: Values) -> Found:
-    """Analyse all values again after each, as the service does, for steps of a time that may raise an alert."""
+    """Analyse all values again after each, as the service does, for steps of a time that may raise
+    an alert.
+    """
     for seen in range(1, len(values) + 1):
         known = values[:seen]
         steps = find_time_steps(known, np.full(seen, math.nan))
@@ -124,7 +129,11 @@ def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score
         total.value_counts.append(len(one.values))
         total.step_count += one.step_at is not None
         for seen, found in detect(one.values):
-            is_near = one.step_at is not None and seen > one.step_at and abs(found.index - one.step_at) <= _MARGIN
+            is_near = (
+                one.step_at is not None
+                and seen > one.step_at
+                and abs(found.index - one.step_at) <= _MARGIN
+            )
             if is_near and not is_found and one.step_at is not None:
                 is_found = True
                 total.delays.append(seen - one.step_at)
@@ -143,7 +152,9 @@ def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score
 
 def _residuals(values: Values) -> Values:
     logs, half = np.log(values), _MEDIAN // 2
-    medians = np.array([np.median(logs[max(0, at - half) : at + half + 1]) for at in range(len(logs))])
+    medians = np.array(
+        [np.median(logs[max(0, at - half) : at + half + 1]) for at in range(len(logs))]
+    )
     residuals: Values = logs - medians
     return residuals
 
@@ -172,13 +183,23 @@ def _drawn(history: Values, count: int, rng: np.random.Generator) -> Values:
 
 def _step(width: float, rng: np.random.Generator) -> float:
     """A visible change of the log level."""
-    visible = [(step, share) for step, share in zip(_STEPS, _SHARES, strict=True) if step >= _MIN_WIDTHS * width]
+    visible = [
+        (step, share)
+        for step, share in zip(_STEPS, _SHARES, strict=True)
+        if step >= _MIN_WIDTHS * width
+    ]
     steps, shares = zip(*visible or [(0.2, 1.0)], strict=True)
-    return math.log1p(rng.choice(steps, p=np.array(shares) / sum(shares))) * float(rng.choice([-1, 1]))
+    return math.log1p(rng.choice(steps, p=np.array(shares) / sum(shares))) * float(
+        rng.choice([-1, 1])
+    )
 
 
-def _series(histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator) -> Iterator[Planted]:
-    """Series in noise drawn from histories, or synthetic if there are none; half of them with a step."""
+def _series(
+    histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator
+) -> Iterator[Planted]:
+    """Series in noise drawn from histories, or synthetic if there are none; half of them with a
+    step.
+    """
     for number in range(count):
         at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
         length = _LONG if at is None else at + _AFTER
@@ -200,36 +221,56 @@ def _print_reliability(scores: Mapping[str, Score]) -> None:
     bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
     print(f"| source | {bins} |\n|{'---|' * len(_BINS)}")
     for name, own in scores.items():
-        others = [is_real for key, other in scores.items() if key != name for is_real in other.are_real]
+        others = [
+            is_real for key, other in scores.items() if key != name for is_real in other.are_real
+        ]
         real_so_far = [sum(own.are_real[:count]) for count in range(len(own.are_real))]
         share = sum(others) / len(others)
         stated = [share_real(real, count, prior=share) for count, real in enumerate(real_so_far)]
         by_bin = [
-            [is_real for chance, is_real in zip(stated, own.are_real, strict=True) if low < chance <= high]
+            [
+                is_real
+                for chance, is_real in zip(stated, own.are_real, strict=True)
+                if low < chance <= high
+            ]
             for low, high in pairwise(_BINS)
         ]
-        print(f"| {name} | {' | '.join(f'{sum(one)} of {len(one)}' if one else '' for one in by_bin)} |")
+        print(
+            f"| {name} | "
+            f"{' | '.join(f'{sum(one)} of {len(one)}' if one else '' for one in by_bin)} |"
+        )
     everything = [is_real for own in scores.values() for is_real in own.are_real]
     print(f"\nReal alarms of all sources: {sum(everything)} of {len(everything)}")
 
 
 def main() -> None:
-    """Print the rates by threshold, those at the threshold of the other sources, and the reliability."""
+    """Print the rates by threshold, those at the threshold of the other sources, and the
+    reliability.
+    """
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--series", type=int, default=160, help="series of each source, half of them with a step")
+    parser.add_argument(
+        "--series", type=int, default=160, help="series of each source, half of them with a step"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--service", action="store_true", help="measure what the service alerts to")
     arguments = parser.parse_args()
     if not (arguments.folder / "synth.py").is_file():
-        raise SystemExit(f"{arguments.folder}: no synth.py; give a folder with synth.py and data/real/gpu_raw.jsonl")
+        raise SystemExit(
+            f"{arguments.folder}: no synth.py; give a folder with synth.py and "
+            f"data/real/gpu_raw.jsonl"
+        )
     sys.path.insert(0, str(arguments.folder))
     synth = importlib.import_module("synth")
     rng = np.random.default_rng(arguments.seed)
     histories = {**_histories(arguments.folder), "synthetic": []}
-    sources = {name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()}
+    sources = {
+        name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()
+    }
     spans = ((0, LEARNING), *_SPANS) if arguments.service else _SPANS
-    columns = " | ".join(f"false alarms per 1,000 after {low} to {high} values" for low, high in spans)
+    columns = " | ".join(
+        f"false alarms per 1,000 after {low} to {high} values" for low, high in spans
+    )
     if arguments.service:
         print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
         served = {name: score(planted, service) for name, planted in sources.items()}

@@ -1,10 +1,11 @@
-"""The error of predicted changes of a step: delays planted in a kernel of a small transformer block on the CPU.
+"""The error of predicted changes of a step: delays planted in a kernel of a small transformer block
+on the CPU.
 
     python bench/prediction_error.py
 
-Each row predicts the change of the step from a profile of the base and the paired change of the kernel alone, then
-measures the step in pairs of short blocks. Times are CPU times of one thread, which other processes change less.
-Requires the extra `measure`.
+Each row predicts the change of the step from a profile of the base and the paired change of the
+kernel alone, then measures the step in pairs of short blocks. Times are CPU times of one thread,
+which other processes change less. Requires the extra `measure`.
 """
 
 import time
@@ -34,7 +35,9 @@ class _Delay(NamedTuple):
     of_call: float = 0.0
     """Of the time of each call: slower by one factor everywhere."""
     fixed_ns: float = 0.0
-    """In every call, which is another factor where the kernel finds its input in the cache than where it does not."""
+    """In every call, which is another factor where the kernel finds its input in the cache than
+    where it does not.
+    """
 
 
 _planted = _Delay()
@@ -43,9 +46,13 @@ _planted = _Delay()
 @torch.library.custom_op(_FUNCTION, mutates_args=())
 def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """One operator of the profile, without others inside, that waits as long as planted."""
-    start_ns = time.perf_counter_ns()  # a system call, as for the CPU time, would hand a busy core to others here
+    start_ns = (
+        time.perf_counter_ns()
+    )  # a system call, as for the CPU time, would hand a busy core to others here
     values = x.numpy().astype(np.float64)
-    normed = values / np.sqrt(np.mean(values * values, axis=-1, keepdims=True) + 1e-6) * weight.numpy()
+    normed = (
+        values / np.sqrt(np.mean(values * values, axis=-1, keepdims=True) + 1e-6) * weight.numpy()
+    )
     result = torch.from_numpy(normed.astype(np.float32))
     now_ns = time.perf_counter_ns()
     end_ns = now_ns + _planted.fixed_ns + _planted.of_call * (now_ns - start_ns)
@@ -78,12 +85,15 @@ def main() -> None:
     print("|---|---:|---:|---:|---:|---:|---:|")
     for tokens in _TOKENS:
         block = TransformerBlock(
-            Case("transformer_inference", tuple(SMALL.items()), "float32"), TORCH._replace(rms_norm=_rms_norm)
+            Case("transformer_inference", tuple(SMALL.items()), "float32"),
+            TORCH._replace(rms_norm=_rms_norm),
         )
         x, positions = torch.randn(1, tokens, SMALL["hidden"]), torch.arange(tokens)
         rows, weight, case_id = x[0], block.attention_norm.detach(), _STEP.format(tokens)
 
-        def step(block: torch.nn.Module = block, x: Tensor = x, positions: Tensor = positions) -> object:
+        def step(
+            block: torch.nn.Module = block, x: Tensor = x, positions: Tensor = positions
+        ) -> object:
             return block(x, positions)
 
         def kernel(rows: Tensor = rows, weight: Tensor = weight) -> object:
@@ -93,7 +103,10 @@ def main() -> None:
         shares = [one for one in shares_of(shares_of_step(profile)) if one.function == _FUNCTION]
         starts_ns = [time.thread_time_ns() for _ in range(200) if kernel() is not None]
         kernel_ns = float(np.median(np.diff(starts_ns)))
-        delays = [*(_Delay(of_call=size) for size in _SIZES), *(_Delay(fixed_ns=size * kernel_ns) for size in _SIZES)]
+        delays = [
+            *(_Delay(of_call=size) for size in _SIZES),
+            *(_Delay(fixed_ns=size * kernel_ns) for size in _SIZES),
+        ]
         for delay in delays:
             alone, whole = _compare(kernel, delay), _compare(step, delay)
             change = KernelChange(_KERNEL, "torch", alone.relative_change, *alone.relative_interval)

@@ -1,7 +1,9 @@
-"""Let many runners post records while readers query the API and the database; count errors, losses and duplicates.
+"""Let many runners post records while readers query the API and the database; count errors, losses
+and duplicates.
 
-Each runner is a thread with its own token that sends copies of a real record, every tenth of them twice. A fifth of the
-runners share a project. One reader queries the API and one the database, without a pause.
+Each runner is a thread with its own token that sends copies of a real record, every tenth of them
+twice. A fifth of the runners share a project. One reader queries the API and one the database,
+without a pause.
 
     PYTHONPATH=. python bench/runners.py record.json.gz --seconds 120
 """
@@ -110,7 +112,9 @@ def read(questions: Sequence[Callable[[], None]], ends_s: float, observed: Obser
             observed.read_count += 1
 
 
-def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: float) -> dict[str, Any]:
+def post_and_read(
+    service: Service, real: RunRecord, *, runners: int, seconds: float
+) -> dict[str, Any]:
     """Run all threads, and compare stored with acknowledged records."""
     kernel, observed = real.cases[0].kernel, Observed()
     sender = HttpSender(service.url, service.token, timeout_s=300)
@@ -121,7 +125,9 @@ def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: f
         observed.acknowledged[record.run_id] = record.content_hash
     ends_s = time.monotonic() + seconds
     with ThreadPoolExecutor(runners + 2) as pool:
-        work = [pool.submit(post, service, real, number, ends_s, observed) for number in range(runners)]
+        work = [
+            pool.submit(post, service, real, number, ends_s, observed) for number in range(runners)
+        ]
         asked = (api_questions(service, kernel), store_questions(service, kernel))
         work += [pool.submit(read, questions, ends_s, observed) for questions in asked]
         for one in work:
@@ -140,7 +146,8 @@ def post_and_read(service: Service, real: RunRecord, *, runners: int, seconds: f
         "lost": len(acknowledged.keys() - stored.keys()),
         "doubled": len(rows) - len(stored.keys() & acknowledged.keys()),
         "other_content": sum(
-            acknowledged.get(run_id, found) != found for run_id, found in (*stored.items(), *loaded.items())
+            acknowledged.get(run_id, found) != found
+            for run_id, found in (*stored.items(), *loaded.items())
         ),
     }
 
@@ -151,11 +158,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--runners", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=120.0)
     chosen = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="roofwatch-runners-") as folder, Service(Path(folder)) as service:
+    with (
+        tempfile.TemporaryDirectory(prefix="roofwatch-runners-") as folder,
+        Service(Path(folder)) as service,
+    ):
         real = RunRecord.read(chosen.record)
         found = post_and_read(service, real, runners=chosen.runners, seconds=chosen.seconds)
     print(json.dumps(found, indent=2))
-    return 1 if found["errors"] or found["lost"] or found["doubled"] or found["other_content"] else 0
+    return (
+        1 if found["errors"] or found["lost"] or found["doubled"] or found["other_content"] else 0
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ _POLL_S = 0.02
 
 def copy_of(record: RunRecord, draw: random.Random, *, project: str, commit: int) -> RunRecord:
     """A copy of a record as another run, of commit number `commit`."""
-    shas = [hashlib.sha256(str(number).encode()).hexdigest()[:40] for number in (commit - 1, commit)]
+    shas = [
+        hashlib.sha256(str(number).encode()).hexdigest()[:40] for number in (commit - 1, commit)
+    ]
     commit_fields = {"sha": shas[1], "parents": (shas[0],), "first_parent_count": commit}
     return record.model_copy(
         update={
@@ -88,7 +90,9 @@ class Service:
             self._server = server
             if self._api is None or self._api.poll() is not None:
                 self._api = self._start_api()
-            if _is_ready(f"{self.url}/readyz", lambda: self._api is not None and self._api.poll() is None):
+            if _is_ready(
+                f"{self.url}/readyz", lambda: self._api is not None and self._api.poll() is None
+            ):
                 return
 
     def kill_api(self) -> None:
@@ -102,17 +106,23 @@ class Service:
             os.kill(self._postmaster, signal.SIGKILL)
 
     def kill_backend(self, draw: random.Random) -> None:
-        """Kill a process of Postgres, preferably one with a connection; Postgres then restarts all of them."""
+        """Kill a process of Postgres, preferably one with a connection; Postgres then restarts all
+        of them.
+        """
         processes = psutil.process_iter(["ppid", "cmdline"])
         children = [child for child in processes if child.info["ppid"] == self._postmaster]
-        serving = [child for child in children if "127.0.0.1(" in " ".join(child.info["cmdline"] or ())]
+        serving = [
+            child for child in children if "127.0.0.1(" in " ".join(child.info["cmdline"] or ())
+        ]
         with contextlib.suppress(psutil.NoSuchProcess):
             draw.choice(serving or children).kill()
 
     def client(
         self, *arguments: str | Path, folder: Path, output: Path, max_file_bytes: int | None = None
     ) -> subprocess.Popen[bytes]:
-        """Run `roofwatch` in a folder as a runner does; a maximum length of a file simulates a full disk."""
+        """Run `roofwatch` in a folder as a runner does; a maximum length of a file simulates a full
+        disk.
+        """
         limit = [] if max_file_bytes is None else ["prlimit", f"--fsize={max_file_bytes}"]
         with output.open("wb") as words:
             return subprocess.Popen(

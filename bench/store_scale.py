@@ -1,12 +1,14 @@
-"""Time the dashboard's two main queries in growing databases, the analysis of a project, or the ingest of records.
+"""Time the dashboard's two main queries in growing databases, the analysis of a project, or the
+ingest of records.
 
     PYTHONPATH=. python bench/store_scale.py [MILLIONS ...] [--folder FOLDER] [--questions N]
     PYTHONPATH=. python bench/store_scale.py --analyse SERIES
     PYTHONPATH=. python bench/store_scale.py --ingest CASES
 
-The queries are a trend of 2,000 points and a comparison of two commits with 2,000 cases each, for random series and
-commits. The target is a 95th percentile under 50 ms with 10 million measurements. Databases in FOLDER are reused.
-The analysed series have 500 points with 2 % noise, and one in fifty has a step of 20 %: 2,000 series within 10 s.
+The queries are a trend of 2,000 points and a comparison of two commits with 2,000 cases each, for
+random series and commits. The target is a 95th percentile under 50 ms with 10 million measurements.
+Databases in FOLDER are reused. The analysed series have 500 points with 2 % noise, and one in fifty
+has a step of 20 %: 2,000 series within 10 s.
 """
 
 import argparse
@@ -39,7 +41,14 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.table import Base
 from roofwatch.db.values import SeriesKey
-from tests.builders import NOON, make_accuracy, make_measurement, make_record, make_static_facts, make_tensor_error
+from tests.builders import (
+    NOON,
+    make_accuracy,
+    make_measurement,
+    make_record,
+    make_static_facts,
+    make_tensor_error,
+)
 
 _TARGET_MS = 50.0
 _WARMUP_QUESTIONS = 12
@@ -52,8 +61,15 @@ def main() -> None:
     parser.add_argument("millions", type=int, nargs="*", default=[1, 10])
     parser.add_argument("--folder", type=Path, help="keep the databases here")
     parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--analyse", type=int, metavar="SERIES", help="analyse a project of that many series instead")
-    parser.add_argument("--ingest", type=int, metavar="CASES", help="ingest records of that many cases instead")
+    parser.add_argument(
+        "--analyse",
+        type=int,
+        metavar="SERIES",
+        help="analyse a project of that many series instead",
+    )
+    parser.add_argument(
+        "--ingest", type=int, metavar="CASES", help="ingest records of that many cases instead"
+    )
     arguments = parser.parse_args()
     if arguments.analyse is not None:
         time_analysis(arguments.analyse)
@@ -94,7 +110,9 @@ def time_analysis(series_count: int) -> None:
 def _open_database(server: Engine, millions: int) -> Engine:
     name = f"scale_{millions}m"
     with server.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        if not connection.scalar(text("SELECT count(*) FROM pg_database WHERE datname = :name"), {"name": name}):
+        if not connection.scalar(
+            text("SELECT count(*) FROM pg_database WHERE datname = :name"), {"name": name}
+        ):
             connection.execute(text(f"CREATE DATABASE {name}"))
     engine = make_engine(server.url.set(database=name))
     migrate.upgrade(engine)
@@ -108,7 +126,10 @@ def grow(engine: Engine, millions: int) -> None:
         existing = set(connection.scalars(text("SELECT indexname::text FROM pg_indexes")))
     wanted = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
     missing = [(shape, pair) for shape, pair in wanted if shape.project(pair) not in stored]
-    indexes = sorted(Base.metadata.tables[MeasurementRow.__tablename__].indexes, key=lambda index: str(index.name))
+    indexes = sorted(
+        Base.metadata.tables[MeasurementRow.__tablename__].indexes,
+        key=lambda index: str(index.name),
+    )
     if not missing and all(index.name in existing for index in indexes):
         return
     with engine.begin() as connection:
@@ -129,18 +150,30 @@ def measure(engines: Mapping[int, Engine], question_count: int) -> Iterator[str]
     times_ms = {name: _times_ms(engines, ask, question_count) for name, ask in _QUESTIONS.items()}
     for millions, engine in engines.items():
         with engine.connect() as connection:
-            count = connection.execute(text("SELECT sum(cardinality(series_ids)) FROM run")).scalar_one()
-            size = connection.execute(text("SELECT pg_total_relation_size('measurement')")).scalar_one()
-        percentiles = {name: np.percentile(times[millions], [50, 95]) for name, times in times_ms.items()}
-        listed = ", ".join(f"{name} {p50:.1f} and {p95:.1f} ms" for name, (p50, p95) in percentiles.items())
+            count = connection.execute(
+                text("SELECT sum(cardinality(series_ids)) FROM run")
+            ).scalar_one()
+            size = connection.execute(
+                text("SELECT pg_total_relation_size('measurement')")
+            ).scalar_one()
+        percentiles = {
+            name: np.percentile(times[millions], [50, 95]) for name, times in times_ms.items()
+        }
+        listed = ", ".join(
+            f"{name} {p50:.1f} and {p95:.1f} ms" for name, (p50, p95) in percentiles.items()
+        )
         yield (
-            f"{count / 1e6:.0f} M measurements, p50 and p95: {listed} (target {_TARGET_MS:.0f} ms); "
+            f"{count / 1e6:.0f} M measurements, p50 and p95: {listed} (target {_TARGET_MS:.0f} "
+            f"ms); "
             f"{size / count:.0f} bytes per measurement, with indexes"
         )
 
 
 def _ask_trend(session: Session, rng: random.Random, millions: int) -> None:
-    project, case = DEEP.project(rng.randrange(millions)), DEEP.case_id(rng.randrange(DEEP.series_count))
+    project, case = (
+        DEEP.project(rng.randrange(millions)),
+        DEEP.case_id(rng.randrange(DEEP.series_count)),
+    )
     key = SeriesKey(project, case, "triton", "median_ns", runner_class="made up")
     (series,) = read_series(session, project, keys=[key])
     assert len(series.points) == DEEP.run_count
@@ -162,7 +195,9 @@ def _ask_comparison(session: Session, rng: random.Random, millions: int) -> None
 _QUESTIONS = {"trend": _ask_trend, "comparison": _ask_comparison}
 
 
-def _times_ms(engines: Mapping[int, Engine], ask: Ask, question_count: int) -> dict[int, list[float]]:
+def _times_ms(
+    engines: Mapping[int, Engine], ask: Ask, question_count: int
+) -> dict[int, list[float]]:
     times: dict[int, list[float]] = {millions: [] for millions in engines}
     rng = random.Random(7)  # noqa: S311 -- chooses questions, no secrets
     for number in range(_WARMUP_QUESTIONS + question_count):
@@ -181,14 +216,23 @@ _INGEST_TARGET_S = 3.0
 _TARGETS = ("sm_90", "sm_100")
 _READINGS_PER_MEASUREMENT = 6
 _TENSORS = tuple(make_tensor_error(tensor=tensor) for tensor in ("out", "grad_x"))
-_COUNTERS = ("dram_bytes", "l2_bytes", "sm_throughput", "dram_throughput", "achieved_occupancy", "warp_stall_long")
+_COUNTERS = (
+    "dram_bytes",
+    "l2_bytes",
+    "sm_throughput",
+    "dram_throughput",
+    "achieved_occupancy",
+    "warp_stall_long",
+)
 
 
 def make_full_record(number: int, case_count: int) -> RunRecord:
     """Run number `number`: equal cases and machine code in each, new times."""
     rng = np.random.default_rng(number)
     case_ids = [f"kernel_{case % 40}/n={case}/float32/fwd" for case in range(case_count)]
-    subjects = [(case_id, implementation) for case_id in case_ids for implementation in _IMPLEMENTATIONS]
+    subjects = [
+        (case_id, implementation) for case_id in case_ids for implementation in _IMPLEMENTATIONS
+    ]
     return make_record(
         number,
         measurements=[_timed(rng, case_id, implementation) for case_id, implementation in subjects],
@@ -197,7 +241,12 @@ def make_full_record(number: int, case_count: int) -> RunRecord:
             for case_id, implementation in subjects
         ],
         static_facts=[
-            make_static_facts(case_id, code=f"{case_id} {target}", target=target, instructions={"global_load.128": 4})
+            make_static_facts(
+                case_id,
+                code=f"{case_id} {target}",
+                target=target,
+                instructions={"global_load.128": 4},
+            )
             for case_id in case_ids
             for target in _TARGETS
         ],
@@ -206,7 +255,9 @@ def make_full_record(number: int, case_count: int) -> RunRecord:
                 case_id=case_id,
                 implementation="triton",
                 function="_body",
-                values=dict(zip(_COUNTERS, rng.uniform(0, 1, size=len(_COUNTERS)).tolist(), strict=True)),
+                values=dict(
+                    zip(_COUNTERS, rng.uniform(0, 1, size=len(_COUNTERS)).tolist(), strict=True)
+                ),
             )
             for case_id in case_ids
         ),
@@ -215,10 +266,13 @@ def make_full_record(number: int, case_count: int) -> RunRecord:
 
 
 def _timed(rng: np.random.Generator, case_id: str, implementation: str) -> Measurement:
-    times = np.round(rng.normal(312_500, 400, size=(5, 20))) * 32  # multiples of 32 ns, the clock's resolution
+    times = (
+        np.round(rng.normal(312_500, 400, size=(5, 20))) * 32
+    )  # multiples of 32 ns, the clock's resolution
     state = DeviceState(reading_count=3, sm_clock_mhz=1_980.0, power_w=412.5, temperature_c=61.0)
     blocks = tuple(
-        Block(started_at=NOON, samples_ns=tuple(row), kernel_count=1, device_state=state) for row in times.tolist()
+        Block(started_at=NOON, samples_ns=tuple(row), kernel_count=1, device_state=state)
+        for row in times.tolist()
     )
     return make_measurement(case_id, implementation=implementation, blocks=blocks)
 
@@ -246,8 +300,14 @@ def time_ingest(case_count: int) -> None:
             ingest_record(engine, record)
             seconds.append(time.monotonic() - started)
     first, *others = seconds
-    print(f"{case_count} cases: first {first:.2f} s, then median {statistics.median(others):.2f} s", end="")
-    print(f", {statistics.median(others) / _INGEST_TARGET_S:.2f} of the target of {_INGEST_TARGET_S:.0f} s")
+    print(
+        f"{case_count} cases: first {first:.2f} s, then median {statistics.median(others):.2f} s",
+        end="",
+    )
+    print(
+        f", {statistics.median(others) / _INGEST_TARGET_S:.2f} of the target of "
+        f"{_INGEST_TARGET_S:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Compare two lists of single timings without blocks.
 
-Interleaved timings are compared in pairs. The level around each pair, which the two sides share, is subtracted, and
-each timing gets a bounded score. The interval holds the log ratios at which the mean difference of scores fits no
-difference (aligned ranks of Hodges and Lehmann 1962, with M-estimator scores instead of ranks).
+Interleaved timings are compared in pairs. The level around each pair, which the two sides share, is
+subtracted, and each timing gets a bounded score. The interval holds the log ratios at which the
+mean difference of scores fits no difference (aligned ranks of Hodges and Lehmann 1962, with
+M-estimator scores instead of ranks).
 
-If one side was timed after the other, drift and change look the same. Two intervals must then agree: one without drift,
-widened by autocorrelation, and one next to a straight line through time.
+If one side was timed after the other, drift and change look the same. Two intervals must then
+agree: one without drift, widened by autocorrelation, and one next to a straight line through time.
 """
 
 import math
@@ -24,9 +25,13 @@ from roofwatch.db.values import Verdict
 MIN_TIMINGS = 8
 """Fewer on a side decide nothing."""
 _NEIGHBOURS = 3
-"""Pairs on either side from which a pair's level is taken: the median of 14 timings tolerates 6 outliers."""
+"""Pairs on either side from which a pair's level is taken: the median of 14 timings tolerates 6
+outliers.
+"""
 _DRIFT_ERROR_RATE = 0.10
-"""Two-sided error rate of the interval next to a line: a drift is taken for a slowdown in 5 % of cases at most."""
+"""Two-sided error rate of the interval next to a line: a drift is taken for a slowdown in 5 % of
+cases at most.
+"""
 _PROOF_Z = 1.645
 """Autocorrelation is believed if it is significant at 5 %."""
 _MAX_CORRELATION = 0.95
@@ -56,7 +61,8 @@ def compare_timings(
     threshold: float = 0.03,
     error_rate: float = ERROR_RATE,
 ) -> Comparison:
-    """Judge single timings. For timings of several process starts, give each start as a block to `compare`.
+    """Judge single timings. For timings of several process starts, give each start as a block to
+    `compare`.
 
     Args:
         base_ns: In the order taken, shape [timings].
@@ -66,8 +72,8 @@ def compare_timings(
         error_rate: How often the interval may miss the truth.
 
     Returns:
-        As of `compare`; `block_count` is the number of timings on the shorter side. A change that a drift may explain
-        is `inconclusive`, `not_paired`.
+        As of `compare`; `block_count` is the number of timings on the shorter side. A change that a
+        drift may explain is `inconclusive`, `not_paired`.
 
     """
     base, head = np.log(base_ns), np.log(head_ns)
@@ -79,7 +85,11 @@ def compare_timings(
     elif count >= MIN_TIMINGS:
         tests = [
             (lambda shift: _welch_t(base, head, shift), count - 1, error_rate),
-            (lambda shift: _t_next_to_line(base, head, shift), count - 2, max(error_rate, _DRIFT_ERROR_RATE)),
+            (
+                lambda shift: _t_next_to_line(base, head, shift),
+                count - 2,
+                max(error_rate, _DRIFT_ERROR_RATE),
+            ),
         ]
     reach = float(max(base.max(), head.max()) - min(base.min(), head.min())) + edge
     intervals = [_interval(*test, reach) for test in tests] or [(-math.inf, math.inf)]
@@ -112,7 +122,9 @@ def _interval(t_of: _T, degrees: int, error_rate: float, reach: float) -> tuple[
 def _p_beyond(t_of: _T, degrees: int, error_rate: float, centre: float, edge: float) -> float:
     if abs(centre) <= edge:
         return 1.0
-    return min(1.0, two_sided_p(t_of(math.copysign(edge, centre)), degrees) * ERROR_RATE / error_rate)
+    return min(
+        1.0, two_sided_p(t_of(math.copysign(edge, centre)), degrees) * ERROR_RATE / error_rate
+    )
 
 
 def _last(holds: Callable[[float], bool], reach: float) -> float:
@@ -131,13 +143,15 @@ def _last(holds: Callable[[float], bool], reach: float) -> float:
 
 
 def _paired_t(pairs: Floats, shift: float) -> float:
-    """Student's t of the differences within pairs, shape [pairs, 2]. Half the shift goes to each side, which keeps the
-    sides symmetrical.
+    """Student's t of the differences within pairs, shape [pairs, 2]. Half the shift goes to each
+    side, which keeps the sides symmetrical.
     """
     shifted = pairs + np.array([shift / 2, -shift / 2])
     # the median of each pair and its neighbours; at the ends, of the nearest whole window
     width = min(len(pairs), 2 * _NEIGHBOURS + 1)
-    medians = np.median(np.lib.stride_tricks.sliding_window_view(shifted, width, axis=0), axis=(1, 2))
+    medians = np.median(
+        np.lib.stride_tricks.sliding_window_view(shifted, width, axis=0), axis=(1, 2)
+    )
     levels = medians[np.clip(np.arange(len(pairs)) - width // 2, 0, len(medians) - 1)]
     scores = _scores(shifted - levels[:, None])
     differences = scores[:, 1] - scores[:, 0]
@@ -158,7 +172,8 @@ def _welch_t(base: Floats, head: Floats, shift: float) -> float:
 def _t_next_to_line(base: Floats, head: Floats, shift: float) -> float:
     """Student's t of the step in a least-squares fit with one slope through both sides.
 
-    The error allows for noise that differs between the sides (White 1980, with one variance a side).
+    The error allows for noise that differs between the sides (White 1980, with one variance a
+    side).
     """
     sides = _side_scores(base, head, shift)
     lengths = [len(side) for side in sides]
@@ -181,8 +196,8 @@ def _side_scores(base: Floats, head: Floats, shift: float) -> list[Floats]:
 
 
 def _inflation(residuals: Sequence[Floats]) -> float:
-    """Factor on the variance of a mean from autocorrelation r: (1 + r) / (1 - r), as in an AR(1) process; 1 unless the
-    residuals prove it.
+    """Factor on the variance of a mean from autocorrelation r: (1 + r) / (1 - r), as in an AR(1)
+    process; 1 unless the residuals prove it.
 
     Short series underestimate r by (1 + 3 r) / n (Marriott and Pope 1954).
     """

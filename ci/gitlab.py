@@ -12,8 +12,22 @@ import gitlab
 import requests
 
 from roofwatch.ci.github.check_run import CheckRun, Conclusion
-from roofwatch.ci.github.event import SHA, ActionsRun, Comment, Job, PullRequest, RunOrder, safe_link
-from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, may_carry_secrets, on_one_line
+from roofwatch.ci.github.event import (
+    SHA,
+    ActionsRun,
+    Comment,
+    Job,
+    PullRequest,
+    RunOrder,
+    safe_link,
+)
+from roofwatch.ci.messages import (
+    ForgeError,
+    NotFoundError,
+    UncertainError,
+    may_carry_secrets,
+    on_one_line,
+)
 
 TOKEN_VARIABLE = "GITLAB_TOKEN"  # noqa: S105  the name of the variable, not a token
 _DEVELOPER = 30
@@ -23,7 +37,8 @@ _MAX_MESSAGE = 500
 _STATES = {
     None: "running",
     Conclusion.SUCCESS: "success",
-    Conclusion.NEUTRAL: "success",  # GitLab has no neutral state; the description says what is undecided
+    # GitLab has no neutral state; the description says what is undecided
+    Conclusion.NEUTRAL: "success",
     Conclusion.FAILURE: "failed",
 }
 _ADVICE = {
@@ -41,19 +56,35 @@ def job_of(variables: Mapping[str, str]) -> Job:
         ForgeError: this is not a job of GitLab CI, or its pipeline belongs to a fork.
     """
     project = variables.get("CI_PROJECT_ID", "")
-    target, number = variables.get("CI_MERGE_REQUEST_PROJECT_ID"), variables.get("CI_MERGE_REQUEST_IID")
+    target, number = (
+        variables.get("CI_MERGE_REQUEST_PROJECT_ID"),
+        variables.get("CI_MERGE_REQUEST_IID"),
+    )
     # in a pipeline for merged results, CI_COMMIT_SHA is the merge
-    head_sha = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or variables.get("CI_COMMIT_SHA", "")
+    head_sha = variables.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA") or variables.get(
+        "CI_COMMIT_SHA", ""
+    )
     try:
-        order = RunOrder(int(variables.get("CI_PIPELINE_ID", "")), int(variables.get("CI_JOB_ID", "")))
-        found = PullRequest(int(number), variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME")) if number else None
+        order = RunOrder(
+            int(variables.get("CI_PIPELINE_ID", "")), int(variables.get("CI_JOB_ID", ""))
+        )
+        found = (
+            PullRequest(int(number), variables.get("CI_MERGE_REQUEST_TARGET_BRANCH_NAME"))
+            if number
+            else None
+        )
     except ValueError as error:
-        raise ForgeError(f"CI_PIPELINE_ID, CI_JOB_ID or CI_MERGE_REQUEST_IID: {error}; is this GitLab CI?") from None
+        raise ForgeError(
+            f"CI_PIPELINE_ID, CI_JOB_ID or CI_MERGE_REQUEST_IID: {error}; is this GitLab CI?"
+        ) from None
     if not project.isdecimal() or not SHA.fullmatch(head_sha):
-        raise ForgeError("CI_PROJECT_ID or CI_COMMIT_SHA is not set: run this in a job of GitLab CI")
+        raise ForgeError(
+            "CI_PROJECT_ID or CI_COMMIT_SHA is not set: run this in a job of GitLab CI"
+        )
     if target not in {None, project}:
         raise ForgeError(
-            "this pipeline belongs to the fork, which may not write to the merge request: review the change and press "
+            "this pipeline belongs to the fork, which may not write to the merge request: review "
+            "the change and press "
             "Run pipeline in the merge request"
         )
     page = safe_link(variables.get("CI_PIPELINE_URL", ""))
@@ -73,9 +104,15 @@ class GitLabProject:
     def __init__(self, job: Job, variables: Mapping[str, str]) -> None:
         token = variables.get(TOKEN_VARIABLE, "").strip()
         if not token:
-            raise ForgeError(f"{TOKEN_VARIABLE} is not set: make a project access token, and a CI/CD variable with it")
+            raise ForgeError(
+                f"{TOKEN_VARIABLE} is not set: make a project access token, and a CI/CD variable "
+                f"with it"
+            )
         if not may_carry_secrets(job.run.api_url):
-            raise ForgeError(f"CI_SERVER_URL {job.run.api_url[:200]!r} must be https: http would reveal the token")
+            raise ForgeError(
+                f"CI_SERVER_URL {job.run.api_url[:200]!r} must be https: http would reveal the "
+                f"token"
+            )
         self._token = token
         self._sha = variables.get("CI_COMMIT_SHA") or job.head_sha
         self._gitlab = gitlab.Gitlab(
@@ -94,21 +131,32 @@ class GitLabProject:
         return job.pull_requests
 
     def comments(self, number: int) -> list[Comment]:
-        found = self._call(lambda: list(self._notes(number).list(iterator=True, sort="asc", per_page=100)))
+        found = self._call(
+            lambda: list(self._notes(number).list(iterator=True, sort="asc", per_page=100))
+        )
         notes = [one.attributes for one in found]
         # the text of an internal note must not appear in a report, which everybody sees
-        return [self._to_comment(one, number) for one in notes if not (one.get("system") or one.get("internal"))]
+        return [
+            self._to_comment(one, number)
+            for one in notes
+            if not (one.get("system") or one.get("internal"))
+        ]
 
     def create_comment(self, number: int, body: str) -> Comment:
         def create() -> Any:
-            return self._notes(number).create({"body": _without_commands(body)}, retry_transient_errors=False)
+            return self._notes(number).create(
+                {"body": _without_commands(body)}, retry_transient_errors=False
+            )
 
         return self._to_comment(self._call(create, is_repeatable=False).attributes, number)
 
     def edit_comment(self, comment: Comment, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
         change = {"body": _without_commands(body)}
-        return self._find(lambda: self._notes(comment.number).update(comment.comment_id, change)) is not None
+        return (
+            self._find(lambda: self._notes(comment.number).update(comment.comment_id, change))
+            is not None
+        )
 
     def delete_comment(self, comment: Comment) -> None:
         self._find(lambda: self._notes(comment.number).delete(comment.comment_id))
@@ -120,10 +168,18 @@ class GitLabProject:
         member = self._find(lambda: self._project.members_all.get(self._author_ids[login]))
         return member is not None and member.access_level >= _DEVELOPER and member.state == "active"
 
-    def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
+    def conclude(
+        self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
+    ) -> None:
         """Set the status of this name in the pipeline."""
-        del head_sha  # the status belongs to the commit of the pipeline, which may be a merge of the head
-        status: dict[str, Any] = {"name": name, "state": _STATES[check.conclusion], "description": check.title}
+        del (
+            head_sha
+        )  # the status belongs to the commit of the pipeline, which may be a merge of the head
+        status: dict[str, Any] = {
+            "name": name,
+            "state": _STATES[check.conclusion],
+            "description": check.title,
+        }
         status |= {"pipeline_id": order.run_id} | ({} if url is None else {"target_url": url})
         commit = self._project.commits.get(self._sha, lazy=True)
         try:
@@ -138,7 +194,9 @@ class GitLabProject:
     def _to_comment(self, found: Mapping[str, Any], number: int) -> Comment:
         """Read a note; only those with our token's author count as ours."""
         if self._own_id is None:
-            self._own_id = int(self._call(lambda: self._gitlab.personal_access_tokens.get("self")).user_id)
+            self._own_id = int(
+                self._call(lambda: self._gitlab.personal_access_tokens.get("self")).user_id
+            )
         author = found["author"]
         self._author_ids[str(author["username"])] = int(author["id"])
         is_ours = author["id"] == self._own_id
@@ -169,7 +227,9 @@ class GitLabProject:
             self._refuse(error, None, is_uncertain=not is_repeatable)
 
     def _refuse(self, error: Exception, status: int | None, *, is_uncertain: bool) -> NoReturn:
-        words = on_one_line(f"{type(error).__name__}: {error}".replace(self._token, "***"))[:_MAX_MESSAGE]
+        words = on_one_line(f"{type(error).__name__}: {error}".replace(self._token, "***"))[
+            :_MAX_MESSAGE
+        ]
         text = f"GitLab: {words}" + (f"; {_ADVICE[status]}" if status in _ADVICE else "")
         if status == 404:
             raise NotFoundError(text) from None

@@ -1,7 +1,9 @@
-"""Messages that contain untrusted text: remarks, Markdown for GitHub, and the errors of delivering them. Pure.
+"""Messages that contain untrusted text: remarks, Markdown for GitHub, and the errors of delivering
+them. Pure.
 
-In Markdown, everything from a record is put into code spans, where GitHub renders neither HTML nor Markdown and links
-neither mentions nor issues; what could end the span or the table cell is replaced.
+In Markdown, everything from a record is put into code spans, where GitHub renders neither HTML nor
+Markdown and links neither mentions nor issues; what could end the span or the table cell is
+replaced.
 """
 
 import urllib.parse
@@ -99,12 +101,16 @@ def code(text: str, *, limit: int = 160) -> str:
 
 def code_block(text: str, *, most: int) -> list[str]:
     """Turn the last lines of untrusted text into a code block, which nothing in it can close."""
-    lines = (visible(line)[:_MAX_LINE].replace("`", "'") for line in text.strip().splitlines()[-most:])
+    lines = (
+        visible(line)[:_MAX_LINE].replace("`", "'") for line in text.strip().splitlines()[-most:]
+    )
     return ["```text", *lines, "```"]
 
 
 def plain(text: str, *, limit: int = 160) -> str:
-    """Turn untrusted text into one printable line where no Markdown is rendered, cut after a clause if possible."""
+    """Turn untrusted text into one printable line where no Markdown is rendered, cut after a clause
+    if possible.
+    """
     line = on_one_line(text)
     if len(line) <= limit:
         return line
@@ -135,11 +141,18 @@ def folded(summary: str, lines: Sequence[str]) -> list[str]:
 
 
 def join_sections(
-    opening: list[str], sections: Sequence[Section], closing: list[str], *, max_bytes: int, whole_url: str | None
+    opening: list[str],
+    sections: Sequence[Section],
+    closing: list[str],
+    *,
+    max_bytes: int,
+    whole_url: str | None,
 ) -> str:
-    """Write a document: open tables of at most ten rows, then what is folded, each table short enough for all to fit.
+    """Write a document: open tables of at most ten rows, then what is folded, each table short
+    enough for all to fit.
 
-    The sections are the most relevant first. The closing lines stand between the open and the folded tables.
+    The sections are the most relevant first. The closing lines stand between the open and the
+    folded tables.
     """
     opened = [section for section in sections if not section.is_folded]
     shown = [replace(section, rows=section.rows[:_MAX_OPEN_ROWS]) for section in opened]
@@ -152,7 +165,8 @@ def join_sections(
     most = max((len(section.rows) for section in sections), default=0)
     while True:
         tables, folded_tables = (
-            [line for section in part for line in _section_lines(section, most, whole_url)] for part in (shown, folds)
+            [line for section in part for line in _section_lines(section, most, whole_url)]
+            for part in (shown, folds)
         )
         text = "\n".join([*opening, *tables, "", *closing, *folded_tables]) + "\n"
         if len(text.encode()) <= max_bytes or not most:

@@ -1,7 +1,8 @@
 """The verdict on a candidate kernel from its times against an implementation of the spec. Pure.
 
-Times are taken from outside the candidate's process, so a call includes an exchange with it: messages and a copy of the
-outputs. What a hostile process could save in it counts as nothing: a saving must exceed it to be confirmed.
+Times are taken from outside the candidate's process, so a call includes an exchange with it:
+messages and a copy of the outputs. What a hostile process could save in it counts as nothing: a
+saving must exceed it to be confirmed.
 """
 
 import math
@@ -13,7 +14,9 @@ from enum import StrEnum
 from roofwatch.ci.ab.compare import ERROR_RATE, alpha_at, compare
 
 MAX_CONFIRMATIONS = 100
-"""Submissions of one target that may reach the confirmation; they share the error rate equally (Bonferroni)."""
+"""Submissions of one target that may reach the confirmation; they share the error rate equally
+(Bonferroni).
+"""
 CONFIRMATION_ERROR_RATE = ERROR_RATE / MAX_CONFIRMATIONS
 THRESHOLD = 0.03
 """Smallest speedup worth reporting, as a fraction of the time."""
@@ -69,7 +72,8 @@ class Effect:
     base_ns: float
     candidate_ns: float
     exchange_ns: float
-    """Time of an exchange without a call, which is subtracted from both; geometric mean over cases."""
+    """Time of an exchange without a call, which is subtracted from both; geometric mean over cases.
+    """
     block_count: int
     error_rate: float
     """How often the interval may miss the truth."""
@@ -86,14 +90,19 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
     """Judge the times of right results.
 
     Args:
-        blocks: 3 or more, each of the same cases; a block counts with the geometric mean over its cases.
+        blocks: 3 or more, each of the same cases; a block counts with the geometric mean over its
+            cases.
         rate: Error rate of all interim analyses together.
     """
     level = alpha_at(len(blocks)) * rate / ERROR_RATE
     # by case; the exchange does the same in every block
-    exchanges_ns = [statistics.median(each.exchange_ns for each in case) for case in zip(*blocks, strict=True)]
+    exchanges_ns = [
+        statistics.median(each.exchange_ns for each in case) for case in zip(*blocks, strict=True)
+    ]
     base = [[_mean_without([each.base_ns for each in block], exchanges_ns)] for block in blocks]
-    candidate = [[_mean_without([each.candidate_ns for each in block], exchanges_ns)] for block in blocks]
+    candidate = [
+        [_mean_without([each.candidate_ns for each in block], exchanges_ns)] for block in blocks
+    ]
     found = compare(base, candidate, threshold=THRESHOLD, error_rate=level)
     low, high = found.log_interval
     exchange_ns = statistics.geometric_mean(exchanges_ns)
@@ -108,14 +117,25 @@ def judge_times(blocks: Sequence[Sequence[CaseTimes]], *, rate: float = ERROR_RA
     )
     edge = math.log1p(THRESHOLD)
     if high < -edge:
-        whole = [[statistics.geometric_mean(each.candidate_ns for each in block)] for block in blocks]
+        whole = [
+            [statistics.geometric_mean(each.candidate_ns for each in block)] for block in blocks
+        ]
         if compare(base, whole, error_rate=level).log_interval[1] < 0:
-            return TimeVerdict(SubmissionVerdict.FASTER, f"{found.speedup:.3g} times as fast", effect)
-        reason = f"saves less than an exchange with its process takes ({exchange_ns / 1e3:.0f} us); use larger cases"
+            return TimeVerdict(
+                SubmissionVerdict.FASTER, f"{found.speedup:.3g} times as fast", effect
+            )
+        reason = (
+            f"saves less than an exchange with its process takes ({exchange_ns / 1e3:.0f} "
+            f"us); use larger cases"
+        )
         return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, effect)
     if low > -edge:
-        return TimeVerdict(SubmissionVerdict.NOT_FASTER, f"not faster by more than {THRESHOLD:.0%}", effect)
-    return TimeVerdict(SubmissionVerdict.INCONCLUSIVE, "noise: the interval includes the threshold", effect)
+        return TimeVerdict(
+            SubmissionVerdict.NOT_FASTER, f"not faster by more than {THRESHOLD:.0%}", effect
+        )
+    return TimeVerdict(
+        SubmissionVerdict.INCONCLUSIVE, "noise: the interval includes the threshold", effect
+    )
 
 
 def _mean_without(elapsed_ns: Sequence[float], exchanges_ns: Sequence[float]) -> float:

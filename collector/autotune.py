@@ -1,6 +1,7 @@
 """Record which configurations Triton's autotuner tries and chooses while a case is called.
 
-The choices are read from the `Autotuner`, whose `cache`, `configs_timings` and `bench_time` are the same since Triton
+The choices are read from the `Autotuner`, whose `cache`, `configs_timings` and `bench_time` are the
+same since Triton
 3.2. The autotuner of torch.compile is not recorded.
 """
 
@@ -96,8 +97,8 @@ class _WatchedCache(dict[Any, Any]):
 
 
 def merged(known: Iterable[Autotuning], new: Iterable[Autotuning]) -> tuple[Autotuning, ...]:
-    """Merge the choices of several processes: one entry per function, key and chosen configuration, if possible with
-    timings.
+    """Merge the choices of several processes: one entry per function, key and chosen configuration,
+    if possible with timings.
     """
     found: dict[tuple[str, str, str], Autotuning] = {}
     for each in (*known, *new):

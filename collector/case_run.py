@@ -1,4 +1,6 @@
-"""The cases that a run selects: what it knows about each implementation of them, and the measurement made of it."""
+"""The cases that a run selects: what it knows about each implementation of them, and the
+measurement made of it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,11 +10,23 @@ from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import TimedStep
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
+from roofwatch.collector.record.measurement import (
+    Autotuning,
+    Block,
+    CaseRecord,
+    Measurement,
+    MemoryUse,
+)
 from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.run_plan import ALL, RunPlan, matches
 from roofwatch.collector.timing.method import TimingMethod
-from roofwatch.collector.workers.protocol import Failure, ImplementationInfo, KernelInfo, Subject, SuiteInfo
+from roofwatch.collector.workers.protocol import (
+    Failure,
+    ImplementationInfo,
+    KernelInfo,
+    Subject,
+    SuiteInfo,
+)
 
 ON_REQUEST = "on_request"
 """Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""
@@ -58,7 +72,9 @@ class CaseRun:
             self.memory = self.memory or step.taken.memory
             self.autotuning = merged(self.autotuning, step.taken.autotuning)
 
-    def measurement(self, method: TimingMethod, ceilings: Sequence[Ceiling], environment: Environment) -> Measurement:
+    def measurement(
+        self, method: TimingMethod, ceilings: Sequence[Ceiling], environment: Environment
+    ) -> Measurement:
         """The measurement with its roofline position; `method` is that of the run."""
         failure = self._why_untimed()
         measured = Measurement(
@@ -81,15 +97,24 @@ class CaseRun:
         if self.failure is not None:
             return self.failure
         if not self.runs_here:
-            message = "Triton code does not run on a CPU: checked in the interpreter and compiled, not timed"
+            message = (
+                "Triton code does not run on a CPU: checked in the interpreter and "
+                "compiled, not timed"
+            )
             return Failure(outcome=Outcome.UNSUPPORTED, message=message)
-        return None if self.blocks else Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
+        return (
+            None
+            if self.blocks
+            else Failure(outcome=Outcome.UNSUPPORTED, message="not timed in this run")
+        )
 
 
 def _under_the_roof(
     measured: Measurement, case: CaseRecord, ceilings: Sequence[Ceiling], environment: Environment
 ) -> Measurement:
-    """Add the binding ceiling to a measurement; drop the samples if they are faster than the ceiling allows."""
+    """Add the binding ceiling to a measurement; drop the samples if they are faster than the
+    ceiling allows.
+    """
     if measured.median_ns is None:
         return measured
     roof = roof_of(case, ceilings, measured.cache)
@@ -98,14 +123,19 @@ def _under_the_roof(
     excess, limit = roof.least_ns / measured.median_ns, INVALID_ABOVE[environment.device_kind]
     if excess > limit:
         message = (
-            f"median {measured.median_ns:.0f} ns is {excess:.1f} times faster than the {roof.bound} ceiling "
+            f"median {measured.median_ns:.0f} ns is {excess:.1f} times faster than the "
+            f"{roof.bound} ceiling "
             f"allows ({roof.least_ns:.0f} ns; the limit is {limit:g} times): check flop_count, "
             "memory_bytes and the result"
         )
-        return measured.model_copy(update={"outcome": Outcome.INVALID, "message": message, "blocks": ()})
+        return measured.model_copy(
+            update={"outcome": Outcome.INVALID, "message": message, "blocks": ()}
+        )
     if case.bus_bytes is not None:
         return measured  # bound by links, whose ceiling is not measured
-    return measured.model_copy(update={"bound": roof.bound, "utilisation": roof.ideal_ns / measured.median_ns})
+    return measured.model_copy(
+        update={"bound": roof.bound, "utilisation": roof.ideal_ns / measured.median_ns}
+    )
 
 
 # --- selection
@@ -128,12 +158,14 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
         if matches(kernel.name, plan.kernels)
         for case in _select_cases(kernel, info.device, plan)
         for implementation in kernel.implementations
-        if case.direction in implementation.directions and matches(implementation.name, plan.implementations or ALL)
+        if case.direction in implementation.directions
+        and matches(implementation.name, plan.implementations or ALL)
     )
     if found:
         return found
     message = (
-        f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation that matches "
+        f"nothing to measure: no kernel matches {' '.join(plan.kernels)} with an implementation "
+        f"that matches "
         f"{' '.join(plan.implementations or ALL)}"
     )
     if plan.cases:
@@ -142,7 +174,9 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
         message += f" and a case tagged {' '.join(plan.tags)}"
     message += f"; the suite has {', '.join(kernel.name for kernel in info.kernels)}"
     if plan.tags:
-        known = sorted({tag for kernel in info.kernels for case in kernel.cases for tag in case.tags})
+        known = sorted(
+            {tag for kernel in info.kernels for case in kernel.cases for tag in case.tags}
+        )
         message += f", its cases the tags {' '.join(known)}"
     raise SuiteError(message)
 
@@ -150,7 +184,9 @@ def select(info: SuiteInfo, plan: RunPlan) -> tuple[CaseRun, ...]:
 def _select_cases(kernel: KernelInfo, device: str, plan: RunPlan) -> tuple[CaseRecord, ...]:
     if plan.cases is not None:
         return tuple(case for case in kernel.cases if matches(case.case_id, plan.cases))
-    known = tuple(case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags)
+    known = tuple(
+        case for case in kernel.cases if plan.kernels != ALL or ON_REQUEST not in case.tags
+    )
     if plan.tags is not None:
         return tuple(case for case in known if set(plan.tags) <= set(case.tags))
     usual = plan.usual_tag or ("small" if device == "cpu" else "quick")

@@ -1,4 +1,6 @@
-"""Measure one suite on many machines with Ray: split it into shares, and join the records of the shares."""
+"""Measure one suite on many machines with Ray: split it into shares, and join the records of the
+shares.
+"""
 
 import glob
 import logging
@@ -50,15 +52,17 @@ class Share:
 def deal(selected: Sequence[CaseRun], share_count: int) -> tuple[Share, ...]:
     """Split a suite into shares with about equal numbers of results.
 
-    Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay together. Each
-    share has cases of one rank count, so the number of shares is approximate.
+    Cases keep their order, so that most cases of a kernel, which share compilation and tuning, stay
+    together. Each share has cases of one rank count, so the number of shares is approximate.
     """
     fair_count = max(1.0, len(selected) / share_count)
     shares: list[Share] = []
     for rank_count in sorted({one.rank_count for one in selected}):
         by_share: dict[int, list[str]] = {}
         total_count = 0
-        for case_id, count in Counter(one.case.case_id for one in selected if one.rank_count == rank_count).items():
+        for case_id, count in Counter(
+            one.case.case_id for one in selected if one.rank_count == rank_count
+        ).items():
             # a case goes to the share that contains its middle
             by_share.setdefault(int((total_count + count / 2) / fair_count), []).append(case_id)
             total_count += count
@@ -89,13 +93,16 @@ class ShippedSuite:
         """
         if self.version != _own_version():
             raise CollectorError(
-                f"this machine has roofwatch {_own_version()}, the sender {self.version}: install that commit of it"
+                f"this machine has roofwatch {_own_version()}, the sender {self.version}: install "
+                f"that commit of it"
             )
         source = self.suite.source
         if source.path is None:
             return self.suite
         roots = tuple(folder / root for root in source.import_roots)
-        return replace(self.suite, source=replace(source, path=folder / source.path, import_roots=roots))
+        return replace(
+            self.suite, source=replace(source, path=folder / source.path, import_roots=roots)
+        )
 
 
 def ship(suite: SuiteAt) -> ShippedSuite:
@@ -110,7 +117,8 @@ def ship(suite: SuiteAt) -> ShippedSuite:
 
 
 def measure_share(suite: ShippedSuite, plan: RunPlan, share: Share) -> bytes:
-    """Measure one share on this machine; return the record as JSON. The suite is in the current folder.
+    """Measure one share on this machine; return the record as JSON. The suite is in the current
+    folder.
 
     Raises:
         CollectorError: this machine cannot measure it.
@@ -137,7 +145,9 @@ class Cluster:
         """Number of GPUs; without GPUs, number of machines."""
         return sum(self._counts("GPU")) or len(self._counts("CPU"))
 
-    def measure(self, plan: RunPlan, shares: Sequence[Share]) -> Iterator[tuple[Share, RunRecord | CollectorError]]:
+    def measure(
+        self, plan: RunPlan, shares: Sequence[Share]
+    ) -> Iterator[tuple[Share, RunRecord | CollectorError]]:
         """Measure all shares.
 
         Yields:
@@ -153,14 +163,18 @@ class Cluster:
                 needs = {"num_gpus": share.rank_count, "num_cpus": 1}
             else:  # more than half of the smallest machine: never two shares on one
                 needs = {"num_cpus": min(self._counts("CPU")) // 2 + 1}
-            options = task.options(**needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=share.case_ids[0])
+            options = task.options(
+                **needs, max_retries=MAX_RETRIES, retry_exceptions=False, name=share.case_ids[0]
+            )
             running[options.remote(self.suite, plan, share)] = share
         while running:
             done, _ = self.ray.wait(list(running), timeout=_POLL_S)
             for result in done:
                 yield running.pop(result), self._result(result)
             if not done and not self.device_count:
-                raise CollectorError(f"Ray cluster {self.address}: no machine is left; {len(running)} shares wait")
+                raise CollectorError(
+                    f"Ray cluster {self.address}: no machine is left; {len(running)} shares wait"
+                )
 
     def _result(self, done: Any) -> RunRecord | CollectorError:
         try:
@@ -168,7 +182,9 @@ class Cluster:
         except self.ray.exceptions.RayTaskError as error:
             return CollectorError(str(error.cause))
         except self.ray.exceptions.RayError as error:
-            return CollectorError(f"lost with its machine {MAX_RETRIES + 1} times, at last: {_first_line(error)}")
+            return CollectorError(
+                f"lost with its machine {MAX_RETRIES + 1} times, at last: {_first_line(error)}"
+            )
 
     def _counts(self, resource: str) -> list[int]:
         """GPUs or cores of each machine that has some."""
@@ -178,7 +194,8 @@ class Cluster:
 
 @contextmanager
 def connect(address: str, suite: ShippedSuite) -> Iterator[Cluster]:
-    """Connect to a Ray cluster at an address as in `ray.init`, and send the suite's files to every machine.
+    """Connect to a Ray cluster at an address as in `ray.init`, and send the suite's files to every
+    machine.
 
     Raises:
         CollectorError: Ray is not installed, or the cluster cannot be reached.
@@ -192,9 +209,16 @@ def connect(address: str, suite: ShippedSuite) -> Iterator[Cluster]:
         environment = {"working_dir": str(suite.folder), "excludes": _EXCLUDED_FILES}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
-        ray.init(address=address, runtime_env=environment, log_to_driver=False, logging_level=logging.CRITICAL)
+        ray.init(
+            address=address,
+            runtime_env=environment,
+            log_to_driver=False,
+            logging_level=logging.CRITICAL,
+        )
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise CollectorError(f"Ray cluster {address}: cannot be reached: {_first_line(error)}") from None
+        raise CollectorError(
+            f"Ray cluster {address}: cannot be reached: {_first_line(error)}"
+        ) from None
     try:
         yield Cluster(ray, address, suite)
     finally:
@@ -206,7 +230,12 @@ def _first_line(error: Exception) -> str:
 
 
 def spread_run(
-    suite: SuiteAt, plan: RunPlan, address: str, on_progress: OnProgress = lambda _: None, *, journal: Journal
+    suite: SuiteAt,
+    plan: RunPlan,
+    address: str,
+    on_progress: OnProgress = lambda _: None,
+    *,
+    journal: Journal,
 ) -> tuple[RunRecord, ...]:
     """Check, compile and time a suite at one commit on all devices of a Ray cluster.
 
@@ -217,15 +246,19 @@ def spread_run(
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
-        CollectorError: the cluster has no device, or some shares failed; the journal holds the others.
-        JournalError: a result cannot be stored.
+        CollectorError: the cluster has no device, or some shares failed; the journal holds the
+        others. JournalError: a result cannot be stored.
     """
     on_progress(Progress(0, 0, "connecting to the cluster"))
     with connect(address, ship(suite)) as cluster:
         if not cluster.device_count:
             raise CollectorError(f"Ray cluster {address}: no machine has a free GPU or CPU")
         device = plan.device or ("cuda" if cluster.has_gpus else "cpu")
-        plan = replace(plan, device=device, usual_tag=plan.usual_tag or ("quick" if device == "cuda" else "small"))
+        plan = replace(
+            plan,
+            device=device,
+            usual_tag=plan.usual_tag or ("quick" if device == "cuda" else "small"),
+        )
         settings = WorkerSettings(source=suite.source, device="cpu")
         with ForkServer() as fork_server, Worker(fork_server, settings) as worker:
             selected = select(worker.start(), plan)
@@ -244,7 +277,9 @@ def spread_run(
                 records.append(result)
             on_progress(Progress(done_count, len(shares), f"measured {share.case_ids[-1]}"))
     if failures:
-        raise CollectorError(f"{len(failures)} of {len(shares)} shares failed: {'; '.join(failures)}")
+        raise CollectorError(
+            f"{len(failures)} of {len(shares)} shares failed: {'; '.join(failures)}"
+        )
     position = {one.case.case_id: number for number, one in enumerate(selected)}
     records.sort(key=lambda record: position[record.cases[0].case_id])
     return join(records, journal.header.run_ids[ALONE])
@@ -253,8 +288,8 @@ def spread_run(
 def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ...]:
     """Join the records of shares that were measured in equal environments.
 
-    The highest ceiling of each kind counts. Device readings between blocks are left out, as they come from several
-    devices.
+    The highest ceiling of each kind counts. Device readings between blocks are left out, as they
+    come from several devices.
 
     Returns:
         One record per environment; the first has the ID of the run.
@@ -263,7 +298,9 @@ def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ..
     for record in records:
         by_environment.setdefault(record.environment.model_dump_json(), []).append(record)
     ids = [run_id, *(uuid.uuid5(run_id, environment) for environment in list(by_environment)[1:])]
-    return tuple(_joined(same, its_id) for same, its_id in zip(by_environment.values(), ids, strict=True))
+    return tuple(
+        _joined(same, its_id) for same, its_id in zip(by_environment.values(), ids, strict=True)
+    )
 
 
 def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
@@ -277,8 +314,12 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "ceilings": highest_ceilings(chain.from_iterable(record.ceilings for record in records)),
         "telemetry": records[0].telemetry if len(records) == 1 else None,
         "spent_ns": dict(spent_ns),
-        "source_lines": tuple(dict.fromkeys(line for record in records for line in record.source_lines)),
+        "source_lines": tuple(
+            dict.fromkeys(line for record in records for line in record.source_lines)
+        ),
     }
     for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
-        changed[results] = tuple(chain.from_iterable(getattr(record, results) for record in records))
+        changed[results] = tuple(
+            chain.from_iterable(getattr(record, results) for record in records)
+        )
     return RunRecord.model_validate(records[0].model_copy(update=changed).model_dump())

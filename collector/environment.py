@@ -16,7 +16,8 @@ _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
 def choose_device(asked: str | None) -> str:
-    """Choose the device of a process, by torch's name; None takes a GPU if torch sees one, else the CPU.
+    """Choose the device of a process, by torch's name; None takes a GPU if torch sees one, else the
+    CPU.
 
     Raises:
         CollectorError: the device does not exist.
@@ -25,7 +26,9 @@ def choose_device(asked: str | None) -> str:
         return "cuda" if torch.cuda.is_available() else "cpu"
     name = _NAME.fullmatch(asked)
     if name is None:
-        raise CollectorError(f"--device {asked}: choose cpu or cuda; the default is a GPU if there is one")
+        raise CollectorError(
+            f"--device {asked}: choose cpu or cuda; the default is a GPU if there is one"
+        )
     if asked == "cpu":
         return asked
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -34,15 +37,29 @@ def choose_device(asked: str | None) -> str:
         reason = (
             "this build is for CPUs only"
             if is_cpu_build
-            else "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides them"
+            else "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides "
+            "them"
         )
-        raise CollectorError(f"--device {asked}: torch sees no GPU here ({reason}); --device cpu measures without one")
+        raise CollectorError(
+            f"--device {asked}: torch sees no GPU here ({reason}); --device cpu measures without "
+            f"one"
+        )
     if int(name[1] or 0) >= count:
-        raise CollectorError(f"--device {asked}: torch sees {count} GPUs here, the last one is cuda:{count - 1}")
+        raise CollectorError(
+            f"--device {asked}: torch sees {count} GPUs here, the last one is cuda:{count - 1}"
+        )
     return asked
 
 
-_KNOB_PREFIXES = ("TRITON_", "TORCHINDUCTOR_", "PTXAS_", "OMP_", "MKL_", "CUDA_LAUNCH_BLOCKING", "CUBLAS_")
+_KNOB_PREFIXES = (
+    "TRITON_",
+    "TORCHINDUCTOR_",
+    "PTXAS_",
+    "OMP_",
+    "MKL_",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUBLAS_",
+)
 _NOT_KNOBS = ("_DIR", "_PATH", "_HOME")
 
 
@@ -61,7 +78,10 @@ def collect_environment(device: str) -> Environment:
     }
     if not device.startswith("cuda"):
         return Environment(
-            **common, device_kind="cpu", device_name=cpu_name(), device_memory_bytes=_total_memory_bytes()
+            **common,
+            device_kind="cpu",
+            device_name=cpu_name(),
+            device_memory_bytes=_total_memory_bytes(),
         )
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     return Environment(
@@ -76,7 +96,9 @@ def collect_environment(device: str) -> Environment:
 
 
 def device_uuid(device: str) -> str | None:
-    """UUID of the GPU that torch uses, or its PCI address if torch does not report the UUID; None on a CPU."""
+    """UUID of the GPU that torch uses, or its PCI address if torch does not report the UUID; None
+    on a CPU.
+    """
     if not device.startswith("cuda"):
         return None
     properties: Any = torch.cuda.get_device_properties(torch.cuda.current_device())

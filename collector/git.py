@@ -32,20 +32,34 @@ def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | N
     Raises:
         GitError: git is missing or fails; the message is git's.
     """
-    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(extra_environment or {})}
+    environment = {
+        **os.environ,
+        "GIT_OPTIONAL_LOCKS": "0",
+        "LC_ALL": "C",
+        **(extra_environment or {}),
+    }
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, env=environment
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment,
         )
     except FileNotFoundError:
         raise GitError(_GIT_MISSING) from None
     if done.returncode != 0:
-        raise GitError(f"git {arguments[0]} in {folder}: {done.stderr.strip() or f'exit status {done.returncode}'}")
+        raise GitError(
+            f"git {arguments[0]} in {folder}: "
+            f"{done.stderr.strip() or f'exit status {done.returncode}'}"
+        )
     return done.stdout
 
 
 def find_repository(path: Path) -> Path | None:
-    """Root of the work tree that contains `path`; None without one, without git, or if git distrusts its owner."""
+    """Root of the work tree that contains `path`; None without one, without git, or if git
+    distrusts its owner.
+    """
     folder = path if path.is_dir() else path.parent
     try:
         return Path(run_git(folder, "rev-parse", "--show-toplevel").strip())
@@ -83,9 +97,10 @@ def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
 def commit_of(path: Path) -> tuple[Commit, str]:
     """The commit of a benchmark file or folder, and its project name.
 
-    Outside a repository, or without commits, a content hash replaces the commit. It is marked dirty, so the run is
-    stored and shown, but not part of any history. On a machine that gets the files without `.git`, the environment
-    variable ROOFWATCH_COMMIT names the commit, as the JSON of a record's `commit`.
+    Outside a repository, or without commits, a content hash replaces the commit. It is marked
+    dirty, so the run is stored and shown, but not part of any history. On a machine that gets the
+    files without `.git`, the environment variable ROOFWATCH_COMMIT names the commit, as the JSON of
+    a record's `commit`.
 
     Raises:
         GitError: ROOFWATCH_COMMIT is not such JSON.
@@ -94,7 +109,9 @@ def commit_of(path: Path) -> tuple[Commit, str]:
         try:
             return Commit.model_validate_json(carried), project_name(path.resolve().parent)
         except ValidationError as error:
-            raise GitError(f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}") from None
+            raise GitError(
+                f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}"
+            ) from None
     repository = find_repository(path)
     if repository is None or not _has_commits(repository):
         return _stand_in_commit(path), project_name(path.resolve().parent)
@@ -105,7 +122,8 @@ def commit_of(path: Path) -> tuple[Commit, str]:
 
 
 def project_of(repository: Path) -> str:
-    """Project name: the path of the remote `origin`, such as `owner/kernels`; without one, the repository's folder.
+    """Project name: the path of the remote `origin`, such as `owner/kernels`; without one, the
+    repository's folder.
 
     It is the same in all work trees and clones.
     """
@@ -113,7 +131,9 @@ def project_of(repository: Path) -> str:
         url = run_git(repository, "config", "remote.origin.url").strip()
         if found := _REMOTE_PATH.match(url):
             return re.sub(r"[^\w./-]", "-", found[1]).lstrip("-./")[:200]
-    common = Path(run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip())
+    common = Path(
+        run_git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
+    )
     return project_name(common.parent if common.name == ".git" else common)
 
 
@@ -125,7 +145,8 @@ def project_name(folder: Path) -> str:
 def checked_out(repository: Path, revision: str, folder: Path) -> Iterator[Path]:
     """Check out a commit into a detached work tree in `folder`; removed at the end.
 
-    A locked file next to it shows that it is in use. Work trees that a killed process left are removed.
+    A locked file next to it shows that it is in use. Work trees that a killed process left are
+    removed.
 
     Raises:
         GitError: the commit is unknown, or the folder exists.
@@ -162,7 +183,8 @@ def _remove_work_tree(repository: Path, folder: Path) -> None:
 
 
 def merge_base(repository: Path, target: str, head: str) -> str:
-    """Return the newest common commit of a branch or commit and the head; fetch what a shallow checkout lacks.
+    """Return the newest common commit of a branch or commit and the head; fetch what a shallow
+    checkout lacks.
 
     Raises:
         GitError: there is none, or it cannot be fetched.
@@ -175,7 +197,15 @@ def merge_base(repository: Path, target: str, head: str) -> str:
             return run_git(repository, "merge-base", base, head).strip()
         is_shallow = run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"
         try:
-            run_git(repository, "fetch", "--quiet", "--no-tags", *([depth] if is_shallow else []), "origin", *wanted)
+            run_git(
+                repository,
+                "fetch",
+                "--quiet",
+                "--no-tags",
+                *([depth] if is_shallow else []),
+                "origin",
+                *wanted,
+            )
         except GitError as error:
             raise GitError(f"{error}; {_WAY_OUT}") from None
     return run_git(repository, "merge-base", base, head).strip()

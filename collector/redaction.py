@@ -1,6 +1,7 @@
 """Remove from text, records and replies what must not leave the machine.
 
-Paths below the project, site-packages or Python's library, kernel names, shapes and measured values stay.
+Paths below the project, site-packages or Python's library, kernel names, shapes and measured values
+stay.
 """
 
 import getpass
@@ -27,8 +28,24 @@ EVERYTHING = frozenset(Kind)
 
 _COMMON_NAMES = frozenset(
     {
-        *("root", "user", "users", "admin", "ubuntu", "debian", "runner", "nobody", "jovyan", "build", "worker"),
-        *("public", "localhost", "localhost.localdomain", "(none)", "host", "node", "vm"),
+        "root",
+        "user",
+        "users",
+        "admin",
+        "ubuntu",
+        "debian",
+        "runner",
+        "nobody",
+        "jovyan",
+        "build",
+        "worker",
+        "public",
+        "localhost",
+        "localhost.localdomain",
+        "(none)",
+        "host",
+        "node",
+        "vm",
     }
 )
 """Names of accounts and machines that identify nobody."""
@@ -51,7 +68,9 @@ def parse_kept(names: Iterable[str]) -> frozenset[Kind]:
     """
     kept = set(names)
     if unknown := kept - {*Kind, "all"}:
-        raise RedactionError(f"--keep {min(unknown)}: unknown; choose from {', '.join(Kind)}, or all")
+        raise RedactionError(
+            f"--keep {min(unknown)}: unknown; choose from {', '.join(Kind)}, or all"
+        )
     return EVERYTHING if "all" in kept else frozenset(map(Kind, kept))
 
 
@@ -68,10 +87,14 @@ class Redaction:
     """Values that are removed everywhere."""
 
     @classmethod
-    def of_this_machine(cls, *, kept: Iterable[Kind] | None = None, project: Path | None = None) -> "Redaction":
-        """A redaction that knows the names of this machine and account, and the secrets in the environment.
+    def of_this_machine(
+        cls, *, kept: Iterable[Kind] | None = None, project: Path | None = None
+    ) -> "Redaction":
+        """A redaction that knows the names of this machine and account, and the secrets in the
+        environment.
 
-        The kinds to keep are by default those in `ROOFWATCH_KEEP`, the project is the current folder.
+        The kinds to keep are by default those in `ROOFWATCH_KEEP`, the project is the current
+        folder.
         """
         if kept is None:
             kept = parse_kept(name for name in os.environ.get(KEEP_VARIABLE, "").split(",") if name)
@@ -91,7 +114,10 @@ class Redaction:
 
     def with_known_names(self, text: str) -> "Redaction":
         """A redaction that also knows the user and host names found in a document."""
-        users = {*patterns.USER_IN_PATH.findall(text), *(name for _, name in patterns.USER_FIELD.findall(text))}
+        users = {
+            *patterns.USER_IN_PATH.findall(text),
+            *(name for _, name in patterns.USER_FIELD.findall(text)),
+        }
         hosts = {*patterns.HOST_FIELD.findall(text), *patterns.NODE_FIELD.findall(text)}
         return replace(self, users=self.users | _telling(users), hosts=self.hosts | _telling(hosts))
 
@@ -112,7 +138,10 @@ class Redaction:
         """Redact the value of a named field or variable."""
         if not self.keeps(Kind.ARGUMENTS) and patterns.SECRET_NAME.search(name):
             return "<secret>"
-        is_variable = name in patterns.COMMON_VARIABLES or patterns.PRIVATE_VARIABLE.fullmatch(name) is not None
+        is_variable = (
+            name in patterns.COMMON_VARIABLES
+            or patterns.PRIVATE_VARIABLE.fullmatch(name) is not None
+        )
         if is_variable and not self.keeps(Kind.ENVIRONMENT):
             return "<removed>"
         if patterns.PERSONAL_FIELD.fullmatch(name):
@@ -124,13 +153,19 @@ class Redaction:
         redacted: list[str] = []
         is_secret = is_login = False
         for argument in arguments:
-            redacted.append("<secret>" if is_secret and not self.keeps(Kind.ARGUMENTS) else self.text(argument))
+            redacted.append(
+                "<secret>" if is_secret and not self.keeps(Kind.ARGUMENTS) else self.text(argument)
+            )
             is_login = is_login or argument.rpartition("/")[2] in patterns.LOGIN_PROGRAMS
-            is_secret = bool(patterns.SECRET_OPTION.fullmatch(argument)) or (is_login and argument == "-p")
+            is_secret = bool(patterns.SECRET_OPTION.fullmatch(argument)) or (
+                is_login and argument == "-p"
+            )
         return redacted
 
     def path(self, path: str) -> str:
-        """Shorten a path: relative to the project or the installed packages, or only the file name."""
+        """Shorten a path: relative to the project or the installed packages,
+        or only the file name.
+        """
         if self.project is not None and f"{path}/".startswith(f"{self.project}/"):
             return path[len(str(self.project)) + 1 :] or "."
         below = patterns.BELOW_PACKAGES.fullmatch(path) or patterns.BELOW_LIBRARY.fullmatch(path)
@@ -146,7 +181,9 @@ class Redaction:
     @cached_property
     def _rules(self) -> list[tuple[re.Pattern[str], Replacement]]:
         """Rules in the order in which they apply; names are replaced last."""
-        rules = [(pattern, new) for kinds, pattern, new in patterns.RULES if self.kept.isdisjoint(kinds)]
+        rules = [
+            (pattern, new) for kinds, pattern, new in patterns.RULES if self.kept.isdisjoint(kinds)
+        ]
         if self.keeps(Kind.PATHS) and not self.keeps(Kind.USER):
             rules.insert(0, (patterns.HOME, r"<home>\2"))
         if self.users and not self.keeps(Kind.USER):
@@ -161,12 +198,16 @@ def _telling(names: Iterable[str]) -> frozenset[str]:
     return frozenset(
         name
         for name in names
-        if len(name) >= _MIN_NAME_LENGTH and name.lower() not in _COMMON_NAMES and not name.replace(".", "").isdigit()
+        if len(name) >= _MIN_NAME_LENGTH
+        and name.lower() not in _COMMON_NAMES
+        and not name.replace(".", "").isdigit()
     )
 
 
 def _one_of(names: frozenset[str], flags: re.RegexFlag = re.NOFLAG) -> re.Pattern[str]:
-    longest_first = "|".join(re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name)))
+    longest_first = "|".join(
+        re.escape(name) for name in sorted(names, key=lambda name: (-len(name), name))
+    )
     return re.compile(rf"(?<![A-Za-z0-9])(?:{longest_first})(?![A-Za-z0-9])", flags)
 
 
@@ -180,7 +221,9 @@ def _without_environment(text: str) -> str:
     def redacted(found: re.Match[str]) -> str:
         name = found[1]
         is_private = is_dump or patterns.PRIVATE_VARIABLE.fullmatch(name)
-        return f"{name}=<removed>" if is_private and name not in patterns.KEPT_VARIABLES else found[0]
+        return (
+            f"{name}=<removed>" if is_private and name not in patterns.KEPT_VARIABLES else found[0]
+        )
 
     return patterns.ASSIGNMENT.sub(redacted, text)
 
@@ -191,7 +234,9 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def redact(model: Model, redaction: Redaction) -> Model:
-    """Redact the text fields of a record, a reply, or a part of one; measured values and commits stay."""
+    """Redact the text fields of a record, a reply, or a part of one; measured values and commits
+    stay.
+    """
     changed = {
         name: redacted
         for name, value in model

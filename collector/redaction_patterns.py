@@ -1,4 +1,6 @@
-"""What redaction removes from text: patterns and their replacements, and the kinds that keep them."""
+"""What redaction removes from text: patterns and their replacements,
+and the kinds that keep them.
+"""
 
 import re
 from collections.abc import Callable
@@ -29,17 +31,43 @@ Replacement = str | Callable[[re.Match[str]], str] | None
 
 KEPT_VARIABLES = frozenset(
     {
-        *("CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_LAUNCH_BLOCKING", "CUDA_VISIBLE_DEVICES", "CUDA_VERSION"),
-        *("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MKL_NUM_THREADS", "NCCL_ALGO", "NCCL_DEBUG", "NCCL_PROTO", "NCCL_VERSION"),
-        *("NVIDIA_PRODUCT_NAME", "NVIDIA_TF32_OVERRIDE", "NV_CUDNN_VERSION", "OMP_NUM_THREADS"),
-        *("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "RANK", "WORLD_SIZE"),
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "CUDA_LAUNCH_BLOCKING",
+        "CUDA_VISIBLE_DEVICES",
+        "CUDA_VERSION",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "MKL_NUM_THREADS",
+        "NCCL_ALGO",
+        "NCCL_DEBUG",
+        "NCCL_PROTO",
+        "NCCL_VERSION",
+        "NVIDIA_PRODUCT_NAME",
+        "NVIDIA_TF32_OVERRIDE",
+        "NV_CUDNN_VERSION",
+        "OMP_NUM_THREADS",
+        "PYTORCH_ALLOC_CONF",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "RANK",
+        "WORLD_SIZE",
     }
 )
 """Environment variables whose values describe how a program ran."""
 
 ASSIGNMENT = re.compile(r"\b([A-Z_][A-Z0-9_]*)=(\"[^\"]*\"|'[^']*'|[^\s;]*)")
 ENV_COMMAND = re.compile(r"\b(?:env|export)\s+(?=[A-Z_][A-Z0-9_]*=)")
-COMMON_VARIABLES = {"PATH", "HOME", "PWD", "SHELL", "LANG", "USER", "TERM", "HOSTNAME", "LD_LIBRARY_PATH", "SHLVL"}
+COMMON_VARIABLES = {
+    "PATH",
+    "HOME",
+    "PWD",
+    "SHELL",
+    "LANG",
+    "USER",
+    "TERM",
+    "HOSTNAME",
+    "LD_LIBRARY_PATH",
+    "SHLVL",
+}
 """Variables of every environment; several of them are a dump of one."""
 PRIVATE_VARIABLE = re.compile(
     r"(?:SLURM\w*|PBS|LSB|KUBERNETES|AWS|AZURE|GCP|GOOGLE|GITHUB|GITLAB|CI|SSH|SUDO|WANDB|HF|DOCKER|VAULT|PG|MYSQL|REDIS"
@@ -58,8 +86,9 @@ SECRET_NAME = re.compile(_SENSITIVE, re.IGNORECASE)
 """Found in the name of a variable or field that holds a secret."""
 SECRET_OPTION = re.compile(rf"--(?:{_SECRET_NAME}|[\w.-]{{1,60}}-key|pw|pwd)$", re.IGNORECASE)
 _OPTION = re.compile(
-    # `--token abc`, and `token=abc`, `token: abc` or `"token": "abc"`, in a text of JSON as `\"token\": \"abc\"`; a
-    # name of C++ may hold `token::`, and of an unexpected token a compiler tells
+    # `--token abc`, and `token=abc`, `token: abc` or `"token": "abc"`, in a text of JSON as
+    # `\"token\": \"abc\"`; a name of C++ may hold `token::`, and of an unexpected token a compiler
+    # tells
     rf"(--{_SECRET_NAME}\s+(?=[^\s-])|--[\w.-]{{1,60}}-key[= ]"
     r"|--?(?:pw|pwd|passwd)[= ]|\b(?:pw|pwd|passwd)=(?!/)"
     rf"|(?<!expected\s)(?<!invalid\s)(?<!unknown\s){_SECRET_NAME}"
@@ -68,12 +97,23 @@ _OPTION = re.compile(
     re.IGNORECASE,
 )
 _PASSWORD = re.compile(
-    # a word that is no English one, or holds what words do not; `password incorrect` says why something failed
+    # a word that is no English one, or holds what words do not; `password incorrect` says why
+    # something failed
     r"((?<![\w/.-])(?:passwd[ \t]{1,8}|(?:password|passphrase|pwd)[ \t]{1,8}(?:is[ \t]{1,8})?"
     r"(?=[A-Za-z]{0,60}[\d!@#$%^*])))(?![<\-\d]*(?:\s|$))(?!for\b|is\b)[^\s\"'&;,)\\<]{3,}",
     re.IGNORECASE,
 )
-LOGIN_PROGRAMS = ("sshpass", "mysql", "mysqldump", "mysqladmin", "mariadb", "mongo", "mongosh", "twine", "smbclient")
+LOGIN_PROGRAMS = (
+    "sshpass",
+    "mysql",
+    "mysqldump",
+    "mysqladmin",
+    "mariadb",
+    "mongo",
+    "mongosh",
+    "twine",
+    "smbclient",
+)
 _LOGIN = re.compile(
     # what `-p` stands for differs by program: of most it is a port, a path or a project
     rf"((?<![\w-])(?:{'|'.join(LOGIN_PROGRAMS)}|(?:docker|podman|helm|oras|az|skopeo)\s{{1,8}}login)\b[^\n;|&]{{0,300}}?\s-p"
@@ -81,8 +121,12 @@ _LOGIN = re.compile(
 )
 _TOKEN_COUNT = re.compile(r"[\w.-]*tokens?\W+\d+", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(\b\w+://)[^/\s@:]+(?::[^/\s@]*)?@")
-_SIGNATURE = re.compile(r"([?&;](?:sig|[\w-]*signature|[\w-]*credential|key|code|st|se|sv)=)[^&\s\"'<]+", re.IGNORECASE)
-_HOOK = re.compile(r"(https://(?:hooks\.slack\.com|discord(?:app)?\.com/api|[\w.-]+\.webhook\.office\.com)/)[^\s\"']+")
+_SIGNATURE = re.compile(
+    r"([?&;](?:sig|[\w-]*signature|[\w-]*credential|key|code|st|se|sv)=)[^&\s\"'<]+", re.IGNORECASE
+)
+_HOOK = re.compile(
+    r"(https://(?:hooks\.slack\.com|discord(?:app)?\.com/api|[\w.-]+\.webhook\.office\.com)/)[^\s\"']+"
+)
 _WELL_KNOWN = re.compile(
     r"\b(?:gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|hf_\w{20,}|sk-[\w-]{20,}|xox[abprs]-[\w-]{10,}"
     r"|rw_\w+_[\w-]{20,}|npm_\w{20,}|pypi-[\w-]{20,}|dckr_pat_[\w-]{20,}|nvapi-[\w-]{20,}"
@@ -104,9 +148,11 @@ _PATH = re.compile(
 )
 _QUOTED_PATH = re.compile(r"(?<=([\"']))/[^\"'\n/ ]{1,100}/[^\"'\n ]{0,200} [^\"'\n]{0,400}(?=\1)")
 _SPACED_HOME_PATH = re.compile(
-    # a name without an ending, then words that lead on to a slash: no file ends there and no argument begins
+    # a name without an ending, then words that lead on to a slash: no file ends there and no
+    # argument begins
     r"(?<![\w.])/(?:home|Users)/(?:[\w.+@~,=%-]{1,100}/){1,20}?"
-    r"(?:[\w+@~,=%-]{1,100}(?: (?!-)[\w+@~,=%-]{1,60}){1,4}/(?:[\w.+@~,=%-]{1,100}/){0,20}){1,5}[\w.+@~,=%-]{0,200}"
+    r"(?:[\w+@~,=%-]{1,100}(?: "
+    r"(?!-)[\w+@~,=%-]{1,60}){1,4}/(?:[\w.+@~,=%-]{1,100}/){0,20}){1,5}[\w.+@~,=%-]{0,200}"
 )
 _SHARE_PATH = re.compile(r"(?<![\w:/.])//[\w-][\w.-]{0,250}/[\w.+@~,=%$/-]{1,400}")
 """A network share; behind a colon stands a URL."""
@@ -127,7 +173,9 @@ SYSTEM_PATH = re.compile(
 
 # --- users
 
-USER_IN_PATH = re.compile(r"(?:/home/|/Users/|[A-Za-z]:\\\\?Users\\\\?|torchinductor_|triton_cache_)([\w.@-]+)")
+USER_IN_PATH = re.compile(
+    r"(?:/home/|/Users/|[A-Za-z]:\\\\?Users\\\\?|torchinductor_|triton_cache_)([\w.@-]+)"
+)
 USER_FIELD = re.compile(
     r"(\b(?:USER|LOGNAME|[A-Z_]{1,40}_USER|(?i:user_?name))\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)(?!<)([\w.@-]+)"
 )
@@ -138,25 +186,34 @@ _MAIL = re.compile(r"(?<![\w.+-])[\w.+-]+@(?:[\w-]+(?:\.[\w-]+)*\.[A-Za-z]{2,}|[
 # --- machines
 
 HOST_FIELD = re.compile(
-    r"\b(?:HOST|HOSTNAME|host_?name|nodename|DEVICE_DISPLAY_NAME)\"?[ ]?[=:][ ]?\"?([\w.-]+)", re.IGNORECASE
+    r"\b(?:HOST|HOSTNAME|host_?name|nodename|DEVICE_DISPLAY_NAME)\"?[ ]?[=:][ ]?\"?([\w.-]+)",
+    re.IGNORECASE,
 )
 NODE_FIELD = re.compile(r"\"node\"\s*:\s*\"([\w.-]+)\"")
 _OCTET = r"(?:25[0-5]|2[0-4]\d|1?\d?\d)"
 _HOST_WORD = r"(?:ip|ipv4|inet|addr|address|peer|host|server|client|gateway|ping|ssh)"
-# four numbers may be a version: an address starts at 32, is private, has a port, or follows a word such as `host`
+# four numbers may be a version: an address starts at 32, is private, has a port, or follows a word
+# such as `host`
 _ADDRESS = re.compile(
     rf"(?<![\w.])(?:(?:10|192\.168|172\.(?:1[6-9]|2\d|3[01])|169\.254)(?:\.{_OCTET}){{2,3}}(?![\w.])"
     rf"|{_OCTET}(?:\.{_OCTET}){{3}}(?=:\d))(?::\d+)?"
-    rf"|(?<![\w.=+-])(?<!version )(?:3[2-9]|[4-9]\d|1\d\d|2[0-4]\d|25[0-5])(?:\.{_OCTET}){{3}}(?![\w.+-])"
-    # of six bytes, and of sixteen where it is one that is given to a machine: `::` stands in names of C++ too
+    rf"|(?<![\w.=+-])(?<!version "
+    rf")(?:3[2-9]|[4-9]\d|1\d\d|2[0-4]\d|25[0-5])(?:\.{_OCTET}){{3}}(?![\w.+-])"
+    # of six bytes, and of sixteen where it is one that is given to a machine: `::` stands in names
+    # of C++ too
     r"|(?<![\w:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![\w:])"
     r"|(?<![\w:])(?:fe80|f[cd][0-9a-f]{2}|2[0-9a-f]{3}):(?=[0-9a-f:]*\d)(?::{0,2}[0-9a-f]{1,4}){2,7}(?![\w:])"
 )
 _NAMED_ADDRESS = re.compile(
-    rf"(?<![\w-])({_HOST_WORD}[ \t]?[:=@ ][ \t]?){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.+-])", re.IGNORECASE
+    rf"(?<![\w-])({_HOST_WORD}[ \t]?[:=@ ][ \t]?){_OCTET}(?:\.{_OCTET}){{3}}(?![\w.+-])",
+    re.IGNORECASE,
 )
-_UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
-_SERIAL = re.compile(r"(\bserial(?: ?(?:number|no\.?))?\s?[:=#]?\s?)[\dA-Z]*\d{6,}[\dA-Z]*\b", re.IGNORECASE)
+_UUID = re.compile(
+    r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b"
+)
+_SERIAL = re.compile(
+    r"(\bserial(?: ?(?:number|no\.?))?\s?[:=#]?\s?)[\dA-Z]*\d{6,}[\dA-Z]*\b", re.IGNORECASE
+)
 _FIELD = re.compile(
     r"(\b(?:\w{0,40}_HOSTNAME|host_?name|\w{0,40}nodename|MASTER_ADDR|DEVICE_DISPLAY_NAME)\\?[\"']?\s?[=:](?!:)\s?\\?[\"']?)"
     r"(?!<)([\w.-]+)",
@@ -167,7 +224,8 @@ _INTERNAL_NAME = re.compile(
     rf"(?<![\w./-])[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z0-9-]+\.{_INTERNAL}(?![\w.-])", re.IGNORECASE
 )
 _AUTHORITY = re.compile(
-    # what is public on the web has a domain and no port; behind any other scheme stands somebody's machine or store
+    # what is public on the web has a domain and no port; behind any other scheme stands somebody's
+    # machine or store
     r"((?!https?://|file://)\b[a-z][a-z0-9+]{0,30}://)(?![<\[])[\w.-]+|(https?://)(?:[\w-]+(?=[:/]|$)|[\w.-]+(?=:\d))",
     re.IGNORECASE,
 )

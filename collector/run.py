@@ -24,7 +24,9 @@ _MAX_PARALLEL_CHECKS = 8
 
 
 MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
-"""From the base and head records so far, the number of blocks per side that each undecided subject needs."""
+"""From the base and head records so far, the number of blocks per side that each undecided subject
+needs.
+"""
 
 
 def measure(
@@ -37,16 +39,17 @@ def measure(
     more: MoreBlocks = lambda _base, _head: {},
     journal: Journal | None = None,
 ) -> tuple[RunRecord, ...]:
-    """Check, compile and time one suite, or two in one job on one device, so that drift and clock changes cancel out.
+    """Check, compile and time one suite, or two in one job on one device, so that drift and clock
+    changes cancel out.
 
-    Nothing else runs while a kernel is timed. Block after block is taken over all subjects, so that a disturbance
-    affects all of them. Of a pair, every block comes from a fresh process, and the two sides of a block run directly
-    after each other in random order. Each side has its own compiler and autotuning cache, empty at the start. A subject
-    of only one side is measured there. After the plan's blocks, and after each interim analysis, `more` returns what
-    else to measure.
+    Nothing else runs while a kernel is timed. Block after block is taken over all subjects, so that
+    a disturbance affects all of them. Of a pair, every block comes from a fresh process, and the
+    two sides of a block run directly after each other in random order. Each side has its own
+    compiler and autotuning cache, empty at the start. A subject of only one side is measured there.
+    After the plan's blocks, and after each interim analysis, `more` returns what else to measure.
 
-    The journal stores each result as it arrives. Results of an interrupted run are read from it, not measured again;
-    except a block without its other side.
+    The journal stores each result as it arrives. Results of an interrupted run are read from it,
+    not measured again; except a block without its other side.
 
     Returns:
         A record of each suite; block i of the base ran next to block i of the head.
@@ -62,7 +65,9 @@ def measure(
         steps.say("loading torch and Triton")
         fork_server.load("triton")
     pair_id = (None if journal is None else journal.header.pair_id) or uuid.uuid4()
-    session = DeviceSession(plan.lock_clocks, earlier=() if journal is None else journal.seen, unfit=plan.device_check)
+    session = DeviceSession(
+        plan.lock_clocks, earlier=() if journal is None else journal.seen, unfit=plan.device_check
+    )
     runs: list[SuiteRun] = []
     with ExitStack() as stack:
         stack.enter_context(session)
@@ -87,11 +92,19 @@ def measure(
         for run in runs:
             run.ceilings = shared
         _drop_unpaired_blocks(runs)
-        subjects = dict.fromkeys(subject for run in runs for subject in run.to_time if only is None or subject in only)
+        subjects = dict.fromkeys(
+            subject for run in runs for subject in run.to_time if only is None or subject in only
+        )
         if is_pair:
-            timed_s = 2e-3 * plan.block_count * len(subjects) * (plan.sampling.warmup_ms + plan.sampling.budget_ms)
+            timed_s = (
+                2e-3
+                * plan.block_count
+                * len(subjects)
+                * (plan.sampling.warmup_ms + plan.sampling.budget_ms)
+            )
             steps.note(
-                f"{len(subjects)} to time, {plan.block_count} blocks per side: up to {timed_s:.0f} s, plus starting "
+                f"{len(subjects)} to time, {plan.block_count} blocks per side: up to "
+                f"{timed_s:.0f} s, plus starting "
                 "workers"
             )
         order = random.Random(pair_id.int)  # noqa: S311  no secret
@@ -107,7 +120,9 @@ def measure(
 
 
 def _prepare(run: SuiteRun, steps: Steps) -> None:
-    """Do everything between selecting and the first block: measure the machine, compile and check."""
+    """Do everything between selecting and the first block: measure the machine,
+    compile and check.
+    """
     run.describe_machine()
     fork_server = run.workers.fork_server
     steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
@@ -116,7 +131,10 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
     worker_count = _parallel_check_count(run)
     if run.to_interpret:
         settings = WorkerSettings(
-            source=run.suite.source, mode=Mode.INTERPRETER, device="cpu", thread_count=run.plan.thread_count
+            source=run.suite.source,
+            mode=Mode.INTERPRETER,
+            device="cpu",
+            thread_count=run.plan.thread_count,
         )
         with WorkerPool(fork_server, settings) as interpreter:
             run.check(interpreter, run.to_interpret, worker_count=worker_count)
@@ -127,8 +145,8 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
 
 
 def _parallel_check_count(run: SuiteRun) -> int:
-    """On a CPU one check per free core, at most eight, as they share the memory. On a GPU one, as Triton's autotuner
-    times kernels during a check.
+    """On a CPU one check per free core, at most eight, as they share the memory. On a GPU one, as
+    Triton's autotuner times kernels during a check.
     """
     if not run.is_on_cpu:
         return 1
@@ -144,13 +162,17 @@ def _drop_unpaired_blocks(runs: Sequence[SuiteRun]) -> None:
             del run.cases[subject].blocks[count:]
 
 
-def _take_blocks(runs: Sequence[SuiteRun], wanted: Mapping[Subject, int], steps: Steps, order: random.Random) -> bool:
+def _take_blocks(
+    runs: Sequence[SuiteRun], wanted: Mapping[Subject, int], steps: Steps, order: random.Random
+) -> bool:
     """Take blocks until every subject has the wanted number; return False if none was missing."""
     rounds = [
         [(subject, number) for subject, count in wanted.items() if number < count]
         for number in range(max(wanted.values(), default=0))
     ]
-    missing_count = sum(run.lacks_block(*block) for blocks in rounds for block in blocks for run in runs)
+    missing_count = sum(
+        run.lacks_block(*block) for blocks in rounds for block in blocks for run in runs
+    )
     steps.total += missing_count
     for blocks in rounds:
         missing = [block for block in blocks if any(run.lacks_block(*block) for run in runs)]
@@ -168,6 +190,10 @@ def _take_blocks(runs: Sequence[SuiteRun], wanted: Mapping[Subject, int], steps:
             for run in order.sample(runs, len(runs)):
                 if run.lacks_block(subject, number):
                     # both sides use the launches per sample of the side that is timed first
-                    chosen = (each.cases[subject].launches_per_sample for each in runs if subject in each.cases)
+                    chosen = (
+                        each.cases[subject].launches_per_sample
+                        for each in runs
+                        if subject in each.cases
+                    )
                     run.take_block(subject, next(filter(None, chosen), None))
     return missing_count > 0

@@ -95,7 +95,11 @@ class SpentTime:
     @property
     def total_ns(self) -> dict[str, int]:
         """Total by activity, without the running one."""
-        return {str(activity): self._total_ns[activity] for activity in Activity if self._total_ns[activity]}
+        return {
+            str(activity): self._total_ns[activity]
+            for activity in Activity
+            if self._total_ns[activity]
+        }
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -114,7 +118,8 @@ class RunPlan:
     kernels: tuple[str, ...] = ALL
     implementations: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
-    """Cases with all of these tags; None takes the usual ones of kernels that have tagged cases, and all of the others.
+    """Cases with all of these tags; None takes the usual ones of kernels that have tagged cases,
+    and all of the others.
     """
     usual_tag: str | None = None
     """None means `quick` on a GPU and `small` on a CPU."""
@@ -123,7 +128,9 @@ class RunPlan:
     targets: tuple[str, ...] = DEFAULT_TARGETS
     device: str | None = None
     thread_count: int | None = 1
-    """Torch threads on a CPU. One by default: with more, any other process on a core delays all of them."""
+    """Torch threads on a CPU. One by default: with more, any other process on a core delays all of
+    them.
+    """
     block_count: int = EFFORTS[Preset.SURVEY].block_count
     has_fresh_processes: bool = EFFORTS[Preset.SURVEY].has_fresh_processes
     """A new process for every block; two commits always have them."""
@@ -140,9 +147,13 @@ class RunPlan:
     @property
     def preset(self) -> Preset | None:
         """The preset with this sampling; None if there is none."""
-        return next((preset for preset, effort in EFFORTS.items() if effort.sampling == self.sampling), None)
+        return next(
+            (preset for preset, effort in EFFORTS.items() if effort.sampling == self.sampling), None
+        )
 
     @property
     def block_timeout_s(self) -> float:
-        """Of a block. A slow kernel exceeds the budget, for it is launched at least a dozen times."""
+        """Of a block. A slow kernel exceeds the budget,
+        for it is launched at least a dozen times.
+        """
         return self.timeout_s + (self.sampling.warmup_ms + self.sampling.budget_ms) / 1e3

@@ -32,15 +32,18 @@ class SuiteSource:
     def name(self) -> str | None:
         """Path from the root of its repository, with `/` between names; None outside one."""
         root = self.import_roots[-1] if self.import_roots else None
-        if self.path is None or root is None or self.path == root or not self.path.is_relative_to(root):
+        if (
+            self.path is None
+            or root is None
+            or self.path == root
+            or not self.path.is_relative_to(root)
+        ):
             return None
         return self.path.relative_to(root).as_posix()
 
 
 BENCHMARK_PATTERN = "bench_*.py"
-CAPTURE_HEADER = (
-    '"""Launches that `roofwatch static capture` recorded, one for each way that Triton compiles them."""\n'
-)
+CAPTURE_HEADER = '"""Launches that `roofwatch static capture` recorded, one for each way that Triton compiles them."""\n'
 """Start of a captured benchmark file."""
 
 
@@ -48,27 +51,36 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     """Import a suite and return its kernels in order of declaration.
 
     Raises:
-        SuiteError: the file is missing, raises on import, declares no kernel, or declares a name twice.
+        SuiteError: the file is missing, raises on import, declares no kernel, or declares a name
+        twice.
     """
     for root in reversed(source.import_roots):
         sys.path.insert(0, str(root))
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     else:
-        declared = [spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))]
-        specs = list({id(spec): spec for spec in declared}.values())  # a file may import another's kernel
+        declared = [
+            spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))
+        ]
+        specs = list(
+            {id(spec): spec for spec in declared}.values()
+        )  # a file may import another's kernel
         if not specs:
             raise SuiteError(
-                f"{source.path}: declares no kernel; assign roofwatch.KernelSpec(...) to a name at the top level"
+                f"{source.path}: declares no kernel; assign roofwatch.KernelSpec(...) to a name "
+                f"at the top level"
             )
     names = [spec.name for spec in specs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise SuiteError(f"{source.path}: kernel {twice[0]!r} is declared twice; give each its own name")
+        raise SuiteError(
+            f"{source.path}: kernel {twice[0]!r} is declared twice; give each its own name"
+        )
     for spec in specs:
         if not spec.implementations:
             raise SuiteError(
-                f"kernel {spec.name!r} has no implementation; add one with @{spec.name}.implementation(...)"
+                f"kernel {spec.name!r} has no implementation; add one with "
+                f"@{spec.name}.implementation(...)"
             )
     return tuple(specs)
 
@@ -82,10 +94,15 @@ def _own_specs(roots: tuple[Path, ...]) -> list[KernelSpec]:
         specs: list[KernelSpec] = list(registry.suite())
     except Exception as error:
         raise SuiteError(f"roofwatch's own suite: {type(error).__name__}: {error}") from error
-    # a module that is missing in the root would be imported from the installed roofwatch, which is another commit
+    # a module that is missing in the root would be imported from the installed roofwatch, which is
+    # another commit
     for name, module in sorted(sys.modules.items()):
         is_kernel = f"{name}.".startswith("roofwatch.kernels.")
-        if roots and is_kernel and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots):
+        if (
+            roots
+            and is_kernel
+            and not any(Path(str(module.__file__)).is_relative_to(root) for root in roots)
+        ):
             raise SuiteError(f"roofwatch's own suite: {name} is missing in {roots[0]}")
     return specs
 
@@ -117,7 +134,10 @@ def benchmark_files(path: Path) -> list[Path]:
     found = sorted(
         file
         for file in path.rglob(BENCHMARK_PATTERN)
-        if not any(part.startswith(".") or part in hidden_or_installed for part in file.relative_to(path).parts[:-1])
+        if not any(
+            part.startswith(".") or part in hidden_or_installed
+            for part in file.relative_to(path).parts[:-1]
+        )
     )
     if not found:
         raise SuiteError(f"{path}: no {BENCHMARK_PATTERN} in it; name the benchmark file itself")
@@ -125,7 +145,9 @@ def benchmark_files(path: Path) -> list[Path]:
 
 
 def _import_file(file: Path) -> ModuleType:
-    """Import a file by path, as part of its package if it has one, so that relative imports work."""
+    """Import a file by path, as part of its package if it has one,
+    so that relative imports work.
+    """
     file = file.resolve()
     top = file.parent
     while (top / "__init__.py").exists():
@@ -153,11 +175,19 @@ def _import_file(file: Path) -> ModuleType:
 def _where(error: BaseException, file: Path) -> str:
     if isinstance(error, SyntaxError):
         return ""  # the message has the line
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen ")]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen ")
+    ]
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     if not lines:
         return ""
-    raised_at = "" if frames[-1].filename == str(file) else f"{frames[-1].filename} line {frames[-1].lineno}: "
+    raised_at = (
+        ""
+        if frames[-1].filename == str(file)
+        else f"{frames[-1].filename} line {frames[-1].lineno}: "
+    )
     return f"line {lines[-1]}: {raised_at}"
 
 
@@ -182,7 +212,9 @@ def digest_of_suite(source: SuiteSource) -> str:
         files |= set(_changed_code(repository))
     # relative names: the same checkout in another folder is the same suite
     root = repository or (path if path.is_dir() else path.parent)
-    return digest_of(sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files))
+    return digest_of(
+        sorted((_name(file.resolve(), root.resolve()), digest_of_file(file)) for file in files)
+    )
 
 
 def digest_of_own_suite() -> str:
@@ -191,7 +223,9 @@ def digest_of_own_suite() -> str:
 
 
 def _changed_code(repository: Path) -> Iterator[Path]:
-    listed = run_git(repository, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
+    listed = run_git(
+        repository, "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames"
+    )
     for line in filter(None, listed.split("\0")):
         file = repository / line[3:]
         if file.suffix in _CODE:
@@ -224,14 +258,16 @@ def import_roots(repository: Path | None) -> tuple[Path, ...]:
 def suite_at_revision(
     path: Path | None, revision: str, *, project: str | None = None, benchmarks: Path | None = None
 ) -> Iterator[SuiteAt]:
-    """Check out a revision in a temporary folder, and return the same suite in it. A captured file stays as it is now.
+    """Check out a revision in a temporary folder, and return the same suite in it. A captured file
+    stays as it is now.
 
-    Without a path it is the bundled suite, measured by this version. `benchmarks` is the suite at the head, whose files
-    are used as far as `replace_benchmarks` allows.
+    Without a path it is the bundled suite, measured by this version. `benchmarks` is the suite at
+    the head, whose files are used as far as `replace_benchmarks` allows.
 
     Raises:
         GitError: the path is not in a repository, or the revision is unknown.
-        SuiteError: the suite does not exist or cannot be measured there; file names are relative to the checkout.
+        SuiteError: the suite does not exist or cannot be measured there; file names are relative to
+        the checkout.
     """
     own = (path or Path(__file__)).resolve()
     repository = find_repository(own)
@@ -266,17 +302,21 @@ def suite_at_revision(
 
 
 def replace_benchmarks(own: Path, heads: Path) -> bool:
-    """Replace the benchmark files of a checkout by those of the head; return whether any file changed.
+    """Replace the benchmark files of a checkout by those of the head; return whether any file
+    changed.
 
-    Files with code that the head changed or removed stay, as does a folder with a file that the head lacks. Otherwise
-    both sides would run the head's code, and its change would not be measured.
+    Files with code that the head changed or removed stay, as does a folder with a file that the
+    head lacks. Otherwise both sides would run the head's code, and its change would not be
+    measured.
     """
     old, new = _files_by_name(own), _files_by_name(heads)
     if old.keys() - new.keys():
         return False
     is_replaced = False
     for name, file in new.items():
-        if name not in old or (old[name].read_bytes() != file.read_bytes() and _code_of(old[name]) <= _code_of(file)):
+        if name not in old or (
+            old[name].read_bytes() != file.read_bytes() and _code_of(old[name]) <= _code_of(file)
+        ):
             (own / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(file, own / name)
             is_replaced = True
@@ -290,7 +330,9 @@ def _files_by_name(suite: Path) -> dict[Path, Path]:
 
 
 def _code_of(file: Path) -> set[str]:
-    """Return the syntax tree of each statement of a benchmark file that does not declare a kernel."""
+    """Return the syntax tree of each statement of a benchmark file that does not declare a
+    kernel.
+    """
     try:
         statements = ast.parse(file.read_bytes()).body
     except (SyntaxError, ValueError):

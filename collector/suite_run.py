@@ -37,7 +37,8 @@ _MACHINE_TIMEOUT_S = 120.0
 
 
 class SuiteRun:
-    """Measures one suite step by step. A failing kernel is an outcome; an exception is a failure of the collector.
+    """Measures one suite step by step. A failing kernel is an outcome; an exception is a failure of
+    the collector.
 
     Results of an interrupted run are read from the journal, not measured again.
     """
@@ -75,7 +76,8 @@ class SuiteRun:
         """Load the suite, select what to measure, and restore results of an interrupted run.
 
         Raises:
-            SuiteError: the suite cannot be loaded; or nothing matches the plan, and `may_be_empty` is false.
+            SuiteError: the suite cannot be loaded; or nothing matches the plan, and `may_be_empty`
+            is false.
         """
         self._steps.say(f"loading the suite{self._of_side}")
         with self.spent.on(Activity.START):
@@ -110,21 +112,36 @@ class SuiteRun:
         if self._environment is None:
             self._take(environment=environment)
         else:
-            before, now = (each.model_dump(mode="json") for each in (self._environment, environment))
+            before, now = (
+                each.model_dump(mode="json") for each in (self._environment, environment)
+            )
             if changed := ", ".join(changes(before, now)):
                 raise JournalError(
-                    f"the run was started on another machine: {changed}; resume there, or delete its journal"
+                    f"the run was started on another machine: {changed}; resume there, or delete "
+                    f"its journal"
                 )
         # an earlier process of the run has chosen before
-        earlier = next((case.method for case in self.cases.values() if case.method is not None), None)
-        timer, cache = (self.plan.timer, self.plan.cache) if earlier is None else (earlier.timer, earlier.cache)
-        chosen = self._ask(ChooseTiming(timer=timer, cache=cache), Activity.START, "no timer can be chosen").chosen
+        earlier = next(
+            (case.method for case in self.cases.values() if case.method is not None), None
+        )
+        timer, cache = (
+            (self.plan.timer, self.plan.cache)
+            if earlier is None
+            else (earlier.timer, earlier.cache)
+        )
+        chosen = self._ask(
+            ChooseTiming(timer=timer, cache=cache), Activity.START, "no timer can be chosen"
+        ).chosen
         assert chosen is not None
         self._chosen = chosen
         if not self.ceilings:
             dtypes = tuple(sorted({found.case.dtype for found in self.cases.values()}))
             job = MeasureCeilings(dtypes=dtypes, timer=chosen.method.timer)
-            self._take(ceilings=self._ask(job, Activity.CEILINGS, "the ceilings cannot be measured").ceilings)
+            self._take(
+                ceilings=self._ask(
+                    job, Activity.CEILINGS, "the ceilings cannot be measured"
+                ).ceilings
+            )
         for notice in (None if self.is_on_cpu else str(chosen), self._session.warning):
             if notice is not None:
                 self._steps.note(notice)
@@ -150,7 +167,9 @@ class SuiteRun:
 
     @property
     def to_interpret(self) -> list[CaseRun]:
-        """Triton implementations on a machine without a GPU: checked in the interpreter, not timed."""
+        """Triton implementations on a machine without a GPU: checked in the interpreter,
+        not timed.
+        """
         return [case for case in self.cases.values() if not case.runs_here]
 
     @property
@@ -172,15 +191,22 @@ class SuiteRun:
         missing = [case for case in self.to_compile if not case.static_facts]
         if not missing:
             return
-        with self.spent.on(Activity.COMPILE), compilers(self.workers.fork_server, self.suite.source) as workers:
-            for subject, facts in compile_subjects(workers, [case.subject for case in missing], self.plan):
+        with (
+            self.spent.on(Activity.COMPILE),
+            compilers(self.workers.fork_server, self.suite.source) as workers,
+        ):
+            for subject, facts in compile_subjects(
+                workers, [case.subject for case in missing], self.plan
+            ):
                 self._take(compiled=facts)
                 self._steps.step(f"compiled {subject}")
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
         """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
         jobs = [
-            CheckAccuracy(**case.subject.named, rank_count=case.rank_count) for case in cases if case.accuracy is None
+            CheckAccuracy(**case.subject.named, rank_count=case.rank_count)
+            for case in cases
+            if case.accuracy is None
         ]
         replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
@@ -215,7 +241,9 @@ class SuiteRun:
             self.spent.move(Activity.WARM_UP, reply.block.warm_up_ns, source=Activity.OVERHEAD)
             self.spent.move(Activity.TIMING, reply.block.timed_ns, source=Activity.OVERHEAD)
             taken = self._session.with_state(reply.block)
-        step = TimedStep(**subject.named, blocks_before=len(case.blocks), taken=taken, failure=reply.failure)
+        step = TimedStep(
+            **subject.named, blocks_before=len(case.blocks), taken=taken, failure=reply.failure
+        )
         self._take(timed=step)
         self._steps.step(f"timed {subject}{self._of_side}")
 
@@ -241,7 +269,9 @@ class SuiteRun:
         found = self.cases.values()
         cases = tuple({case.case.case_id: case.case for case in found}.values())
         method = self._chosen.method
-        measurements = tuple(case.measurement(method, self.ceilings, self._environment) for case in found)
+        measurements = tuple(
+            case.measurement(method, self.ceilings, self._environment) for case in found
+        )
         profiles = tuple(case.profile for case in found if case.profile is not None)
         source_lines = (line for case in found for line in case.implementation.source_lines)
         record = RunRecord(
@@ -270,7 +300,9 @@ class SuiteRun:
 
     def _take(self, **result: Any) -> None:
         """Apply a new result, one field of `Entry`, and write it to the journal."""
-        entry = Entry(side=self._side, spent_ns=self.spent.total_ns, seen=self._session.take_new(), **result)
+        entry = Entry(
+            side=self._side, spent_ns=self.spent.total_ns, seen=self._session.take_new(), **result
+        )
         self._apply(entry)
         if self._journal is not None:
             self._journal.append(entry)
@@ -279,14 +311,21 @@ class SuiteRun:
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
         for result in (entry.accuracy, *entry.compiled[:1], entry.timed, entry.profile):
-            case = None if result is None else self.cases.get(Subject(result.case_id, result.implementation))
+            case = (
+                None
+                if result is None
+                else self.cases.get(Subject(result.case_id, result.implementation))
+            )
             if case is None:
                 continue
             case.accuracy = entry.accuracy or case.accuracy
             case.static_facts = entry.compiled or case.static_facts
             case.profile = entry.profile or case.profile
-            # after a damaged line, later blocks of a pair would be compared with other blocks of its other side
-            if entry.timed is not None and (self._pairing is None or entry.timed.blocks_before <= len(case.blocks)):
+            # after a damaged line, later blocks of a pair would be compared with other blocks of
+            # its other side
+            if entry.timed is not None and (
+                self._pairing is None or entry.timed.blocks_before <= len(case.blocks)
+            ):
                 case.apply(entry.timed)
 
     def _accuracy(self, case: CaseRun, reply: Reply) -> Accuracy:
@@ -295,4 +334,9 @@ class SuiteRun:
         failure = reply.failure
         assert failure is not None
         executor = "device" if case.runs_here else "interpreter"
-        return Accuracy(**case.subject.named, executor=executor, outcome=failure.outcome, message=failure.message)
+        return Accuracy(
+            **case.subject.named,
+            executor=executor,
+            outcome=failure.outcome,
+            message=failure.message,
+        )

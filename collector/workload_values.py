@@ -1,7 +1,9 @@
-"""Values of a workload that follow from its measurements, each with its formula: MFU, memory, launches, latencies.
+"""Values of a workload that follow from its measurements, each with its formula: MFU, memory,
+launches, latencies.
 
-Latencies are those of a decode loop with continuous batching (Yu et al., Orca, OSDI 2022) on a virtual clock: service
-times are measured, queueing is computed, so that the loop repeats on a noisy host.
+Latencies are those of a decode loop with continuous batching (Yu et al., Orca, OSDI 2022) on a
+virtual clock: service times are measured, queueing is computed, so that the loop repeats on a noisy
+host.
 """
 
 import re
@@ -56,14 +58,51 @@ class Served(NamedTuple):
         return (self.token_ns[-1] - self.token_ns[0]) / gaps if gaps else None
 
 
-_GAPS_MS = (3, 41, 7, 18, 2, 66, 11, 29, 5, 1, 90, 14, 22, 37, 4, 9, 51, 13, 6, 33, 2, 2, 78, 19, 27, 8, 45, 3, 16, 60)
+_GAPS_MS = (
+    3,
+    41,
+    7,
+    18,
+    2,
+    66,
+    11,
+    29,
+    5,
+    1,
+    90,
+    14,
+    22,
+    37,
+    4,
+    9,
+    51,
+    13,
+    6,
+    33,
+    2,
+    2,
+    78,
+    19,
+    27,
+    8,
+    45,
+    3,
+    16,
+    60,
+)
 _PROMPTS = (512, 96, 1024, 64, 256, 128, 768, 32, 384, 160)
 _OUTPUTS = (64, 24, 8, 96, 40, 16, 128)
 ARRIVALS = tuple(
-    Request(sum(_GAPS_MS[: at + 1]) * 1_000_000, _PROMPTS[at % len(_PROMPTS)], _OUTPUTS[at % len(_OUTPUTS)])
+    Request(
+        sum(_GAPS_MS[: at + 1]) * 1_000_000,
+        _PROMPTS[at % len(_PROMPTS)],
+        _OUTPUTS[at % len(_OUTPUTS)],
+    )
     for at in range(len(_GAPS_MS))
 )
-"""The stored requests: 30 in 0.8 s, in bursts, with prompts of 32 to 1024 tokens and outputs of 8 to 128."""
+"""The stored requests: 30 in 0.8 s, in bursts, with prompts of 32 to 1024 tokens and outputs of 8
+to 128.
+"""
 
 
 def serve(
@@ -75,8 +114,9 @@ def serve(
 ) -> list[Served]:
     """Serve requests in the order of their arrival with continuous batching.
 
-    A waiting request joins before the next step if there is room; its prompt runs alone and gives its first token. Then
-    a step gives one token to every running sequence. `step_ns` is the time of a step by the number of sequences.
+    A waiting request joins before the next step if there is room; its prompt runs alone and gives
+    its first token. Then a step gives one token to every running sequence. `step_ns` is the time of
+    a step by the number of sequences.
     """
     waiting, running, served = deque(requests), list[tuple[Request, list[float]]](), list[Served]()
     now_ns = 0.0
@@ -92,7 +132,11 @@ def serve(
             now_ns += step_ns(len(unfinished))
             for _, tokens in unfinished:
                 tokens.append(now_ns)
-        served += [Served(one, tuple(tokens)) for one, tokens in running if len(tokens) >= one.output_tokens]
+        served += [
+            Served(one, tuple(tokens))
+            for one, tokens in running
+            if len(tokens) >= one.output_tokens
+        ]
         running = [each for each in unfinished if len(each[1]) < each[0].output_tokens]
     return served
 
@@ -114,16 +158,25 @@ def workload_values(
     of_calls = {(profile.case_id, profile.implementation): profile for profile in profiles}
     measured = [one for one in measurements if one.case_id in by_id and one.outcome is Outcome.OK]
     for one in measured:
-        yield from _of_step(by_id[one.case_id], one, of_calls.get((one.case_id, one.implementation)), ceilings)
+        yield from _of_step(
+            by_id[one.case_id], one, of_calls.get((one.case_id, one.implementation)), ceilings
+        )
     yield from _of_loops(by_id, measured)
 
 
 def _of_step(
-    case: CaseRecord, measured: Measurement, profile: CaseProfile | None, ceilings: Sequence[Ceiling]
+    case: CaseRecord,
+    measured: Measurement,
+    profile: CaseProfile | None,
+    ceilings: Sequence[Ceiling],
 ) -> Iterator[ImportedValue]:
     value = _values_of(measured)
     peak = next(
-        (each for each in ceilings if (each.source, each.resource, each.dtype) == ("datasheet", "compute", case.dtype)),
+        (
+            each
+            for each in ceilings
+            if (each.source, each.resource, each.dtype) == ("datasheet", "compute", case.dtype)
+        ),
         None,
     )
     if peak is not None and (median_ns := measured.median_ns):
@@ -134,26 +187,58 @@ def _of_step(
             ("HFU", executed, "executed, counted by torch.utils.flop_counter"),
         ):
             if flop_count:
-                utilisation, formula = flop_count / median_ns * 1e9 / peak.per_s, f"{flop_count:.6g} FLOP {counter}"
-                yield value(metric=metric, unit="share", value=utilisation, message=f"{formula} / {per_peak}")
+                utilisation, formula = (
+                    flop_count / median_ns * 1e9 / peak.per_s,
+                    f"{flop_count:.6g} FLOP {counter}",
+                )
+                yield value(
+                    metric=metric,
+                    unit="share",
+                    value=utilisation,
+                    message=f"{formula} / {per_peak}",
+                )
     if (memory := measured.memory) is not None:
         number, formula = float(memory.peak_reserved_bytes), "maximum of torch's allocator"
-        yield value(metric="peak reserved memory", unit="bytes", value=number, message=formula, better=Better.LOWER)
+        yield value(
+            metric="peak reserved memory",
+            unit="bytes",
+            value=number,
+            message=formula,
+            better=Better.LOWER,
+        )
         if memory.fragmentation is not None:
             formula = "inactive split bytes / reserved bytes"
-            yield value(metric="fragmentation", unit="share", value=memory.fragmentation, message=formula)
+            yield value(
+                metric="fragmentation", unit="share", value=memory.fragmentation, message=formula
+            )
     if profile is not None and profile.span_ns:
-        formula = f"{profile.busy_ns} ns busy / {profile.span_ns} ns of {profile.call_count} profiled calls"
-        yield value(metric="busy share", unit="share", value=profile.busy_ns / profile.span_ns, message=formula)
+        formula = (
+            f"{profile.busy_ns} ns busy / {profile.span_ns} ns of {profile.call_count} "
+            f"profiled calls"
+        )
+        yield value(
+            metric="busy share",
+            unit="share",
+            value=profile.busy_ns / profile.span_ns,
+            message=formula,
+        )
         yield from shares_of_step(profile)
     counts = [block.kernel_count for block in measured.blocks if block.kernel_count is not None]
     if counts:
         number, formula = float(max(counts)), "most kernels, copies and fills of a timed step"
-        yield value(metric="launches per step", unit="launches", value=number, message=formula, better=Better.LOWER)
+        yield value(
+            metric="launches per step",
+            unit="launches",
+            value=number,
+            message=formula,
+            better=Better.LOWER,
+        )
 
 
 def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
-    """Share of each function with 1 % or more of the profiled calls: median and quartiles over the calls."""
+    """Share of each function with 1 % or more of the profiled calls: median and quartiles over the
+    calls.
+    """
     value = _values_of(profile, better=Better.LOWER, unit="share", sample_count=profile.call_count)
     functions: defaultdict[str, list[ProfiledActivity]] = defaultdict(list)
     for row in profile.rows:
@@ -165,21 +250,36 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
         if total_ns < _LEAST_SHARE * profile.span_ns:
             continue
         low, share, high = None, total_ns / profile.span_ns, None
-        if calls_ns.size and calls_ns.all():  # a call that took longer as a whole has the same shares
+        if (
+            calls_ns.size and calls_ns.all()
+        ):  # a call that took longer as a whole has the same shares
             shares = np.sum([row.call_ns for row in rows], axis=0) / calls_ns
-            low, share, high = np.quantile(shares, (0.25, 0.5, 0.75)) * calls_ns.sum() / profile.span_ns
-        formula = f"median of {profile.call_count} profiled calls, in all {total_ns} ns / {profile.span_ns} ns"
+            low, share, high = (
+                np.quantile(shares, (0.25, 0.5, 0.75)) * calls_ns.sum() / profile.span_ns
+            )
+        formula = (
+            f"median of {profile.call_count} profiled calls, in all {total_ns} ns / "
+            f"{profile.span_ns} ns"
+        )
         yield value(metric=SHARE_OF_STEP + name, value=share, low=low, high=high, message=formula)
 
 
 def function_name(name: str) -> str:
     """A function without its result, template arguments, parameters and number."""
     found = _FUNCTION.search(name)
-    return _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL] if found is None else found[0].lstrip(":")[:_MOST_LABEL]
+    return (
+        _NOT_A_LABEL.sub(" ", name)[:_MOST_LABEL]
+        if found is None
+        else found[0].lstrip(":")[:_MOST_LABEL]
+    )
 
 
-def _of_loops(cases: Mapping[str, CaseRecord], measured: Iterable[Measurement]) -> Iterator[ImportedValue]:
-    """Latencies of the stored requests, for each block and implementation with times of decoding and of a prompt."""
+def _of_loops(
+    cases: Mapping[str, CaseRecord], measured: Iterable[Measurement]
+) -> Iterator[ImportedValue]:
+    """Latencies of the stored requests, for each block and implementation with times of decoding
+    and of a prompt.
+    """
     times: defaultdict[tuple[object, ...], dict[int, Measurement]] = defaultdict(dict)
     prompts: dict[tuple[object, ...], float] = {}
     for one in measured:
@@ -193,25 +293,36 @@ def _of_loops(cases: Mapping[str, CaseRecord], measured: Iterable[Measurement]) 
     for block, by_count in times.items():
         largest = by_count[max(by_count)]
         most_tokens = int(cases[largest.case_id].shape["T"])
-        fitting = [each for each in ARRIVALS if each.prompt_tokens + each.output_tokens <= most_tokens]
+        fitting = [
+            each for each in ARRIVALS if each.prompt_tokens + each.output_tokens <= most_tokens
+        ]
         if block in prompts and len(fitting) > 1:
 
             def step_ns(count: int, by_count: dict[int, Measurement] = by_count) -> float:
                 return by_count[min(known for known in by_count if known >= count)].median_ns or 0.0
 
-            served = serve(fitting, prefill_ns_per_token=prompts[block], step_ns=step_ns, most_sequences=max(by_count))
+            served = serve(
+                fitting,
+                prefill_ns_per_token=prompts[block],
+                step_ns=step_ns,
+                most_sequences=max(by_count),
+            )
             yield from _latencies(largest, served)
             yield _values_of(largest)(
                 metric="failed requests",
                 unit="requests",
                 value=float(len(ARRIVALS) - len(served)),
-                message=f"of {len(ARRIVALS)}, with a longer prompt and output than the measured {most_tokens} tokens",
+                message=f"of {len(ARRIVALS)}, with a longer prompt and output than the measured "
+                f"{most_tokens} tokens",
                 better=Better.LOWER,
             )
 
 
 def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[ImportedValue]:
-    value, clock = _values_of(measured, better=Better.LOWER), f"of {len(served)} stored requests on a virtual clock"
+    value, clock = (
+        _values_of(measured, better=Better.LOWER),
+        f"of {len(served)} stored requests on a virtual clock",
+    )
     tpots_ns = [one.tpot_ns for one in served if one.tpot_ns is not None]
     gaps_ns = [after - before for one in served for before, after in pairwise(one.token_ns)]
     for metric, values_ns, formula in (
@@ -221,9 +332,14 @@ def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[Impo
     ):
         cuts = statistics.quantiles([ns / 1e6 for ns in values_ns], n=100, method="inclusive")
         for at in _PERCENTILES:
-            yield value(metric=metric, statistic=f"p{at}", unit="ms", value=cuts[at - 1], message=formula)
+            yield value(
+                metric=metric, statistic=f"p{at}", unit="ms", value=cuts[at - 1], message=formula
+            )
     end_ns = max(one.token_ns[-1] for one in served) - min(one.request.arrival_ns for one in served)
-    good = sum(one.ttft_ns <= _MOST_TTFT_MS * 1e6 and (one.tpot_ns or 0.0) <= _MOST_TPOT_MS * 1e6 for one in served)
+    good = sum(
+        one.ttft_ns <= _MOST_TTFT_MS * 1e6 and (one.tpot_ns or 0.0) <= _MOST_TPOT_MS * 1e6
+        for one in served
+    )
     tokens = sum(len(one.token_ns) for one in served)
     bound = f"TTFT to {_MOST_TTFT_MS} ms, TPOT to {_MOST_TPOT_MS} ms"
     for metric, statistic, count, noun in (
@@ -231,10 +347,19 @@ def _latencies(measured: Measurement, served: Sequence[Served]) -> Iterator[Impo
         ("served tokens", "value", tokens, "tokens"),
     ):
         unit, rate, formula = f"{noun}/s", count / end_ns * 1e9, f"{count} {noun} / {end_ns:.6g} ns"
-        yield value(metric=metric, statistic=statistic, unit=unit, value=rate, message=formula, better=Better.HIGHER)
+        yield value(
+            metric=metric,
+            statistic=statistic,
+            unit=unit,
+            value=rate,
+            message=formula,
+            better=Better.HIGHER,
+        )
 
 
 def _values_of(result: CaseResult, **shared: Any) -> Callable[..., ImportedValue]:
     """Return what makes values of one case and implementation."""
     default = {"statistic": "value", "better": Better.UNKNOWN, "outcome": Outcome.OK, **shared}
-    return partial(ImportedValue, case_id=result.case_id, implementation=result.implementation, **default)
+    return partial(
+        ImportedValue, case_id=result.case_id, implementation=result.implementation, **default
+    )

@@ -44,7 +44,9 @@ class Person:
 
 
 def person_of(claims: Mapping[str, object]) -> Person:
-    """Read an identity token. Only a verified address counts, because anybody can write any address into a profile."""
+    """Read an identity token. Only a verified address counts, because anybody can write any address
+    into a profile.
+    """
     verified = claims.get("email_verified")
     # some providers send a string
     is_verified = verified is True or verified == "true"
@@ -99,7 +101,9 @@ def sign_in_secrets(settings: Settings) -> dict[str, Any]:
     required = ("sign_in_client_id", "sign_in_client_secret", "dashboard_url")
     missing = [name for name in required if getattr(settings, name) is None]
     if settings.sign_in_client_secret is None or settings.dashboard_url is None or missing:
-        raise DashboardError(f"signing in by {settings.sign_in_issuer} takes the settings {', '.join(missing)} too")
+        raise DashboardError(
+            f"signing in by {settings.sign_in_issuer} takes the settings {', '.join(missing)} too"
+        )
     return {
         "auth": {
             "redirect_uri": f"{settings.dashboard_url.rstrip('/')}{_CALLBACK}",
@@ -116,5 +120,7 @@ def _cookie_secret(settings: Settings) -> str:
         return secrets.token_urlsafe(_MIN_SECRET_LENGTH)
     secret = settings.sign_in_cookie_secret.get_secret_value()
     if len(secret) < _MIN_SECRET_LENGTH:
-        raise DashboardError(f"sign_in_cookie_secret has {len(secret)} characters; use at least {_MIN_SECRET_LENGTH}")
+        raise DashboardError(
+            f"sign_in_cookie_secret has {len(secret)} characters; use at least {_MIN_SECRET_LENGTH}"
+        )
     return secret

@@ -9,7 +9,8 @@ from roofwatch.dashboard.wording import code_span
 from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
-# Title and icon by the name of the file in `views/`, which is the path in the address too; the first is the front page.
+# Title and icon by the name of the file in `views/`, which is the path in the address too; the
+# first is the front page.
 VIEWS: Mapping[str, tuple[str, str]] = {
     "overview": ("Overview", ":material/home:"),
     "regression": ("Regression", ":material/search:"),
@@ -20,9 +21,9 @@ VIEWS: Mapping[str, tuple[str, str]] = {
     "runners": ("Runners", ":material/dns:"),
     "fleet": ("Fleet economics", ":material/payments:"),
 }
-# Tables want the width that Streamlit leaves empty around a page. Its captions are paler than people with weak eyes can
-# read: WCAG 2.2 asks for a contrast of 4.5. Names from records stand in code spans all over the text, so they are no
-# louder than the words around them.
+# Tables want the width that Streamlit leaves empty around a page. Its captions are paler than
+# people with weak eyes can read: WCAG 2.2 asks for a contrast of 4.5. Names from records stand in
+# code spans all over the text, so they are no louder than the words around them.
 _STYLE = """<style>
 .stMainBlockContainer {padding: 4rem 2.5rem 3rem}
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p {color: inherit; opacity: 1}
@@ -50,10 +51,12 @@ _STYLE = """<style>
   .rw-map {display: block; overflow-x: auto}
 }
 </style>"""
-# The logo: a roof over two points. The favicon is drawn here too: Streamlit would fetch an icon from another host.
+# The logo: a roof over two points. The favicon is drawn here too: Streamlit would fetch an icon
+# from another host.
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg"'
 _ROOF = (
-    '<path d="M2 24 L14 8 L30 8" fill="none" stroke="#D55E00" stroke-width="3.5" stroke-linecap="round"'
+    '<path d="M2 24 L14 8 L30 8" fill="none" stroke="#D55E00" stroke-width="3.5" '
+    'stroke-linecap="round"'
     ' stroke-linejoin="round"/>'
     '<circle cx="15" cy="19" r="3.2" fill="#0072B2"/>'
     '<rect x="22" y="13.5" width="6" height="6" fill="#56B4E9"/>'
@@ -62,7 +65,8 @@ _ICON = f'{_SVG} viewBox="0 0 32 32" width="64" height="64">{_ROOF}</svg>'
 # mid-grey: readable on a light and on a dark page
 _WORDMARK = (
     f'{_SVG} viewBox="0 0 150 32" width="300" height="64">{_ROOF}'
-    '<text x="38" y="23" font-family="sans-serif" font-size="20" font-weight="600" fill="#808495">roofwatch</text>'
+    '<text x="38" y="23" font-family="sans-serif" font-size="20" font-weight="600" '
+    'fill="#808495">roofwatch</text>'
     "</svg>"
 )
 
@@ -74,7 +78,13 @@ def show() -> None:
     front_page = next(iter(VIEWS))
     page = st.navigation(
         [
-            st.Page(f"views/{name}.py", title=title, icon=icon, default=name == front_page, url_path=name)
+            st.Page(
+                f"views/{name}.py",
+                title=title,
+                icon=icon,
+                default=name == front_page,
+                url_path=name,
+            )
             for name, (title, icon) in VIEWS.items()
         ],
         position="top",
@@ -86,14 +96,18 @@ def show() -> None:
     except UnreadServerError as error:
         st.error(f"The server cannot be read: {code_span(str(error))}", icon=":material/cloud_off:")
         st.markdown(
-            "Start it with `roofwatch api`, or restart this dashboard with another `--url`. The token "
+            "Start it with `roofwatch api`, or restart this dashboard with another `--url`. The "
+            "token "
             "comes from `ROOFWATCH_TOKEN` and needs the scope `read`. Then reload this page."
         )
     except (StoreError, SettingsError) as error:
-        st.error(f"The database cannot be read: {code_span(str(error))}", icon=":material/database_off:")
+        st.error(
+            f"The database cannot be read: {code_span(str(error))}", icon=":material/database_off:"
+        )
         st.markdown(
             "Start it, or set `ROOFWATCH_DATABASE_URL`; without it the dashboard uses the embedded "
-            "database in `ROOFWATCH_DATA_DIR`. Then reload this page. See `roofwatch db --help` for "
+            "database in `ROOFWATCH_DATA_DIR`. Then reload this page. See `roofwatch db --help` "
+            "for "
             "commands."
         )
 

@@ -11,8 +11,22 @@ from roofwatch.ci.ab.comparable import refuse_harness, refuse_runner, refuse_tim
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
 from roofwatch.ci.messages import Remark, on_one_line
 from roofwatch.dashboard.wording import natural_order, written
-from roofwatch.db.queries.results import FilterOptions, FleetRun, MeasuredCase, RecentRuns, RunDetail, RunSummary
-from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, Verdict, timing_of
+from roofwatch.db.queries.results import (
+    FilterOptions,
+    FleetRun,
+    MeasuredCase,
+    RecentRuns,
+    RunDetail,
+    RunSummary,
+)
+from roofwatch.db.values import (
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    Verdict,
+    timing_of,
+)
 
 
 class By(StrEnum):
@@ -34,7 +48,8 @@ def runs_by(by: By, runs: Sequence[FleetRun], facets: FilterOptions) -> dict[str
         facets: Commits by branch.
 
     Returns:
-        The runs of each choice, best first: reachable commits, clean work trees, runs outside pairs, then the newest.
+        The runs of each choice, best first: reachable commits, clean work trees, runs outside
+        pairs, then the newest.
     """
     found: dict[str, list[FleetRun]] = {}
     for run in runs:
@@ -71,7 +86,10 @@ def title_of(by: By, choice: str, runs: Sequence[FleetRun], zone: tzinfo) -> str
     run = runs[0]
     if by is By.RUNS:
         left = ", no longer on its branch" if run.is_unreachable else ""
-        choice = f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} ({choice[:8]}{left})"
+        choice = (
+            f"{written(run.started_at, zone)} {run.commit.short_sha} on {run.runner_class} "
+            f"({choice[:8]}{left})"
+        )
     return on_one_line(choice)
 
 
@@ -90,7 +108,9 @@ class ComparedCase:
     refusal: str = ""
     """Why the times cannot be compared; empty if they can."""
     judged: MedianChange | None = None
-    """The change against the noise from run to run; None if that is not known, or the times cannot be compared."""
+    """The change against the noise from run to run; None if that is not known, or the times cannot
+    be compared.
+    """
 
     @property
     def kernel(self) -> str:
@@ -107,7 +127,11 @@ class ComparedCase:
 
     @property
     def has_new_outcome(self) -> bool:
-        return self.base is not None and self.head is not None and self.base.outcome is not self.head.outcome
+        return (
+            self.base is not None
+            and self.head is not None
+            and self.base.outcome is not self.head.outcome
+        )
 
     @property
     def is_one_sided(self) -> bool:
@@ -116,7 +140,13 @@ class ComparedCase:
     @property
     def is_profiled(self) -> bool:
         """Whether both sides have a profile, of times that compare."""
-        return bool(self.base and self.head and self.base.is_profiled and self.head.is_profiled and not self.refusal)
+        return bool(
+            self.base
+            and self.head
+            and self.base.is_profiled
+            and self.head.is_profiled
+            and not self.refusal
+        )
 
     @property
     def is_within_noise(self) -> bool:
@@ -125,12 +155,16 @@ class ComparedCase:
     @property
     def is_changed(self) -> bool:
         """Whether anything changed, as far as the noise is known."""
-        is_off = bool(self.refusal) or (self.relative_change is not None and not self.is_within_noise)
+        is_off = bool(self.refusal) or (
+            self.relative_change is not None and not self.is_within_noise
+        )
         return bool(self.change_points) or self.has_new_outcome or self.is_one_sided or is_off
 
     @property
     def significance(self) -> str:
-        """Write `slower`, `probably slower`, `within noise`, or `noise unknown`; empty without two times."""
+        """Write `slower`, `probably slower`, `within noise`, or `noise unknown`; empty without two
+        times.
+        """
         if self.judged is None:
             return "" if self.relative_change is None else "noise unknown"
         if self.is_within_noise:
@@ -140,10 +174,18 @@ class ComparedCase:
 
     @property
     def relevance(self) -> tuple[bool, bool, bool, bool, float]:
-        """Return the sort key: stored verdict, new outcome, one side only, beyond the noise, size of the change."""
+        """Return the sort key: stored verdict, new outcome, one side only, beyond the noise, size
+        of the change.
+        """
         change = self.relative_change
         moved = 0.0 if change is None else abs(math.log1p(change))
-        return bool(self.change_points), self.has_new_outcome, self.is_one_sided, not self.is_within_noise, moved
+        return (
+            bool(self.change_points),
+            self.has_new_outcome,
+            self.is_one_sided,
+            not self.is_within_noise,
+            moved,
+        )
 
 
 SHOWN: Mapping[str, Callable[[ComparedCase], bool]] = {
@@ -159,7 +201,10 @@ SHOWN: Mapping[str, Callable[[ComparedCase], bool]] = {
 
 
 def compare_runs(
-    base: RunDetail, head: RunDetail, regressions: Sequence[Regression], recent: Sequence[RecentRuns] = ()
+    base: RunDetail,
+    head: RunDetail,
+    regressions: Sequence[Regression],
+    recent: Sequence[RecentRuns] = (),
 ) -> list[ComparedCase]:
     """Compare every case and implementation of two runs, most relevant first.
 
@@ -192,11 +237,18 @@ def compare_runs(
     ]
     judged = _judge(rows, recent)
     rows = [replace(row, judged=judged.get((row.case_id, row.implementation))) for row in rows]
-    return sorted(rows, key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation))
+    return sorted(
+        rows,
+        key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation),
+    )
 
 
-def _judge(rows: Sequence[ComparedCase], recent: Sequence[RecentRuns]) -> Mapping[tuple[str, str], MedianChange]:
-    """Judge the times of rows by the spread of the newest runs of the same series, timer and cache state."""
+def _judge(
+    rows: Sequence[ComparedCase], recent: Sequence[RecentRuns]
+) -> Mapping[tuple[str, str], MedianChange]:
+    """Judge the times of rows by the spread of the newest runs of the same series, timer and cache
+    state.
+    """
     spreads = {
         (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.medians_ns)
         for runner in recent
@@ -205,7 +257,13 @@ def _judge(rows: Sequence[ComparedCase], recent: Sequence[RecentRuns]) -> Mappin
     medians_ns, known = {}, {}
     for row in rows:
         base, head = row.base, row.head
-        if row.relative_change is None or base is None or head is None or not base.median_ns or not head.median_ns:
+        if (
+            row.relative_change is None
+            or base is None
+            or head is None
+            or not base.median_ns
+            or not head.median_ns
+        ):
             continue
         key = row.case_id, row.implementation
         spread = spreads.get((*key, timing_of(head.timer, head.cache)))
@@ -214,8 +272,12 @@ def _judge(rows: Sequence[ComparedCase], recent: Sequence[RecentRuns]) -> Mappin
     return compare_medians(medians_ns, known)
 
 
-def change_points_between(base: CommitRef, head: CommitRef, regressions: Sequence[Regression]) -> list[ChangePoint]:
-    """Return stored change points after `base` and up to `head`, oldest first, of open regressions."""
+def change_points_between(
+    base: CommitRef, head: CommitRef, regressions: Sequence[Regression]
+) -> list[ChangePoint]:
+    """Return stored change points after `base` and up to `head`, oldest first,
+    of open regressions.
+    """
     return sorted(
         (
             change
@@ -236,7 +298,9 @@ def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
     return next(iter(refusals), None)
 
 
-def _refusal(base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None) -> Remark | None:
+def _refusal(
+    base: MeasuredCase | None, head: MeasuredCase | None, whole: Remark | None
+) -> Remark | None:
     if base is None or head is None or base.median_ns is None or head.median_ns is None:
         return None
     return whole or refuse_timing(base, head)

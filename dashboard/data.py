@@ -47,7 +47,9 @@ class UnreadServerError(StoreError):
     """The server cannot be reached, or refuses."""
 
 
-@st.cache_resource(show_spinner="Opening the database …", on_release=lambda opened: opened[1].close())
+@st.cache_resource(
+    show_spinner="Opening the database …", on_release=lambda opened: opened[1].close()
+)
 def _store() -> tuple[Source, ExitStack]:
     """Open what is read, and return how to close it."""
     gc.freeze()  # full collections then skip the 200,000 objects of imported modules
@@ -100,7 +102,9 @@ def ask(question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
     hash_funcs={Question: lambda question: question.name},
 )
 def _remembered(
-    question: Question[..., Any], args: tuple[Hashable, ...], named: tuple[tuple[str, Hashable], ...]
+    question: Question[..., Any],
+    args: tuple[Hashable, ...],
+    named: tuple[tuple[str, Hashable], ...],
 ) -> Any:
     with _reading() as source:
         return source.ask(question, *args, **dict(named))
@@ -139,7 +143,9 @@ def _configured_ownership() -> Ownership:
 def owners_of(facets: FilterOptions) -> dict[str, tuple[str, ...]]:
     """Return the owners of each kernel that has any."""
     ownership = replace(_configured_ownership(), source_paths=facets.source_files)
-    found = {kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}}
+    found = {
+        kernel: ownership.owners_of([kernel]) for kernel in {case.kernel for case in facets.cases}
+    }
     return {kernel: owners for kernel, owners in found.items() if owners}
 
 
@@ -157,9 +163,16 @@ def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
 
 
 def decide(
-    project: str, regression_id: UUID, state: TriageState, *, seen: TriageState, person: Person, reason: str
+    project: str,
+    regression_id: UUID,
+    state: TriageState,
+    *,
+    seen: TriageState,
+    person: Person,
+    reason: str,
 ) -> None:
-    """Set the triage state of a regression in the name of a signed-in person, who saw the state `seen`.
+    """Set the triage state of a regression in the name of a signed-in person, who saw the state
+    `seen`.
 
     Raises:
         NotAllowedError: the person may not triage, or a server is read.

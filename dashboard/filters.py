@@ -45,7 +45,9 @@ class Filters:
 
     @property
     def runner_classes(self) -> tuple[str, ...]:
-        """Return the chosen runner classes; runs are filtered when read, before the newest are taken."""
+        """Return the chosen runner classes; runs are filtered when read, before the newest are
+        taken.
+        """
         return tuple(self._of("class"))
 
     @property
@@ -59,9 +61,21 @@ class Filters:
     def narrowed(self, record: RunRecord, *, kernel: str | None = None) -> RunRecord:
         """Keep the admitted cases of a record, of one kernel if given."""
         known = {case.case_id for case in record.cases if kernel in (None, case.kernel)}
-        parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "imported")
+        parts = (
+            "cases",
+            "measurements",
+            "accuracies",
+            "static_facts",
+            "counters",
+            "profiles",
+            "imported",
+        )
         kept = {
-            name: tuple(one for one in getattr(record, name) if one.case_id in known and self.admits_case(one.case_id))
+            name: tuple(
+                one
+                for one in getattr(record, name)
+                if one.case_id in known and self.admits_case(one.case_id)
+            )
             for name in parts
         }
         return record.model_copy(update=kept)
@@ -69,7 +83,9 @@ class Filters:
     def admits_kernel(self, kernel: str) -> bool:
         """Whether any case of the kernel is admitted."""
         admitted = self.case_ids
-        return admitted is None or any(case.kernel == kernel and case.case_id in admitted for case in self.facets.cases)
+        return admitted is None or any(
+            case.kernel == kernel and case.case_id in admitted for case in self.facets.cases
+        )
 
     def admits_runner(self, runner_class: str) -> bool:
         """Check the runner class; machine code has none and is always admitted."""
@@ -79,7 +95,9 @@ class Filters:
     def admits_commit(self, sha: str) -> bool:
         """Whether the commit was measured on a chosen branch."""
         branches = self._of("branch")
-        return not branches or any(sha in self.facets.commits_by_branch.get(branch, ()) for branch in branches)
+        return not branches or any(
+            sha in self.facets.commits_by_branch.get(branch, ()) for branch in branches
+        )
 
     def admits_series(self, key: SeriesKey) -> bool:
         return self.admits_case(key.case_id) and self.admits_runner(key.runner_class)
@@ -92,7 +110,9 @@ class Filters:
 
     def owners_of(self, kernels: Iterable[str]) -> list[str]:
         """Return the owners of kernels in order, without duplicates."""
-        return list(dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ())))
+        return list(
+            dict.fromkeys(owner for kernel in kernels for owner in self.owners.get(kernel, ()))
+        )
 
     def families_of(self, kernels: Iterable[str]) -> list[str]:
         """Return the families of kernels in order, without duplicates."""
@@ -106,12 +126,17 @@ class Filters:
     @cached_property
     def case_ids(self) -> frozenset[str] | None:
         """Return the admitted cases; None if all are."""
-        if not any(self._of(parameter) for parameter in ("filter_kernel", "family", "dtype", "tag", "owner")):
+        if not any(
+            self._of(parameter)
+            for parameter in ("filter_kernel", "family", "dtype", "tag", "owner")
+        ):
             return None
         return frozenset(case.case_id for case in self.facets.cases if self._is_within(case))
 
     def _is_within(self, case: CaseOption) -> bool:
-        families, dtypes, tags, owners = (self._of(name) for name in ("family", "dtype", "tag", "owner"))
+        families, dtypes, tags, owners = (
+            self._of(name) for name in ("family", "dtype", "tag", "owner")
+        )
         kernels = self._of("filter_kernel")
         return (
             (not kernels or case.kernel in kernels)
@@ -136,11 +161,13 @@ def options_of(facets: FilterOptions, owners: Mapping[str, Sequence[str]]) -> di
 
 
 def _grouped(tags: Iterable[str]) -> list[set[str]]:
-    """Group tags: within a group any may match, but all groups must. `70b`, `8b` and `decode` select decoding of
-    either.
+    """Group tags: within a group any may match, but all groups must. `70b`, `8b` and `decode`
+    select decoding of either.
     """
     groups: defaultdict[str, set[str]] = defaultdict(set)
     for tag in tags:
-        group = next((group for group, pattern in _TAG_GROUPS.items() if pattern.fullmatch(tag)), "other")
+        group = next(
+            (group for group, pattern in _TAG_GROUPS.items() if pattern.fullmatch(tag)), "other"
+        )
         groups[group].add(tag)
     return list(groups.values())

@@ -27,7 +27,8 @@ _START_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 _LOG = logging.getLogger("roofwatch.dashboard")
 _SCRIPT = Path(__file__).with_name("app.py")
-# Given here rather than in a file: nothing is written into the home folder, and what a file there says changes nothing.
+# Given here rather than in a file: nothing is written into the home folder, and what a file there
+# says changes nothing.
 _OPTIONS: dict[str, object] = {
     "server.headless": True,
     "server.fileWatcherType": "none",
@@ -53,7 +54,8 @@ def serve(
     on_ready: Callable[[str], None],
     address: str = "127.0.0.1",
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. Sets an environment variable of this process that says what is read.
+    """Serve until Ctrl-C or SIGTERM. Sets an environment variable of this process that says what is
+    read.
 
     Args:
         port: Port; None for a free one.
@@ -68,7 +70,8 @@ def serve(
     secrets = sign_in_secrets(load_settings())
     chosen_port = _free_port(address, port)
     os.environ[SERVER_VARIABLE] = server_url or DATABASE
-    # Streamlit runs the views as scripts; what they import takes seconds, for which the first reader would wait
+    # Streamlit runs the views as scripts; what they import takes seconds, for which the first
+    # reader would wait
     for view in VIEWS:
         importlib.import_module(f"roofwatch.dashboard.views.{view}")
     app = st.App(
@@ -78,7 +81,9 @@ def serve(
         on_script_error=_report_failed_view,
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
-    threading.Thread(target=_wait_until_ready, args=(f"http://{local}:{chosen_port}", on_ready), daemon=True).start()
+    threading.Thread(
+        target=_wait_until_ready, args=(f"http://{local}:{chosen_port}", on_ready), daemon=True
+    ).start()
     # SIGTERM ends it as Ctrl-C does, so the embedded database is closed
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
@@ -96,9 +101,12 @@ def _free_port(address: str, port: int | None) -> int:
         try:
             probe.bind((address, port or 0))
         except OSError as error:
-            where, way_out = (address, "--address") if port is None else (f"{address}:{port}", "--port")
+            where, way_out = (
+                (address, "--address") if port is None else (f"{address}:{port}", "--port")
+            )
             raise DashboardError(
-                f"dashboard: cannot listen on {where}: {error.strerror}; choose another with {way_out}"
+                f"dashboard: cannot listen on {where}: {error.strerror}; choose another with "
+                f"{way_out}"
             ) from None
         return int(probe.getsockname()[1])
 
@@ -120,7 +128,8 @@ def _report_failed_view(error: Exception) -> bool:
     """Show our own message instead of Streamlit's; the log has the details."""
     _LOG.error("a view failed", exc_info=error)
     st.error(
-        "This view failed; see the log of the dashboard. Reload the page, or choose something else.",
+        "This view failed; see the log of the dashboard. Reload the page, or choose something "
+        "else.",
         icon=":material/error:",
     )
     return True

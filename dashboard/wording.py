@@ -23,7 +23,9 @@ class Mark:
     symbol: str
     word: str
     badge_colour: str
-    """A named colour of Streamlit. Orange and blue are distinguishable for everybody; red and green are not."""
+    """A named colour of Streamlit. Orange and blue are distinguishable for everybody; red and green
+    are not.
+    """
 
     @property
     def text(self) -> str:
@@ -67,7 +69,9 @@ def code_span(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text from a record for HTML or a figure, on one line and without characters that reorder it."""
+    """Escape text from a record for HTML or a figure, on one line and without characters that
+    reorder it.
+    """
     return escape(on_one_line(text))
 
 
@@ -89,7 +93,10 @@ def percent(relative_change: float) -> str:
 def transition_text(change_point: ChangePoint) -> str:
     """Write `1.2 ms → 1.6 ms`, with `failed` for a missing level."""
     write = change_point.series.definition.format
-    before, after = ("failed" if level is None else write(level) for level in (change_point.before, change_point.after))
+    before, after = (
+        "failed" if level is None else write(level)
+        for level in (change_point.before, change_point.after)
+    )
     return f"{before} → {after}"
 
 
@@ -100,11 +107,15 @@ def change_text(change_point: ChangePoint) -> str:
 
 
 def headline_text(change_point: ChangePoint) -> str:
-    """Write the shortest description: `+33.0%`, `✕ incorrect`, `0 B → 96 B`, `+1.4% a week` of a drift."""
+    """Write the shortest description: `+33.0%`, `✕ incorrect`, `0 B → 96 B`, `+1.4% a week` of a
+    drift.
+    """
     if change_point.weekly_change is not None:
         return f"{percent(change_point.weekly_change)} a week"
     if change_point.after is None:
-        return "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
+        return (
+            "✕ incorrect" if change_point.series.definition.layer is Layer.ACCURACY else "✕ fails"
+        )
     return change_text(change_point)
 
 
@@ -113,19 +124,25 @@ def confirmation_text(regression: Regression) -> str:
 
 
 def place_text(series: SeriesKey) -> str:
-    """Write where a series is measured: the name of its device, or the target of its machine code."""
+    """Write where a series is measured: the name of its device,
+    or the target of its machine code.
+    """
     return on_one_line(series.runner_class.partition(",")[0] or series.target)
 
 
 def certainty_text(regression: Regression) -> str:
-    """Write where the best evidence comes from: `H200, 28 σ; the same on H100; RTX 4090 throttled or contended`."""
+    """Write where the best evidence comes from: `H200, 28 σ; the same on H100; RTX 4090 throttled
+    or contended`.
+    """
     best, *others = regression.change_points
     if best.standard_errors is not None:
         certainty = f"{best.standard_errors:.0f} σ"
     else:
         certainty = "drift" if best.is_gradual else "exact"
     same_metric = [one for one in others if one.series.metric == best.series.metric]
-    sound = {place_text(one.series) for one in same_metric if not one.degraded_by} - {place_text(best.series)}
+    sound = {place_text(one.series) for one in same_metric if not one.degraded_by} - {
+        place_text(best.series)
+    }
     doubtful = {place_text(one.series) for one in (best, *same_metric) if one.degraded_by} - sound
     return "; ".join(
         [
@@ -176,7 +193,11 @@ def rate_text(resource: str, per_s: float) -> str:
 def duration_text(ns: float) -> str:
     """Write `1.5 ms`, `4.2 min` or `3.1 h`."""
     if ns >= _NS_PER_HOUR:
-        return f"{ns / _NS_PER_HOUR:,.3g} h" if ns < 1_000 * _NS_PER_HOUR else f"{ns / _NS_PER_HOUR:,.0f} h"
+        return (
+            f"{ns / _NS_PER_HOUR:,.3g} h"
+            if ns < 1_000 * _NS_PER_HOUR
+            else f"{ns / _NS_PER_HOUR:,.0f} h"
+        )
     return f"{ns / _NS_PER_MINUTE:.3g} min" if ns >= _NS_PER_MINUTE else format_ns(ns)
 
 
@@ -184,9 +205,15 @@ def energy_text(joules: float) -> str:
     """Write `12 kJ`, or smaller units."""
     if joules >= _MEGA:
         return f"{joules / _MEGA:,.3g} MJ"
-    return f"{joules / _KILO:.3g} kJ" if joules >= _KILO else metric("joules_per_launch").format(joules)
+    return (
+        f"{joules / _KILO:.3g} kJ"
+        if joules >= _KILO
+        else metric("joules_per_launch").format(joules)
+    )
 
 
 def money_text(amount: float, currency: str) -> str:
     """Write `3.20 USD`; small amounts keep two significant digits."""
-    return f"{amount:,.2f} {currency}" if amount >= 0.01 or amount == 0 else f"{amount:.2g} {currency}"
+    return (
+        f"{amount:,.2f} {currency}" if amount >= 0.01 or amount == 0 else f"{amount:.2g} {currency}"
+    )

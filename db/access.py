@@ -1,6 +1,8 @@
-"""Tokens, repositories whose CI may send records without one of ours, and the audit trail of who did what and why.
+"""Tokens, repositories whose CI may send records without one of ours, and the audit trail of who
+did what and why.
 
-A token reads `rw_<id>_<secret>`. The ID is public; the secret has 256 random bits, and only its sha256 is stored.
+A token reads `rw_<id>_<secret>`. The ID is public; the secret has 256 random bits, and only its
+sha256 is stored.
 """
 
 import hashlib
@@ -75,7 +77,9 @@ class AuditEntry:
     entry_id: int
     at: datetime
     actor: str
-    """Who was authenticated: a token by its ID, a workflow by repository and ref, or the command line."""
+    """Who was authenticated: a token by its ID, a workflow by repository and ref, or the command
+    line.
+    """
     person: str | None
     """For whom, as the actor claims."""
     action: str
@@ -97,7 +101,8 @@ def create_token(
     is_quarantined: bool = False,
     actor: str,
 ) -> NewToken:
-    """Create a token for one project, or for all if None; `is_quarantined` quarantines all records sent with it.
+    """Create a token for one project, or for all if None; `is_quarantined` quarantines all records
+    sent with it.
 
     Raises:
         StoreError: no scope, or a validity above `MAX_VALIDITY`.
@@ -121,32 +126,49 @@ def create_token(
         session.add(row)
         session.flush()
         scope_names = " ".join(row.scopes)
-        add_entry(session, actor=actor, action="token.create", project=project, subject=token_id, after=scope_names)
+        add_entry(
+            session,
+            actor=actor,
+            action="token.create",
+            project=project,
+            subject=token_id,
+            after=scope_names,
+        )
         return NewToken(_to_token(row), f"rw_{token_id}_{secret}")
 
 
 def check_token(engine: Engine, text: str, now: datetime) -> Token | None:
-    """Find the token of a text and record its use. None if it is unknown, expired or revoked, all in equal time."""
+    """Find the token of a text and record its use. None if it is unknown, expired or revoked, all
+    in equal time.
+    """
     parsed = _TOKEN.fullmatch(text)
     with Session(engine) as session:
         row = None if parsed is None else session.get(TokenRow, parsed["token_id"])
         stored = _NO_HASH if row is None else row.secret_sha256
-        is_right = hmac.compare_digest(stored, _sha256(text if parsed is None else parsed["secret"]))
+        is_right = hmac.compare_digest(
+            stored, _sha256(text if parsed is None else parsed["secret"])
+        )
         if row is None or not is_right or row.revoked_at is not None or row.expires_at <= now:
             return None
         token = _to_token(row)
         if token.last_used_at is None or token.last_used_at <= now - _USE_INTERVAL:
             # of many concurrent requests only one writes
-            is_stale = or_(TokenRow.last_used_at.is_(None), TokenRow.last_used_at <= now - _USE_INTERVAL)
+            is_stale = or_(
+                TokenRow.last_used_at.is_(None), TokenRow.last_used_at <= now - _USE_INTERVAL
+            )
             session.execute(
-                update(TokenRow).where(TokenRow.token_id == token.token_id, is_stale).values(last_used_at=now)
+                update(TokenRow)
+                .where(TokenRow.token_id == token.token_id, is_stale)
+                .values(last_used_at=now)
             )
             session.commit()
     return token
 
 
 def list_tokens(session: Session, project: str | None = None) -> list[Token]:
-    """All tokens, also expired and revoked ones, newest first; for a project, its own and those of all projects."""
+    """All tokens, also expired and revoked ones, newest first; for a project, its own and those of
+    all projects.
+    """
     query = select(TokenRow).order_by(TokenRow.created_at.desc(), TokenRow.token_id)
     if project is not None:
         query = query.where(or_(TokenRow.project == project, TokenRow.project.is_(None)))
@@ -165,17 +187,30 @@ def revoke_token(engine: Engine, token_id: str, *, now: datetime, actor: str) ->
             raise StoreError(f"token {token_id}: unknown ID; see: roofwatch token list")
         if row.revoked_at is None:
             row.revoked_at = now
-            add_entry(session, actor=actor, action="token.revoke", project=row.project, subject=token_id)
+            add_entry(
+                session, actor=actor, action="token.revoke", project=row.project, subject=token_id
+            )
         session.flush()
         return _to_token(row)
 
 
-def trust_repository(engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str) -> None:
-    """Let a repository's workflows send records of a project. Records of other refs are quarantined."""
+def trust_repository(
+    engine: Engine, repository: str, project: str, refs: Sequence[str], *, actor: str
+) -> None:
+    """Let a repository's workflows send records of a project. Records of other refs are
+    quarantined.
+    """
     with Session(engine) as session, session.begin():
         session.merge(TrustedRepositoryRow(repository=repository, project=project, refs=list(refs)))
         refs_text = " ".join(refs)
-        add_entry(session, actor=actor, action="repository.trust", project=project, subject=repository, after=refs_text)
+        add_entry(
+            session,
+            actor=actor,
+            action="repository.trust",
+            project=project,
+            subject=repository,
+            after=refs_text,
+        )
 
 
 def distrust_repository(engine: Engine, repository: str, project: str, *, actor: str) -> None:
@@ -189,27 +224,47 @@ def distrust_repository(engine: Engine, repository: str, project: str, *, actor:
         if row is None:
             raise StoreError(f"repository {repository}: not trusted for {project}")
         session.delete(row)
-        add_entry(session, actor=actor, action="repository.distrust", project=project, subject=repository)
+        add_entry(
+            session, actor=actor, action="repository.distrust", project=project, subject=repository
+        )
 
 
 def list_trusted(session: Session, names: Collection[str] | None = None) -> list[TrustedRepository]:
     """All trusted repositories, or those with some names."""
-    query = select(TrustedRepositoryRow).order_by(TrustedRepositoryRow.repository, TrustedRepositoryRow.project)
+    query = select(TrustedRepositoryRow).order_by(
+        TrustedRepositoryRow.repository, TrustedRepositoryRow.project
+    )
     if names is not None:
         query = query.where(TrustedRepositoryRow.repository.in_(names))
-    return [TrustedRepository(row.repository, row.project, tuple(row.refs)) for row in session.scalars(query)]
+    return [
+        TrustedRepository(row.repository, row.project, tuple(row.refs))
+        for row in session.scalars(query)
+    ]
 
 
 def add_entry(
-    session: Session, *, actor: str, action: str, project: str | None, subject: str, **details: str | None
+    session: Session,
+    *,
+    actor: str,
+    action: str,
+    project: str | None,
+    subject: str,
+    **details: str | None,
 ) -> None:
-    """Add an entry in the transaction that makes the change. Details: `person`, `before`, `after`, `reason`."""
+    """Add an entry in the transaction that makes the change. Details: `person`, `before`, `after`,
+    `reason`.
+    """
     entry = {"actor": actor, "action": action, "project": project, "subject": subject, **details}
     session.execute(insert(AuditEntryRow), [entry])
 
 
 def list_entries(
-    session: Session, project: str, *, subject: str | None = None, before_id: int | None = None, limit: int = 100
+    session: Session,
+    project: str,
+    *,
+    subject: str | None = None,
+    before_id: int | None = None,
+    limit: int = 100,
 ) -> list[AuditEntry]:
     """Entries of a project, newest first; only of one subject, or before one entry, if given."""
     query = select(AuditEntryRow).where(AuditEntryRow.project == project)

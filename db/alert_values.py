@@ -1,4 +1,6 @@
-"""Values of alerts: conditions that rules find, alerts with their state, messages and deliveries."""
+"""Values of alerts: conditions that rules find, alerts with their state,
+messages and deliveries.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -75,7 +77,10 @@ class Change:
 
 @dataclass(frozen=True)
 class Message:
-    """The text of an alert, and the same as data. All of it is untrusted; channels escape the text."""
+    """The text of an alert, and the same as data.
+
+    All of it is untrusted; channels escape the text.
+    """
 
     title: str
     facts: tuple[Fact, ...] = ()
@@ -141,7 +146,11 @@ class Alert:
 
     def acknowledged(self, now: datetime, person: str, reason: str) -> "Alert":
         return replace(
-            self, state=AlertState.ACKNOWLEDGED, acknowledged_at=now, acknowledged_by=person, acknowledged_reason=reason
+            self,
+            state=AlertState.ACKNOWLEDGED,
+            acknowledged_at=now,
+            acknowledged_by=person,
+            acknowledged_reason=reason,
         )
 
 

@@ -1,7 +1,8 @@
 """Alerts, and the outbox of their messages.
 
-A change of an alert and the messages about it are written in one transaction. A sender claims a message for a limited
-time. If it dies, the message is claimed again after that time, and marked as uncertain.
+A change of an alert and the messages about it are written in one transaction. A sender claims a
+message for a limited time. If it dies, the message is claimed again after that time, and marked as
+uncertain.
 """
 
 from collections.abc import Collection, Sequence
@@ -49,13 +50,19 @@ def write_steps(session: Session, project: str, steps: Sequence[AlertStep]) -> N
     own_id = lock_project(session, project)
     for step in steps:
         alert, document = step.alert, _DOCUMENT.dump_python(step.alert, mode="json")
-        session.merge(AlertRow(id=alert.alert_id, project_id=own_id, state=alert.state, document=document))
+        session.merge(
+            AlertRow(id=alert.alert_id, project_id=own_id, state=alert.state, document=document)
+        )
         session.flush()
         for delivery in step.deliveries:
-            session.add(DeliveryRow(**vars(delivery) | {"alert_id": alert.alert_id, "alert": document}))
+            session.add(
+                DeliveryRow(**vars(delivery) | {"alert_id": alert.alert_id, "alert": document})
+            )
 
 
-def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, actor: str, now: datetime) -> Alert:
+def acknowledge(
+    engine: Engine, alert_id: UUID, *, person: str, reason: str, actor: str, now: datetime
+) -> Alert:
     """Acknowledge an alert, and its regression if it has one: someone works on it.
 
     Raises:
@@ -69,12 +76,22 @@ def acknowledge(engine: Engine, alert_id: UUID, *, person: str, reason: str, act
         lock_project(session, project)
         session.refresh(row)
         if row.state is not AlertState.FIRING:
-            raise StoreError(f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged")
+            raise StoreError(
+                f"alert {alert_id} is {row.state}; only a firing alert can be acknowledged"
+            )
         alert = _DOCUMENT.validate_python(row.document).acknowledged(now, person, reason)
         write_steps(session, project, [AlertStep(alert)])
         if alert.regression_id is not None:
             state = TriageState.ACKNOWLEDGED
-            decide(session, project, alert.regression_id, state, person=person, reason=reason, actor=actor)
+            decide(
+                session,
+                project,
+                alert.regression_id,
+                state,
+                person=person,
+                reason=reason,
+                actor=actor,
+            )
         add_entry(
             session,
             actor=actor,
@@ -103,7 +120,11 @@ def claim_next(engine: Engine, now: datetime) -> Delivery | None:
     )
     due = (
         select(DeliveryRow)
-        .where(DeliveryRow.state == DeliveryState.WAITING, DeliveryRow.next_attempt_at <= now, ~has_earlier)
+        .where(
+            DeliveryRow.state == DeliveryState.WAITING,
+            DeliveryRow.next_attempt_at <= now,
+            ~has_earlier,
+        )
         .order_by(DeliveryRow.next_attempt_at, DeliveryRow.id)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -114,23 +135,33 @@ def claim_next(engine: Engine, now: datetime) -> Delivery | None:
             return None
         row.attempt_count += 1
         delivery = _to_delivery(row)
-        row.next_attempt_at, row.is_uncertain = now + CLAIMED_FOR, True  # until the outcome is written
+        row.next_attempt_at, row.is_uncertain = (
+            now + CLAIMED_FOR,
+            True,
+        )  # until the outcome is written
         return delivery
 
 
 def write_outcome(engine: Engine, delivery: Delivery) -> None:
-    """Write the outcome of the attempt that `claim_next` began, unless another attempt has begun since."""
+    """Write the outcome of the attempt that `claim_next` began, unless another attempt has begun
+    since.
+    """
     names = ("state", "is_uncertain", "next_attempt_at", "sent_at", "error")
     values = {name: getattr(delivery, name) for name in names}
     with Session(engine) as session, session.begin():
-        attempt = DeliveryRow.key == delivery.key, DeliveryRow.attempt_count == delivery.attempt_count
+        attempt = (
+            DeliveryRow.key == delivery.key,
+            DeliveryRow.attempt_count == delivery.attempt_count,
+        )
         session.execute(update(DeliveryRow).where(*attempt).values(values))
 
 
 def list_deliveries(
     session: Session, project: str | None = None, states: Collection[DeliveryState] | None = None
 ) -> list[Delivery]:
-    """The newest hundred deliveries, the newest first; only of one project or some states if given."""
+    """The newest hundred deliveries, the newest first;
+    only of one project or some states if given.
+    """
     query = select(DeliveryRow).order_by(DeliveryRow.id.desc()).limit(100)
     if project is not None:
         query = query.join(AlertRow).where(AlertRow.project_id == project_id(project))

@@ -23,10 +23,15 @@ _LEVEL = 3
 
 def list_artefacts(session: Session, run_id: UUID) -> list[StoredArtefact]:
     """Files that the record of a run names, in its order; empty if there is no such run."""
-    query = select(RunArtefactRow).where(RunArtefactRow.run_id == run_id).order_by(RunArtefactRow.position)
+    query = (
+        select(RunArtefactRow)
+        .where(RunArtefactRow.run_id == run_id)
+        .order_by(RunArtefactRow.position)
+    )
     return [
         StoredArtefact(
-            **{name: getattr(row, name) for name in Artefact.model_fields}, is_stored=row.content_sha256 is not None
+            **{name: getattr(row, name) for name in Artefact.model_fields},
+            is_stored=row.content_sha256 is not None,
         )
         for row in session.scalars(query)
     ]
@@ -39,14 +44,17 @@ def read_artefact(engine: Engine, run_id: UUID, sha256: str) -> Iterator[bytes]:
         StoreError: the run has no such content, or it is damaged.
     """
     with Session(engine) as session:
-        sizes = {one.sha256: one.size_bytes for one in list_artefacts(session, run_id) if one.is_stored}
+        sizes = {
+            one.sha256: one.size_bytes for one in list_artefacts(session, run_id) if one.is_stored
+        }
     if sha256 not in sizes:
         raise StoreError(f"run {run_id}: no content {sha256[:12]}… is stored for it")
     return _read_content(engine, sha256, sizes[sha256])
 
 
 def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
-    """Store the content of a file that the record of a stored run names, in one transaction; False if the run had it.
+    """Store the content of a file that the record of a stored run names, in one transaction; False
+    if the run had it.
 
     Raises:
         IngestError: the record names no file with this sha256, or the content differs.
@@ -57,7 +65,9 @@ def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]
             return _store(connection, run_id, sha256, content)
     except DBAPIError as error:
         what = f"artefact {sha256[:12]}… of run {run_id}"
-        raise StoreError(f"{what}: the database failed: {first_line(error.orig)}; try again") from None
+        raise StoreError(
+            f"{what}: the database failed: {first_line(error.orig)}; try again"
+        ) from None
 
 
 def link_contents(connection: Connection, run_id: UUID, contents: Sequence[str]) -> None:
@@ -70,10 +80,14 @@ def link_contents(connection: Connection, run_id: UUID, contents: Sequence[str])
 
 
 def drop_unlinked(connection: Connection) -> int:
-    """Delete contents without a run, and return their number. Contents that are being linked are skipped."""
+    """Delete contents without a run, and return their number. Contents that are being linked are
+    skipped.
+    """
     unlinked = ~exists().where(RunArtefactRow.content_sha256 == ArtefactContentRow.sha256)
     free = select(ArtefactContentRow.sha256).where(unlinked).with_for_update(skip_locked=True)
-    return connection.execute(delete(ArtefactContentRow).where(ArtefactContentRow.sha256.in_(free))).rowcount
+    return connection.execute(
+        delete(ArtefactContentRow).where(ArtefactContentRow.sha256.in_(free))
+    ).rowcount
 
 
 def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]) -> bool:
@@ -89,7 +103,10 @@ def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]
     row = {"sha256": sha256, "size_bytes": named.size_bytes}
     # waits here for a concurrent writer of the same content
     inserted = connection.scalar(
-        upsert(ArtefactContentRow).values(row).on_conflict_do_nothing().returning(ArtefactContentRow.sha256)
+        upsert(ArtefactContentRow)
+        .values(row)
+        .on_conflict_do_nothing()
+        .returning(ArtefactContentRow.sha256)
     )
     digest, size_bytes = hashlib.sha256(), 0
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
@@ -105,7 +122,8 @@ def _store(connection: Connection, run_id: UUID, sha256: str, content: IO[bytes]
         position += 1
     if size_bytes != named.size_bytes or digest.hexdigest() != sha256:
         raise IngestError(
-            f"run {run_id}: the content is not the file with sha256 {sha256[:12]}… and {named.size_bytes} bytes that "
+            f"run {run_id}: the content is not the file with sha256 {sha256[:12]}… and "
+            f"{named.size_bytes} bytes that "
             "its record names"
         )
     link_contents(connection, run_id, [sha256])
@@ -123,7 +141,11 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         with engine.connect() as connection:
             packed = connection.scalar(query)
         try:
-            chunk = b"" if packed is None else decompressor.decompress(packed, max_output_size=CHUNK_BYTES)
+            chunk = (
+                b""
+                if packed is None
+                else decompressor.decompress(packed, max_output_size=CHUNK_BYTES)
+            )
         except zstandard.ZstdError:
             chunk = b""
         if not chunk:
@@ -133,4 +155,6 @@ def _read_content(engine: Engine, sha256: str, size_bytes: int) -> Iterator[byte
         position += 1
         yield chunk
     if read_bytes != size_bytes or digest.hexdigest() != sha256:
-        raise StoreError(f"artefact {sha256[:12]}…: the stored content is damaged; restore it from a backup")
+        raise StoreError(
+            f"artefact {sha256[:12]}…: the stored content is damaged; restore it from a backup"
+        )

@@ -11,7 +11,13 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regression_values import Answer, BisectionProgress, BisectionRange, BisectionResult, BisectionState
+from roofwatch.db.regression_values import (
+    Answer,
+    BisectionProgress,
+    BisectionRange,
+    BisectionResult,
+    BisectionState,
+)
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import to_value
@@ -59,7 +65,8 @@ class Claim:
 def request_bisection(
     session: Session, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None = None
 ) -> UUID:
-    """Request a bisection in the caller's transaction; `roofwatch bisect --next` on a runner carries it out.
+    """Request a bisection in the caller's transaction; `roofwatch bisect --next` on a runner
+    carries it out.
 
     Return its ID, or that of an unfinished identical request.
     """
@@ -67,7 +74,9 @@ def request_bisection(
     row = {
         **{name: getattr(asked, name) for name in _RANGE},
         "bisection_id": uuid4(),
-        "project_id": session.scalars(select(ProjectRow.id).where(ProjectRow.name == asked.project)).one(),
+        "project_id": session.scalars(
+            select(ProjectRow.id).where(ProjectRow.name == asked.project)
+        ).one(),
         "state": BisectionState.REQUESTED,
         "requested_by": requested_by,
         "regression_id": regression_id,
@@ -83,7 +92,12 @@ def request_bisection(
 
 
 def begin_bisection(
-    engine: Engine, asked: BisectionRange, claim_id: UUID, *, requested_by: str, regression_id: UUID | None = None
+    engine: Engine,
+    asked: BisectionRange,
+    claim_id: UUID,
+    *,
+    requested_by: str,
+    regression_id: UUID | None = None,
 ) -> Claim:
     """Start a bisection, take over an identical request, or continue the runner's own bisection.
 
@@ -91,17 +105,24 @@ def begin_bisection(
         StoreError: another runner works on it.
     """
     with Session(engine) as session, session.begin():
-        bisection_id = request_bisection(session, asked, requested_by=requested_by, regression_id=regression_id)
+        bisection_id = request_bisection(
+            session, asked, requested_by=requested_by, regression_id=regression_id
+        )
         same = BisectionRow.bisection_id == bisection_id
-        claim = _take(session, and_(same, or_(_IS_FREE, BisectionRow.claim_id == claim_id)), claim_id)
+        claim = _take(
+            session, and_(same, or_(_IS_FREE, BisectionRow.claim_id == claim_id)), claim_id
+        )
     if claim is None:
         raise StoreError(
-            f"bisection {bisection_id}: another runner works on it; wait until it ends, or {LEASE} after its last step"
+            f"bisection {bisection_id}: another runner works on it; wait until it ends, or "
+            f"{LEASE} after its last step"
         )
     return claim
 
 
-def claim_bisection(engine: Engine, project: str, runner_class: str, claim_id: UUID) -> Claim | None:
+def claim_bisection(
+    engine: Engine, project: str, runner_class: str, claim_id: UUID
+) -> Claim | None:
     """Claim the oldest request for this runner class or any; also one whose runner is gone.
 
     Concurrent runners get different requests; None if there is none left.
@@ -113,7 +134,8 @@ def claim_bisection(engine: Engine, project: str, runner_class: str, claim_id: U
 
 
 def update_bisection(engine: Engine, claim: Claim, result: BisectionResult) -> None:
-    """Store a result: `running` renews the lease, `requested` lets another runner continue, other states end it.
+    """Store a result: `running` renews the lease, `requested` lets another runner continue, other
+    states end it.
 
     Raises:
         ClaimLostError: another runner has taken it over.
@@ -123,15 +145,23 @@ def update_bisection(engine: Engine, claim: Claim, result: BisectionResult) -> N
         values["leased_until"] = func.now() + LEASE
     else:
         is_over = result.state is not BisectionState.REQUESTED
-        values |= {"claim_id": None, "leased_until": None, "finished_at": func.now() if is_over else None}
+        values |= {
+            "claim_id": None,
+            "leased_until": None,
+            "finished_at": func.now() if is_over else None,
+        }
     if result.progress.commits:
         values["progress"] = _PROGRESS.dump_python(result.progress, mode="json")
     if result.answer is not None:
         values["answer"] = _ANSWER.dump_python(result.answer, mode="json")
-    ours = and_(BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id)
+    ours = and_(
+        BisectionRow.bisection_id == claim.bisection_id, BisectionRow.claim_id == claim.claim_id
+    )
     with engine.begin() as connection:
         if connection.execute(update(BisectionRow).where(ours).values(values)).rowcount == 0:
-            raise ClaimLostError(f"bisection {claim.bisection_id}: another runner has taken it over")
+            raise ClaimLostError(
+                f"bisection {claim.bisection_id}: another runner has taken it over"
+            )
 
 
 def read_bisection(session: Session, bisection_id: UUID) -> Bisection | None:
@@ -155,7 +185,9 @@ def _read(session: Session, condition: ColumnElement[bool]) -> Bisection | None:
     if found is None:
         return None
     row, project = found
-    progress = BisectionProgress() if row.progress is None else _PROGRESS.validate_python(row.progress)
+    progress = (
+        BisectionProgress() if row.progress is None else _PROGRESS.validate_python(row.progress)
+    )
     answer = None if row.answer is None else _ANSWER.validate_python(row.answer)
     return to_value(Bisection, row, project=project, progress=progress, answer=answer)
 

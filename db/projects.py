@@ -1,7 +1,7 @@
 """Projects and their quarantines.
 
-Records from untrusted sources are stored in a quarantine: a project of its own, which shares no commit or case with the
-trusted one.
+Records from untrusted sources are stored in a quarantine: a project of its own, which shares no
+commit or case with the trusted one.
 """
 
 from sqlalchemy import Engine, delete, select
@@ -17,7 +17,9 @@ QUARANTINE = "?quarantine"
 def delete_project(engine: Engine, name: str) -> None:
     """Delete a project and its quarantine with everything that refers to them."""
     with Session(engine) as session, session.begin():
-        session.execute(delete(ProjectRow).where(ProjectRow.name.in_([name, quarantine_name(name)])))
+        session.execute(
+            delete(ProjectRow).where(ProjectRow.name.in_([name, quarantine_name(name)]))
+        )
 
 
 def lock_project(session: Session, name: str) -> int:

@@ -69,8 +69,8 @@ class MeasuredCommit(CommitRef):
 class SeriesKey:
     """One metric of one case and implementation on one runner class.
 
-    Static metrics have a `function` and a `target` instead of a runner class. Accuracy metrics have a `tensor`: an
-    output or a gradient.
+    Static metrics have a `function` and a `target` instead of a runner class. Accuracy metrics have
+    a `tensor`: an output or a gradient.
     """
 
     project: str
@@ -198,7 +198,9 @@ class ChangePoint:
     weekly_change: float | None = None
     """Relative change per week of a drift; None if its runs span less than a week."""
     standard_errors: float | None = None
-    """Size of a step in standard errors; None for exact changes, such as machine code, and for drifts."""
+    """Size of a step in standard errors; None for exact changes, such as machine code, and for
+    drifts.
+    """
     degraded_by: tuple[str, ...] = ()
     """Why the device was slowed down or shared in most runs before or after the change."""
     has_code: bool = False
@@ -263,7 +265,9 @@ class Regression:
     is_alert: bool = False
     """Confirmed, or significant under the false-discovery rate of all series."""
     recovered_at: CommitRef | None = None
-    """The commit at which the old level was reached again, or the newest when it was no longer found."""
+    """The commit at which the old level was reached again, or the newest when it was no longer
+    found.
+    """
     outline: Outline | None = None
     """Of the series of the first change point; None if it has no numbers."""
 

@@ -56,7 +56,9 @@ class Passage:
 
 def passages() -> Iterator[Passage]:
     """All prose of the files that git tracks, tests excluded."""
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in listed.splitlines():
         file = ROOT / name
         if name.startswith("tests/") or file.is_symlink():

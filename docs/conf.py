@@ -33,7 +33,10 @@ linkcheck_ignore = [
     r"https://github\.com/roofwatch/roofwatch/",
     r"https://roofwatch\.github\.io/",
 ]
-llms_txt_summary = "Finds the commit that made a GPU kernel slower, by how much, how far it is from the limit, and why."
+llms_txt_summary = (
+    "Finds the commit that made a GPU kernel slower, by how much, how far it is "
+    "from the limit, and why."
+)
 
 
 def setup(app: Sphinx) -> None:

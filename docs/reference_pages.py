@@ -1,4 +1,6 @@
-"""Write the reference pages from the code: CLI, settings, record, metrics, HTTP API, Python API, kernels."""
+"""Write the reference pages from the code: CLI, settings, record, metrics, HTTP API, Python API,
+kernels.
+"""
 
 import inspect
 from collections.abc import Iterable, Iterator, Sequence
@@ -69,20 +71,31 @@ def _commands(command: Any, name: str) -> Iterator[str]:
 
 
 def _parameter(parameter: Any) -> tuple[str, str, str]:
-    names = ", ".join(f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-"))
+    names = ", ".join(
+        f"`{name}`" for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("-")
+    )
     default = parameter.default
-    shown = f"`{default}`" if isinstance(default, (str, int, float)) and default not in (True, False, "") else ""
+    shown = (
+        f"`{default}`"
+        if isinstance(default, (str, int, float)) and default not in (True, False, "")
+        else ""
+    )
     return names or f"`{parameter.name.upper()}`", getattr(parameter, "help", None) or "", shown
 
 
 def settings_page() -> Iterator[str]:
     yield "# Settings"
     yield (
-        "Settings come from environment variables, then from the nearest `roofwatch.toml` or `[tool.roofwatch]` table "
+        "Settings come from environment variables, then from the nearest `roofwatch.toml` or "
+        "`[tool.roofwatch]` table "
         "of a `pyproject.toml`. Command-line options override both. A variable with `_FILE` at "
         "the end names a file with the value. The API token is only read from `ROOFWATCH_TOKEN`."
     )
-    rows = [_setting(name, field) for name, field in Settings.model_fields.items() if name != "retention"]
+    rows = [
+        _setting(name, field)
+        for name, field in Settings.model_fields.items()
+        if name != "retention"
+    ]
     rows += [_setting(f"retention.{name}", field) for name, field in Retention.model_fields.items()]
     yield table(["setting", "environment variable", "description", "default"], rows)
 
@@ -90,22 +103,35 @@ def settings_page() -> Iterator[str]:
 def _setting(name: str, field: Any) -> tuple[str, str, str, str]:
     default = "" if name == "data_dir" else field.get_default(call_default_factory=True)
     shown = f"`{default}`" if default not in (None, "", (), {}) else ""
-    return f"`{name}`", f"`ROOFWATCH_{name.upper().replace('.', '_')}`", field.description or "", shown
+    return (
+        f"`{name}`",
+        f"`ROOFWATCH_{name.upper().replace('.', '_')}`",
+        field.description or "",
+        shown,
+    )
 
 
 def record_page() -> Iterator[str]:
     yield "# Record format"
     yield (
-        f"A record is the JSON file of one run, version {record.SCHEMA_VERSION}. `roofwatch schema` prints its JSON "
-        "Schema. A newer minor version adds fields and can be read; another major version is refused. Times are in ns, "
+        f"A record is the JSON file of one run, version {record.SCHEMA_VERSION}. `roofwatch "
+        f"schema` prints its JSON "
+        "Schema. A newer minor version adds fields and can be read; another major version is "
+        "refused. Times are in ns, "
         "memory in bytes; absent values are `null`. NaN and infinity are refused."
     )
     for module in (record, measurement, results, machine):
         for part in vars(module).values():
-            if inspect.isclass(part) and issubclass(part, Part) and part.__module__ == module.__name__:
+            if (
+                inspect.isclass(part)
+                and issubclass(part, Part)
+                and part.__module__ == module.__name__
+            ):
                 yield f"## {part.__name__}"
                 yield inspect.cleandoc(part.__doc__ or "")
-                fields = [(f"`{name}`", field.description) for name, field in part.model_fields.items()]
+                fields = [
+                    (f"`{name}`", field.description) for name, field in part.model_fields.items()
+                ]
                 yield table(["field", "description"], fields)
 
 
@@ -118,9 +144,14 @@ def metrics_page() -> Iterator[str]:
 
 
 def http_api_page() -> Iterator[str]:
-    document = create_app(make_engine("postgresql://localhost/unused"), version=__version__).openapi()
+    document = create_app(
+        make_engine("postgresql://localhost/unused"), version=__version__
+    ).openapi()
     yield "# HTTP API"
-    yield "The same description is served at `/v1/openapi.json`. [Tokens and scopes](../how-to/server.md#tokens)."
+    yield (
+        "The same description is served at `/v1/openapi.json`. [Tokens and "
+        "scopes](../how-to/server.md#tokens)."
+    )
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             yield f"## {method.upper()} {path}"
@@ -133,7 +164,10 @@ def http_api_page() -> Iterator[str]:
                 )
             yield table(
                 ["status", "meaning"],
-                [(status, answer.get("description")) for status, answer in sorted(operation["responses"].items())],
+                [
+                    (status, answer.get("description"))
+                    for status, answer in sorted(operation["responses"].items())
+                ],
             )
 
 
@@ -151,8 +185,10 @@ def python_api_page() -> Iterator[str]:
 def kernels_page() -> Iterator[str]:
     yield "# Bundled kernels"
     yield (
-        "FLOP and bytes are the minimum of one call; the roofline uses them. Shapes come from the models below. Tags: "
-        "`small` (default on a CPU), `quick` (default on a GPU), `full`, model sizes, `prefill`, `decode`, `train`, "
+        "FLOP and bytes are the minimum of one call; the roofline uses them. Shapes come from the "
+        "models below. Tags: "
+        "`small` (default on a CPU), `quick` (default on a GPU), `full`, model sizes, `prefill`, "
+        "`decode`, `train`, "
         "`tp` and `ep` degrees."
     )
     yield table(["model", "tags", "source"], _models())
@@ -167,17 +203,25 @@ def kernels_page() -> Iterator[str]:
 
 def _models() -> Iterator[tuple[str, str, str]]:
     for model in (*LANGUAGE_MODELS, GEMMA_2_9B):
-        experts = f", {model.experts_per_token} of {model.n_experts} experts" if model.n_experts else ""
+        experts = (
+            f", {model.experts_per_token} of {model.n_experts} experts" if model.n_experts else ""
+        )
         size = f"hidden {model.hidden}, {model.n_heads} heads, {model.n_kv_heads} KV heads{experts}"
         yield size, " ".join(f"`{tag}`" for tag in (model.name, model.scale) if tag), model.source
     for image in (SDXL, *DIFFUSION_TRANSFORMERS):
-        yield f"hidden {image.hidden}, {image.n_heads} heads, {image.n_tokens} tokens", f"`{image.name}`", image.source
+        yield (
+            f"hidden {image.hidden}, {image.n_heads} heads, {image.n_tokens} tokens",
+            f"`{image.name}`",
+            image.source,
+        )
 
 
 def _kernel(spec: KernelSpec) -> str:
     every_case: tuple[Case, ...] = (*spec.cases, *spec.edges)
     module = import_module(MODULES[spec.name])
-    documented = module if MODULES[spec.name].endswith(f".{spec.name}") else getattr(module, spec.name)
+    documented = (
+        module if MODULES[spec.name].endswith(f".{spec.name}") else getattr(module, spec.name)
+    )
     doc = inspect.cleandoc(documented.__doc__ or "").split("\n\n")[0]
     own = [how for how in spec.implementations.values() if how.language is not Language.TORCH]
     unsupported = [

@@ -1,7 +1,8 @@
 """Collectives of torch.distributed: all-reduce, all-gather, reduce-scatter and all-to-all.
 
-Every rank generates the inputs of all ranks and sends only its own, so each rank can check its result locally. Results
-are new tensors, as in the out-of-place variant of NVIDIA/nccl-tests. Bus bytes follow its doc/PERFORMANCE.md.
+Every rank generates the inputs of all ranks and sends only its own, so each rank can check its
+result locally. Results are new tensors, as in the out-of-place variant of NVIDIA/nccl-tests. Bus
+bytes follow its doc/PERFORMANCE.md.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,34 +15,58 @@ from torch import Tensor, distributed
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.operands import refuse_gradients, require_contiguous, require_operands
-from roofwatch.kernels.shapes import Workload, exchanged_tokens, model_cases, shared_activations, split_activations
+from roofwatch.kernels.shapes import (
+    Workload,
+    exchanged_tokens,
+    model_cases,
+    shared_activations,
+    split_activations,
+)
 
 Collective = Callable[[Tensor, int], Tensor]
 
 _DEVICE_OF = {"nccl": "cuda", "gloo": "cpu"}
 _SEQUENCE_PARALLEL = (
-    "Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, 2022 (arXiv 2205.05198)"
+    "Korthikanti et al., Reducing Activation Recomputation in Large Transformer "
+    "Models, 2022 (arXiv 2205.05198)"
 )
 
 
 def _collective_spec(
-    name: str, *, n_small_rows: int, workloads: Iterable[Workload], sends_parts: bool = False, **declared: Any
+    name: str,
+    *,
+    n_small_rows: int,
+    workloads: Iterable[Workload],
+    sends_parts: bool = False,
+    **declared: Any,
 ) -> KernelSpec:
-    """The spec of a collective. With `sends_parts`, `n_rows` counts the rows for one receiving rank."""
+    """The spec of a collective. With `sends_parts`, `n_rows` counts the rows for one receiving
+    rank.
+    """
 
     def inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         n_rows = case["n_rows"] * (case["ranks"] if sends_parts else 1)
         return {"x": make.normal(case["ranks"], n_rows, case["n_cols"]), "rank": make.rank}
 
-    small = [{"ranks": 2, "n_rows": n_rows, "n_cols": 1024} for n_rows in (n_small_rows, 64 * n_small_rows)]
+    small = [
+        {"ranks": 2, "n_rows": n_rows, "n_cols": 1024}
+        for n_rows in (n_small_rows, 64 * n_small_rows)
+    ]
     return KernelSpec(
         name=name,
         family="collectives",
         inputs=inputs,
         cases=[*cases(shapes=small, tags=["small"]), *model_cases(workloads)],
         edges=[
-            *cases(shapes=[{"ranks": 2, "n_rows": 1, "n_cols": 63}], dtypes=["float16", "bfloat16"]),
-            *cases(shapes=[{"ranks": 2, "n_rows": 0, "n_cols": 63}, {"ranks": 3, "n_rows": 5, "n_cols": 1000}]),
+            *cases(
+                shapes=[{"ranks": 2, "n_rows": 1, "n_cols": 63}], dtypes=["float16", "bfloat16"]
+            ),
+            *cases(
+                shapes=[
+                    {"ranks": 2, "n_rows": 0, "n_cols": 63},
+                    {"ranks": 3, "n_rows": 5, "n_cols": 1000},
+                ]
+            ),
         ],
         rank_dimension="ranks",
         interpreted_shape={"n_rows": 16, "n_cols": 1024},
@@ -59,7 +84,9 @@ def _implement(spec: KernelSpec, *, deterministic: bool) -> Callable[[Collective
             return launch(x, rank)
 
         for library, device in _DEVICE_OF.items():
-            add = spec.implementation("torch", name=library, directions=["fwd"], deterministic=deterministic)
+            add = spec.implementation(
+                "torch", name=library, directions=["fwd"], deterministic=deterministic
+            )
             add(partial(with_device, device))
         return launch
 
@@ -72,14 +99,19 @@ def _require_group(kernel: str, x: Tensor, rank: int) -> None:
     refuse_gradients(kernel, x=x)
     require_contiguous(kernel, x=x)
     if not (distributed.is_available() and distributed.is_initialized()):
-        raise KernelError(f"{kernel}: this process is in no group; call torch.distributed.init_process_group(...)")
+        raise KernelError(
+            f"{kernel}: this process is in no group; call torch.distributed.init_process_group(...)"
+        )
     own, count = distributed.get_rank(), distributed.get_world_size()
     if len(x) != count:
         raise KernelError(
-            f"{kernel}: x must hold the data of {count} ranks, got {len(x)}; pass [{count}, n_rows, n_cols]"
+            f"{kernel}: x must hold the data of {count} ranks, got {len(x)}; pass [{count}, "
+            f"n_rows, n_cols]"
         )
     if rank != own:
-        raise KernelError(f"{kernel}: rank must be {own}, got {rank}; pass torch.distributed.get_rank()")
+        raise KernelError(
+            f"{kernel}: rank must be {own}, got {rank}; pass torch.distributed.get_rank()"
+        )
 
 
 def require_divisible_rows(kernel: str, x: Tensor) -> None:
@@ -87,7 +119,8 @@ def require_divisible_rows(kernel: str, x: Tensor) -> None:
     ranks, n_rows, _ = x.shape
     if n_rows % ranks:
         raise KernelError(
-            f"{kernel}: n_rows must be a multiple of the {ranks} ranks, got {n_rows}; pad x with {-n_rows % ranks} rows"
+            f"{kernel}: n_rows must be a multiple of the {ranks} ranks, got {n_rows}; pad x with "
+            f"{-n_rows % ranks} rows"
         )
 
 
@@ -152,7 +185,8 @@ all_gather_spec = _collective_spec(
 
 @_implement(all_gather_spec, deterministic=True)
 def all_gather(x: Tensor, rank: int) -> Tensor:
-    """Concatenate the rows of all ranks on every rank, as at the start of a sequence-parallel layer.
+    """Concatenate the rows of all ranks on every rank, as at the start of a sequence-parallel
+    layer.
 
     Args:
         x: [ranks, n_rows, n_cols], contiguous; only `x[rank]` is read.
@@ -193,7 +227,8 @@ reduce_scatter_spec = _collective_spec(
 
 @_implement(reduce_scatter_spec, deterministic=False)
 def reduce_scatter(x: Tensor, rank: int) -> Tensor:
-    """Sum the inputs of all ranks and return the rows of this rank, as at the end of a sequence-parallel layer.
+    """Sum the inputs of all ranks and return the rows of this rank, as at the end of a
+    sequence-parallel layer.
 
     Args:
         x: [ranks, ranks * n_rows, n_cols], contiguous; only `x[rank]` is read.
@@ -222,7 +257,8 @@ all_to_all_spec = _collective_spec(
     "all_to_all",
     reference=all_to_all_reference,
     formula="out = concatenation of part number rank of x[0], x[1], ... along rows",
-    source="Lepikhin et al., GShard, Scaling Giant Models with Conditional Computation, 2020 (arXiv 2006.16668)",
+    source="Lepikhin et al., GShard, Scaling Giant Models with Conditional Computation, 2020 "
+    "(arXiv 2006.16668)",
     n_small_rows=8,
     workloads=exchanged_tokens(),
     flop_count=lambda _case: 0,

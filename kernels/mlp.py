@@ -1,12 +1,13 @@
-"""SwiGLU and GeGLU, the gated activations `activation(gate) * up` of feed-forward blocks, forward and backward.
+"""SwiGLU and GeGLU, the gated activations `activation(gate) * up` of feed-forward blocks, forward
+and backward.
 
 Both activations are `gate * sigmoid(z)`. SiLU has `z = gate`; the tanh form of GELU has
-`z = 2 sqrt(2 / pi) (gate + 0.044715 gate³)`, since `(1 + tanh(z / 2)) / 2 = sigmoid(z)`. It differs from GELU by at
-most 5e-4, below the resolution of bfloat16 near 1. The backward pass computes the sigmoid again instead of saving it,
-since the kernels are memory-bound.
+`z = 2 sqrt(2 / pi) (gate + 0.044715 gate³)`, since `(1 + tanh(z / 2)) / 2 = sigmoid(z)`. It differs
+from GELU by at most 5e-4, below the resolution of bfloat16 near 1. The backward pass computes the
+sigmoid again instead of saving it, since the kernels are memory-bound.
 
-Sources: Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202); Hendrycks and Gimpel, Gaussian Error Linear
-Units, 2016 (arXiv 1606.08415), section 2, for the tanh form.
+Sources: Shazeer, GLU Variants Improve Transformer, 2020 (arXiv 2002.05202); Hendrycks and Gimpel,
+Gaussian Error Linear Units, 2016 (arXiv 1606.08415), section 2, for the tanh form.
 """
 
 import math
@@ -42,11 +43,17 @@ def _gated_kernel(
     BLOCK: tl.constexpr,
 ):
     row, offs, mask = piece_of_row(n_cols, BLOCK)
-    gate = tl.load(gate_ptr + row * gate_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    up = tl.load(up_ptr + row * up_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    gate = tl.load(gate_ptr + row * gate_row_stride + offs, mask=mask, other=0.0).to(
+        tl.float32
+    )  # [BLOCK]
+    up = tl.load(up_ptr + row * up_row_stride + offs, mask=mask, other=0.0).to(
+        tl.float32
+    )  # [BLOCK]
     z = _GELU_SLOPE * gate * (1.0 + _GELU_CUBIC * gate * gate) if IS_GELU else gate
     out = gate * tl.sigmoid(z) * up
-    tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(
+        out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
 
 
 @triton.jit
@@ -64,8 +71,12 @@ def _gated_grad_kernel(
     BLOCK: tl.constexpr,
 ):
     row, offs, mask = piece_of_row(n_cols, BLOCK)
-    gate = tl.load(gate_ptr + row * gate_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-    up = tl.load(up_ptr + row * up_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    gate = tl.load(gate_ptr + row * gate_row_stride + offs, mask=mask, other=0.0).to(
+        tl.float32
+    )  # [BLOCK]
+    up = tl.load(up_ptr + row * up_row_stride + offs, mask=mask, other=0.0).to(
+        tl.float32
+    )  # [BLOCK]
     grad_offs = row * grad_row_stride + offs
     grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
     if IS_GELU:
@@ -77,8 +88,12 @@ def _gated_grad_kernel(
     sigmoid = tl.sigmoid(z)
     grad_up = grad_out * gate * sigmoid
     grad_gate = grad_out * up * sigmoid * (1.0 + gate * z_slope * (1.0 - sigmoid))
-    tl.store(grad_gate_ptr + grad_offs, grad_gate.to(grad_gate_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-    tl.store(grad_up_ptr + grad_offs, grad_up.to(grad_up_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(
+        grad_gate_ptr + grad_offs, grad_gate.to(grad_gate_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
+    tl.store(
+        grad_up_ptr + grad_offs, grad_up.to(grad_up_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
 
 
 def gated_activation_config(n_cols: int) -> dict[str, int]:
@@ -96,7 +111,9 @@ def _empty_gradients(gate: Tensor, up: Tensor, grad_out: Tensor) -> tuple[Tensor
 
 
 def _define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[Tensor, Tensor], Tensor]:
-    """Register `roofwatch::<name>` with its gradient and return a launcher that checks gate and up."""
+    """Register `roofwatch::<name>` with its gradient and return a launcher that checks gate
+    and up.
+    """
 
     @backward_operator(name, _empty_gradients)
     def backward(gate, up, grad_out, grad_gate, grad_up):
@@ -122,7 +139,15 @@ def _define_gated_activation(name: str, *, is_gelu: bool) -> Callable[[Tensor, T
         n_rows, n_cols = gate.shape
         config = gated_activation_config(n_cols)
         _gated_kernel[(n_rows * triton.cdiv(n_cols, config["BLOCK"]),)](
-            gate, up, out, gate.stride(0), up.stride(0), out.stride(0), n_cols, IS_GELU=is_gelu, **config
+            gate,
+            up,
+            out,
+            gate.stride(0),
+            up.stride(0),
+            out.stride(0),
+            n_cols,
+            IS_GELU=is_gelu,
+            **config,
         )
 
     def launch(gate: Tensor, up: Tensor) -> Tensor:
@@ -141,21 +166,34 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def gated_activation_memory_bytes(case: Case) -> float:
-    """Forward reads gate and up and writes out; backward reads both and out's gradient and writes two gradients."""
+    """Forward reads gate and up and writes out; backward reads both and out's gradient and writes
+    two gradients.
+    """
     return (5 if case.is_backward else 3) * case["n_rows"] * case["n_cols"] * case.itemsize
 
 
-def _gated_spec(name: str, *, n_small_cols: int, workloads: Iterable[Workload], **declared: Any) -> KernelSpec:
+def _gated_spec(
+    name: str, *, n_small_cols: int, workloads: Iterable[Workload], **declared: Any
+) -> KernelSpec:
     both = ["fwd", "bwd"]
-    small = small_cases({"n_rows": 256, "n_cols": n_small_cols}, dtypes=["bfloat16"], directions=both)
+    small = small_cases(
+        {"n_rows": 256, "n_cols": n_small_cols}, dtypes=["bfloat16"], directions=both
+    )
     return KernelSpec(
         name=name,
         family="MLP",
         inputs=_inputs,
         cases=[*small, *model_cases(workloads, directions=both)],
         edges=[
-            *cases(shapes=[{"n_rows": 63, "n_cols": 1000}, {"n_rows": 0, "n_cols": 63}], directions=both),
-            *cases(shapes=[{"n_rows": 1, "n_cols": 63}], dtypes=["float16", "bfloat16"], directions=["bwd"]),
+            *cases(
+                shapes=[{"n_rows": 63, "n_cols": 1000}, {"n_rows": 0, "n_cols": 63}],
+                directions=both,
+            ),
+            *cases(
+                shapes=[{"n_rows": 1, "n_cols": 63}],
+                dtypes=["float16", "bfloat16"],
+                directions=["bwd"],
+            ),
         ],
         memory_bytes=gated_activation_memory_bytes,
         token_count=lambda case: case["n_rows"],
@@ -171,8 +209,8 @@ def swiglu_reference(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def swiglu_flop_count(case: Case) -> float:
-    """Per element, forward: negate, exp, add, divide for gate * sigmoid, times up. Backward: the sigmoid (4), up's
-    gradient (2), gate's (6).
+    """Per element, forward: negate, exp, add, divide for gate * sigmoid, times up. Backward: the
+    sigmoid (4), up's gradient (2), gate's (6).
     """
     return (12 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
 
@@ -213,8 +251,9 @@ def geglu_reference(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def geglu_flop_count(case: Case) -> float:
-    """Per element, forward: the sigmoid's argument (5), negate, exp, add, divide for gate * sigmoid, times up.
-    Backward: the argument (5) and its slope (3), the sigmoid (4), up's gradient (2), gate's (7).
+    """Per element, forward: the sigmoid's argument (5), negate, exp, add, divide for gate *
+    sigmoid, times up. Backward: the argument (5) and its slope (3), the sigmoid (4), up's gradient
+    (2), gate's (7).
     """
     return (21 if case.is_backward else 10) * case["n_rows"] * case["n_cols"]
 

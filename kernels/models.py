@@ -44,19 +44,39 @@ class ModelConfig:
 _LLAMA = "Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783), table 3"
 _QWEN = "config.json; Qwen3 Technical Report, 2025 (arXiv 2505.09388), table"
 _MIXTRAL = "Jiang et al., Mixtral of Experts, 2024 (arXiv 2401.04088), table 1"
-_DEEPSEEK = "deepseek-ai/DeepSeek-V3 config.json; Technical Report, 2024 (arXiv 2412.19437), section 4.2"
+_DEEPSEEK = (
+    "deepseek-ai/DeepSeek-V3 config.json; Technical Report, 2024 (arXiv 2412.19437), section 4.2"
+)
 _GEMMA = "google/gemma-2-9b config.json; Gemma 2, 2024 (arXiv 2408.00118), table 1"
 
-# name, scale, hidden, ffn, n_heads, n_kv_heads, head_dim, vocab, source, n_experts, experts_per_token, expert_ffn
+# name, scale, hidden, ffn, n_heads, n_kv_heads, head_dim, vocab, source, n_experts,
+# experts_per_token, expert_ffn
 LLAMA_3_1_8B = ModelConfig("llama_3_1_8b", "8b", 4096, 14_336, 32, 8, 128, 128_256, _LLAMA)
 LLAMA_3_1_70B = ModelConfig("llama_3_1_70b", "70b", 8192, 28_672, 64, 8, 128, 128_256, _LLAMA)
 LLAMA_3_1_405B = ModelConfig("llama_3_1_405b", "405b", 16_384, 53_248, 128, 8, 128, 128_256, _LLAMA)
-QWEN3_8B = ModelConfig("qwen3_8b", "8b", 4096, 12_288, 32, 8, 128, 151_936, f"Qwen/Qwen3-8B {_QWEN} 1")
-QWEN3_235B_A22B = ModelConfig(
-    "qwen3_235b_a22b", None, 4096, 12_288, 64, 4, 128, 151_936, f"Qwen/Qwen3-235B-A22B {_QWEN} 2", 128, 8, 1536
+QWEN3_8B = ModelConfig(
+    "qwen3_8b", "8b", 4096, 12_288, 32, 8, 128, 151_936, f"Qwen/Qwen3-8B {_QWEN} 1"
 )
-MIXTRAL_8X7B = ModelConfig("mixtral_8x7b", None, 4096, 14_336, 32, 8, 128, 32_000, _MIXTRAL, 8, 2, 14_336)
-DEEPSEEK_V3 = ModelConfig("deepseek_v3", "671b", 7168, 18_432, 128, 128, 192, 129_280, _DEEPSEEK, 256, 8, 2048)
+QWEN3_235B_A22B = ModelConfig(
+    "qwen3_235b_a22b",
+    None,
+    4096,
+    12_288,
+    64,
+    4,
+    128,
+    151_936,
+    f"Qwen/Qwen3-235B-A22B {_QWEN} 2",
+    128,
+    8,
+    1536,
+)
+MIXTRAL_8X7B = ModelConfig(
+    "mixtral_8x7b", None, 4096, 14_336, 32, 8, 128, 32_000, _MIXTRAL, 8, 2, 14_336
+)
+DEEPSEEK_V3 = ModelConfig(
+    "deepseek_v3", "671b", 7168, 18_432, 128, 128, 192, 129_280, _DEEPSEEK, 256, 8, 2048
+)
 GEMMA_2_9B = ModelConfig("gemma_2_9b", None, 3584, 14_336, 16, 8, 256, 256_000, _GEMMA)
 """Not in the lists below: its feed-forward block uses GELU."""
 
@@ -86,8 +106,14 @@ class DiffusionConfig:
     source: str
 
 
-_SDXL = "stabilityai/stable-diffusion-xl-base-1.0 unet/config.json; Podell et al., 2023 (arXiv 2307.01952)"
-_DIT = "Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), table 1, 512 x 512"
+_SDXL = (
+    "stabilityai/stable-diffusion-xl-base-1.0 unet/config.json; Podell et al., 2023 (arXiv "
+    "2307.01952)"
+)
+_DIT = (
+    "Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), "
+    "table 1, 512 x 512"
+)
 _FLUX = "black-forest-labs/FLUX.1-dev transformer/config.json, 1024 x 1024 with 512 tokens of text"
 
 # name, hidden, n_heads, n_tokens, channels, source

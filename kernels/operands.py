@@ -1,4 +1,5 @@
-"""Checks of operands before a launch: kernels read raw pointers, so wrong operands would be read silently.
+"""Checks of operands before a launch: kernels read raw pointers, so wrong operands would be read
+silently.
 
 Each check raises KernelError with the kernel, the operand and a call that fixes it.
 """
@@ -12,7 +13,11 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def require_operands(
-    kernel: str, *, dims: int | None = None, dtypes: tuple[torch.dtype, ...] = DTYPES, **operands: Tensor
+    kernel: str,
+    *,
+    dims: int | None = None,
+    dtypes: tuple[torch.dtype, ...] = DTYPES,
+    **operands: Tensor,
 ) -> None:
     """Require operands on one device, with a supported dtype, contiguous along the last dim.
 
@@ -27,19 +32,25 @@ def require_operands(
         if operand.dtype not in dtypes:
             supported = ", ".join(str(dtype) for dtype in dtypes)
             fix = "float()" if dtypes is DTYPES else f"to({dtypes[0]})"
-            raise KernelError(f"{kernel}: {name} is {operand.dtype}, must be one of {supported}; call {name}.{fix}")
+            raise KernelError(
+                f"{kernel}: {name} is {operand.dtype}, must be one of {supported}; call "
+                f"{name}.{fix}"
+            )
         if dims is not None:
             _require_dims(kernel, name, operand, dims)
         _require_device(kernel, name, operand, first_name, first)
         # the stride of a dim of length 1 is arbitrary and unused
         if operand.ndim and operand.shape[-1] > 1 and operand.stride(-1) != 1:
             raise KernelError(
-                f"{kernel}: {name} must be contiguous along its last dim, got strides {operand.stride()}; "
+                f"{kernel}: {name} must be contiguous along its last dim, got strides "
+                f"{operand.stride()}; "
                 f"call {name}.contiguous()"
             )
 
 
-def require_integers(kernel: str, *, dtype: torch.dtype, dims: int, like: Tensor, **operands: Tensor) -> None:
+def require_integers(
+    kernel: str, *, dtype: torch.dtype, dims: int, like: Tensor, **operands: Tensor
+) -> None:
     """Require contiguous integer operands of one dtype.
 
     Args:
@@ -51,7 +62,9 @@ def require_integers(kernel: str, *, dtype: torch.dtype, dims: int, like: Tensor
     """
     for name, operand in operands.items():
         if operand.dtype != dtype:
-            raise KernelError(f"{kernel}: {name} is {operand.dtype}, must be {dtype}; call {name}.to({dtype})")
+            raise KernelError(
+                f"{kernel}: {name} is {operand.dtype}, must be {dtype}; call {name}.to({dtype})"
+            )
         _require_dims(kernel, name, operand, dims)
         _require_device(kernel, name, operand, "another operand", like)
     require_contiguous(kernel, **operands)
@@ -62,7 +75,8 @@ def require_contiguous(kernel: str, **operands: Tensor) -> None:
     for name, operand in operands.items():
         if not operand.is_contiguous():
             raise KernelError(
-                f"{kernel}: {name} must be contiguous, got strides {operand.stride()}; call {name}.contiguous()"
+                f"{kernel}: {name} must be contiguous, got strides {operand.stride()}; call "
+                f"{name}.contiguous()"
             )
 
 
@@ -86,11 +100,14 @@ def refuse_gradients(kernel: str, **operands: Tensor) -> None:
 def _require_dims(kernel: str, name: str, operand: Tensor, dims: int) -> None:
     if operand.ndim != dims:
         raise KernelError(
-            f"{kernel}: {name} must have {dims} dims, got shape {tuple(operand.shape)}; call {name}.reshape(...)"
+            f"{kernel}: {name} must have {dims} dims, got shape {tuple(operand.shape)}; call "
+            f"{name}.reshape(...)"
         )
 
 
-def _require_device(kernel: str, name: str, operand: Tensor, other_name: str, other: Tensor) -> None:
+def _require_device(
+    kernel: str, name: str, operand: Tensor, other_name: str, other: Tensor
+) -> None:
     if operand.device != other.device:
         raise KernelError(
             f"{kernel}: {name} is on {operand.device}, {other_name} on {other.device}; "
@@ -107,7 +124,8 @@ def is_stored_transposed(matrix: Tensor) -> bool:
 
 
 def supports_tma(tensor: Tensor) -> bool:
-    """Whether the Tensor Memory Accelerator can copy tiles: address and strides are multiples of 16 bytes.
+    """Whether the Tensor Memory Accelerator can copy tiles: address and strides are multiples of 16
+    bytes.
 
     Source: CUDA driver API, cuTensorMapEncodeTiled.
     """
@@ -117,6 +135,7 @@ def supports_tma(tensor: Tensor) -> bool:
 def is_aligned(*tensors: Tensor) -> bool:
     """Whether every row starts at a multiple of 16 bytes, for vector loads."""
     return all(
-        tensor.data_ptr() % 16 == 0 and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
+        tensor.data_ptr() % 16 == 0
+        and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
         for tensor in tensors
     )

@@ -1,7 +1,8 @@
-"""Launch overhead: a kernel that adds one to a single element, and a chain of them, from Python and as a CUDA graph.
+"""Launch overhead: a kernel that adds one to a single element, and a chain of them, from Python and
+as a CUDA graph.
 
-These are not torch operators like the other kernels, so only Triton's launcher and the driver are measured. `compile`
-shows the time when the chain is fused into a single kernel.
+These are not torch operators like the other kernels, so only Triton's launcher and the driver are
+measured. `compile` shows the time when the chain is fused into a single kernel.
 
 Source: Gray, Getting Started with CUDA Graphs, NVIDIA developer blog, 2019, for the chain.
 """
@@ -49,7 +50,10 @@ def _require_few(kernel: str, x: Tensor) -> None:
     """Refuse what one program does not hold."""
     require_operands(kernel, dims=1, x=x)
     if x.numel() > MAX_ELEMENTS:
-        raise KernelError(f"{kernel}: x has {x.numel()} elements, more than {MAX_ELEMENTS}; pass x[:{MAX_ELEMENTS}]")
+        raise KernelError(
+            f"{kernel}: x has {x.numel()} elements, more than {MAX_ELEMENTS}; pass "
+            f"x[:{MAX_ELEMENTS}]"
+        )
     refuse_gradients(kernel, x=x)
 
 
@@ -85,7 +89,8 @@ empty_launch_spec = KernelSpec(
     flop_count=empty_launch_flop_count,
     memory_bytes=empty_launch_memory_bytes,
     formula="out = x + 1 of one element",
-    source="Zhang, Wahib and Matsuoka, Understanding the Overheads of Launching CUDA Kernels, ICPP 2019",
+    source="Zhang, Wahib and Matsuoka, Understanding the Overheads of Launching CUDA Kernels, "
+    "ICPP 2019",
     interpreted_shape={"n_elements": 200},
 )
 
@@ -138,7 +143,9 @@ launch_chain_spec = KernelSpec(
     inputs=_chain_inputs,
     reference=launch_chain_reference,
     cases=[
-        *cases(shapes=[{"n_launches": 16, "n_elements": MAX_ELEMENTS}], tags=["small", "quick", "full"]),
+        *cases(
+            shapes=[{"n_launches": 16, "n_elements": MAX_ELEMENTS}], tags=["small", "quick", "full"]
+        ),
         *cases(shapes=[{"n_launches": 256, "n_elements": MAX_ELEMENTS}], tags=["full"]),
     ],
     edges=[
@@ -189,7 +196,8 @@ _captured = WeakTensorKeyDictionary()
 
 
 def _replay(chain: Callable[[Tensor, int], Tensor], x: Tensor, n_launches: int) -> Tensor:
-    """Run the chain as a CUDA graph, captured at the first call. The next call overwrites the result.
+    """Run the chain as a CUDA graph, captured at the first call. The next call overwrites the
+    result.
 
     Raises:
         UnsupportedError: x is not on a GPU.
@@ -210,7 +218,11 @@ def _replay(chain: Callable[[Tensor, int], Tensor], x: Tensor, n_launches: int) 
 
 
 @launch_chain_spec.implementation(
-    "triton", name="triton_graph", directions=["fwd"], deterministic=True, unsupported_targets=_NEEDS_A_GPU
+    "triton",
+    name="triton_graph",
+    directions=["fwd"],
+    deterministic=True,
+    unsupported_targets=_NEEDS_A_GPU,
 )
 def _launch_chain_triton_graph(x: Tensor, n_launches: int) -> Tensor:
     return _replay(launch_chain, x, n_launches)

@@ -25,7 +25,9 @@ MODULES = _modules()
 """Module of each kernel by name, read from source text: an import would load torch and Triton."""
 
 
-_WORKLOADS = tuple(name for name, module in MODULES.items() if module == "roofwatch.kernels.workloads")
+_WORKLOADS = tuple(
+    name for name, module in MODULES.items() if module == "roofwatch.kernels.workloads"
+)
 
 
 def suite() -> tuple[KernelSpec, ...]:

@@ -1,6 +1,8 @@
-"""Kernel shapes derived from published model dimensions, for prefill and decode, on one GPU and on one of eight.
+"""Kernel shapes derived from published model dimensions, for prefill and decode, on one GPU and on
+one of eight.
 
-Each function returns workloads: a shape, and the tags that select it (model, scale, phase, tensor-parallel degree).
+Each function returns workloads: a shape, and the tags that select it (model, scale, phase,
+tensor-parallel degree).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,20 +41,28 @@ class Workload:
 
 
 def model_cases(
-    workloads: Iterable[Workload], *, dtypes: Sequence[str] = ("bfloat16",), directions: Sequence[str] = ("fwd",)
+    workloads: Iterable[Workload],
+    *,
+    dtypes: Sequence[str] = ("bfloat16",),
+    directions: Sequence[str] = ("fwd",),
 ) -> list[Case]:
-    """Make cases of workloads, tagged `full`; those of the first workload also `quick`, to keep the quick suite short.
+    """Make cases of workloads, tagged `full`; those of the first workload also `quick`, to keep the
+    quick suite short.
 
     Equal shapes of several models become one case with the tags of all.
     """
     tags_of: dict[tuple[tuple[str, int | str], ...], set[str]] = {}
     for workload in workloads:
-        tags = tags_of.setdefault(tuple(workload.shape.items()), {"full"} if tags_of else {"full", "quick"})
+        tags = tags_of.setdefault(
+            tuple(workload.shape.items()), {"full"} if tags_of else {"full", "quick"}
+        )
         tags |= workload.tags
     return [
         case
         for shape, tags in tags_of.items()
-        for case in cases(shapes=[dict(shape)], dtypes=dtypes, directions=directions, tags=sorted(tags))
+        for case in cases(
+            shapes=[dict(shape)], dtypes=dtypes, directions=directions, tags=sorted(tags)
+        )
     ]
 
 
@@ -82,7 +92,10 @@ def with_choice(workloads: Iterable[Workload], **choice: int | str) -> list[Work
 
 def with_dimensions(workloads: Iterable[Workload], *names: str) -> list[Workload]:
     """Reduce every shape to these dimensions."""
-    return [replace(workload, shape={name: workload.shape[name] for name in names}) for workload in workloads]
+    return [
+        replace(workload, shape={name: workload.shape[name] for name in names})
+        for workload in workloads
+    ]
 
 
 def _steps(
@@ -112,15 +125,16 @@ def ffn_rows(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
 def vocabulary_rows() -> list[Workload]:
     """`n_rows` tokens of `n_cols` = vocabulary, as in softmax and cross entropy in training."""
     return [
-        Workload({"n_rows": 4096, "n_cols": model.vocab}, model.tags | {"train", "tp1"}) for model in LANGUAGE_MODELS
+        Workload({"n_rows": 4096, "n_cols": model.vocab}, model.tags | {"train", "tp1"})
+        for model in LANGUAGE_MODELS
     ]
 
 
 def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
     """`M N K` of a layer's matrix products: query-key-value, output, gate and up, down.
 
-    The first and third are split by columns over the tensor-parallel group, the others by rows. Source: Shoeybi et
-    al., Megatron-LM, 2019 (arXiv 1909.08053).
+    The first and third are split by columns over the tensor-parallel group, the others by rows.
+    Source: Shoeybi et al., Megatron-LM, 2019 (arXiv 1909.08053).
     """
     found = []
     for model, degree, M, tags in _steps(models):
@@ -146,7 +160,9 @@ def weights_first(models: Iterable[ModelConfig]) -> list[Workload]:
 def weight_matrices() -> list[Workload]:
     """`M N` of a layer's largest weight, gate and up joined, whole and as one GPU of eight."""
     return [
-        Workload({"M": 2 * model.ffn // degree, "N": model.hidden}, model.tags | {"train", f"tp{degree}"})
+        Workload(
+            {"M": 2 * model.ffn // degree, "N": model.hidden}, model.tags | {"train", f"tp{degree}"}
+        )
         for model in DENSE_MODELS
         for degree in TENSOR_PARALLEL_DEGREES
     ]
@@ -155,7 +171,10 @@ def weight_matrices() -> list[Workload]:
 def projection_weights() -> list[Workload]:
     """`n_rows` output channels of `n_cols` inputs of the projections' weights, in training."""
     return [
-        Workload({"n_rows": found.shape["N"], "n_cols": found.shape["K"]}, (found.tags - {"prefill"}) | {"train"})
+        Workload(
+            {"n_rows": found.shape["N"], "n_cols": found.shape["K"]},
+            (found.tags - {"prefill"}) | {"train"},
+        )
         for found in only(projections(), "prefill")
     ]
 
@@ -170,11 +189,17 @@ def embedded_tokens() -> list[Workload]:
 
 def heads_of(model: ModelConfig, degree: int) -> dict[str, int]:
     """Heads of one GPU of `degree`."""
-    return {"H": model.n_heads // degree, "H_KV": max(model.n_kv_heads // degree, 1), "D": model.head_dim}
+    return {
+        "H": model.n_heads // degree,
+        "H_KV": max(model.n_kv_heads // degree, 1),
+        "D": model.head_dim,
+    }
 
 
 def rotated_heads() -> list[Workload]:
-    """`B T H H_KV D` of queries and keys before attention: the tokens of all sequences in one row, as in serving."""
+    """`B T H H_KV D` of queries and keys before attention: the tokens of all sequences in one row,
+    as in serving.
+    """
     return [
         Workload({"B": 1, "T": n_tokens, **heads_of(model, degree)}, tags)
         for model, degree, n_tokens, tags in _steps((*DENSE_MODELS, QWEN3_235B_A22B))
@@ -192,9 +217,14 @@ def cached_tokens() -> list[Workload]:
 
 
 def self_attention(
-    models: Iterable[ModelConfig] = DENSE_MODELS, *, lengths: Sequence[int] = (4096, 16_384), batch: int = 1
+    models: Iterable[ModelConfig] = DENSE_MODELS,
+    *,
+    lengths: Sequence[int] = (4096, 16_384),
+    batch: int = 1,
 ) -> list[Workload]:
-    """`B H H_KV T D` of causal attention over whole prompts; the tensor-parallel group splits the heads."""
+    """`B H H_KV T D` of causal attention over whole prompts; the tensor-parallel group splits the
+    heads.
+    """
     return _attention(models, "prefill", [batch], lengths)
 
 
@@ -216,11 +246,13 @@ def _attention(
     return found
 
 
-def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel: int = 1) -> list[Workload]:
+def expert_tokens(
+    models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel: int = 1
+) -> list[Workload]:
     """`T E top_k hidden ffn`: tokens, experts, experts per token, width, and width of one expert.
 
-    With `expert_parallel` above 1, as many GPUs share the experts. Each brings its own tokens, so the load of one
-    GPU's experts does not change.
+    With `expert_parallel` above 1, as many GPUs share the experts. Each brings its own tokens, so
+    the load of one GPU's experts does not change.
     """
     found = []
     for model, _, n_tokens, tags in _steps(models, [1]):
@@ -231,7 +263,9 @@ def expert_tokens(models: Iterable[ModelConfig] = MOE_MODELS, *, expert_parallel
 
 
 def shared_activations() -> list[Workload]:
-    """`ranks n_rows n_cols` of the activations that a tensor-parallel group sums: tokens of width hidden."""
+    """`ranks n_rows n_cols` of the activations that a tensor-parallel group sums: tokens of width
+    hidden.
+    """
     return [
         Workload({"ranks": ranks, "n_rows": n_tokens, "n_cols": model.hidden}, tags)
         for model, ranks, n_tokens, tags in _steps(DENSE_MODELS, GROUP_SIZES)
@@ -239,7 +273,8 @@ def shared_activations() -> list[Workload]:
 
 
 def split_activations() -> list[Workload]:
-    """`ranks n_rows n_cols` of the same activations, split by tokens over the ranks (sequence parallelism).
+    """`ranks n_rows n_cols` of the same activations, split by tokens over the ranks (sequence
+    parallelism).
 
     Source: Korthikanti et al., 2022 (arXiv 2205.05198).
     """
@@ -250,13 +285,18 @@ def split_activations() -> list[Workload]:
 
 
 def exchanged_tokens() -> list[Workload]:
-    """`ranks n_rows n_cols` of an expert-parallel exchange: `n_rows` tokens from each rank to each rank.
+    """`ranks n_rows n_cols` of an expert-parallel exchange: `n_rows` tokens from each rank to each
+    rank.
 
     A token counts once for each of its experts, and all experts get equally many.
     """
     return [
         Workload(
-            {"ranks": ranks, "n_rows": n_tokens * model.experts_per_token // ranks**2, "n_cols": model.hidden},
+            {
+                "ranks": ranks,
+                "n_rows": n_tokens * model.experts_per_token // ranks**2,
+                "n_cols": model.hidden,
+            },
             model.tags | {phase, f"ep{ranks}"},
         )
         for model, ranks, (phase, n_tokens) in product(MOE_MODELS, GROUP_SIZES, PHASES)
@@ -266,7 +306,10 @@ def exchanged_tokens() -> list[Workload]:
 def image_tokens() -> list[Workload]:
     """`B T n_cols` of a diffusion transformer: images, tokens of each, width."""
     return [
-        Workload({"B": _IMAGES, "T": model.n_tokens, "n_cols": model.hidden}, frozenset({model.name, "tp1"}))
+        Workload(
+            {"B": _IMAGES, "T": model.n_tokens, "n_cols": model.hidden},
+            frozenset({model.name, "tp1"}),
+        )
         for model in DIFFUSION_TRANSFORMERS
     ]
 

@@ -28,8 +28,12 @@ class Target:
 
     @property
     def has_tma(self) -> bool:
-        """Whether tiles can be copied by the Tensor Memory Accelerator: NVIDIA since Hopper, and the interpreter."""
-        return self.backend == "interpreter" or (self.backend == "cuda" and int(self.arch.removeprefix("sm_")) >= 90)
+        """Whether tiles can be copied by the Tensor Memory Accelerator: NVIDIA since Hopper, and
+        the interpreter.
+        """
+        return self.backend == "interpreter" or (
+            self.backend == "cuda" and int(self.arch.removeprefix("sm_")) >= 90
+        )
 
     @property
     def chiplet_count(self) -> int:
@@ -49,7 +53,9 @@ def current_target() -> Target:
 
 
 def multiprocessor_count(tensor: Tensor) -> int:
-    """Multiprocessors of the tensor's GPU. A CPU tensor counts as on an H100, to size grids for compilation."""
+    """Multiprocessors of the tensor's GPU. A CPU tensor counts as on an H100, to size grids for
+    compilation.
+    """
     if not tensor.is_cuda:
         return _MULTIPROCESSORS_OF_AN_H100
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count
@@ -57,4 +63,7 @@ def multiprocessor_count(tensor: Tensor) -> int:
 
 def persistent_program_count(tensor: Tensor, n_tiles: int) -> int:
     """Programs of a persistent kernel: one per multiprocessor, at most one per tile."""
-    return min(n_tiles, _INTERPRETED_PROGRAMS if triton.knobs.runtime.interpret else multiprocessor_count(tensor))
+    return min(
+        n_tiles,
+        _INTERPRETED_PROGRAMS if triton.knobs.runtime.interpret else multiprocessor_count(tensor),
+    )

@@ -1,11 +1,13 @@
-"""Steps of model blocks: a transformer block, a diffusion transformer (DiT) block, experts (MoE), decoding.
+"""Steps of model blocks: a transformer block, a diffusion transformer (DiT) block, experts (MoE),
+decoding.
 
-With a tensor-parallel degree above 1 a block is the share of one GPU: heads and feed-forward width are divided, and its
-outputs are partial sums. The sums over the group are not part of the step.
+With a tensor-parallel degree above 1 a block is the share of one GPU: heads and feed-forward width
+are divided, and its outputs are partial sums. The sums over the group are not part of the step.
 
-Sources: Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783); Peebles and Xie, Scalable Diffusion
-Models with Transformers, 2022 (arXiv 2212.09748), section 3.2; DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437);
-Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 (arXiv 2309.06180).
+Sources: Grattafiori et al., The Llama 3 Herd of Models, 2024 (arXiv 2407.21783); Peebles and Xie,
+Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), section 3.2; DeepSeek-V3
+Technical Report, 2024 (arXiv 2412.19437); Kwon et al., Efficient Memory Management for Large
+Language Model Serving with PagedAttention, 2023 (arXiv 2309.06180).
 """
 
 from collections.abc import Callable, Iterator
@@ -22,7 +24,13 @@ from roofwatch.kernels.attention.paged_decode_attention import paged_decode_atte
 from roofwatch.kernels.memory.kv_cache_write import kv_cache_write_spec
 from roofwatch.kernels.memory.rotary import rotary_angles, rotary_spec
 from roofwatch.kernels.mlp import swiglu_spec
-from roofwatch.kernels.models import DEEPSEEK_V3, DIT_XL_2, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B
+from roofwatch.kernels.models import (
+    DEEPSEEK_V3,
+    DIT_XL_2,
+    LLAMA_3_1_8B,
+    LLAMA_3_1_70B,
+    LLAMA_3_1_405B,
+)
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm_reference, grouped_gemm_spec
 from roofwatch.kernels.moe.moe_permute import chosen_experts, moe_permute_spec, moe_unpermute_spec
 from roofwatch.kernels.normalisation.layer_norm import adaln_modulate_spec
@@ -53,18 +61,28 @@ class Kernels(NamedTuple):
 
 def _implemented(name: str) -> Kernels:
     block = rms_norm_spec, rotary_spec, attention_spec, swiglu_spec, adaln_modulate_spec
-    others = paged_decode_attention_spec, kv_cache_write_spec, moe_permute_spec, grouped_gemm_spec, moe_unpermute_spec
+    others = (
+        paged_decode_attention_spec,
+        kv_cache_write_spec,
+        moe_permute_spec,
+        grouped_gemm_spec,
+        moe_unpermute_spec,
+    )
     return Kernels(*(spec.implementations[name].launch for spec in (*block, *others)))
 
 
-def _write_cache(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
+def _write_cache(
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor
+) -> None:
     """Write without tests of the slots, which all exist."""
     key_cache.flatten(0, 1)[slots] = key
     value_cache.flatten(0, 1)[slots] = value
 
 
 # torch's grouped GEMM has no float64
-TORCH = _implemented("torch")._replace(write_cache=_write_cache, grouped_gemm=grouped_gemm_reference)
+TORCH = _implemented("torch")._replace(
+    write_cache=_write_cache, grouped_gemm=grouped_gemm_reference
+)
 TRITON = _implemented("triton")
 
 
@@ -97,7 +115,9 @@ class TransformerBlock(nn.Module):
         return *self.kernels.rotary(q, k, *rotary_angles(positions, self.head_dim, x.dtype)), v
 
     def mixed_in(self, x: Tensor, mixed: Tensor) -> Tensor:
-        """Project the result of the attention, [B, T, heads * D], and apply the feed-forward block."""
+        """Project the result of the attention, [B, T, heads * D],
+        and apply the feed-forward block.
+        """
         x = x + self.out(mixed)
         rows = x.reshape(-1, x.shape[-1])
         gate, up = self.gate_up(self.kernels.rms_norm(rows, self.ffn_norm)).chunk(2, dim=-1)
@@ -106,7 +126,9 @@ class TransformerBlock(nn.Module):
 
 
 class DecodeBlock(TransformerBlock):
-    """The transformer block for one new token of each sequence, whose earlier tokens are in a paged cache."""
+    """The transformer block for one new token of each sequence, whose earlier tokens are in a paged
+    cache.
+    """
 
     def forward(  # type: ignore[override]
         self,
@@ -117,10 +139,14 @@ class DecodeBlock(TransformerBlock):
         context_lengths: Tensor,
         slots: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Take x [B, hidden] and the new tokens' slots [B]; the rest as of `paged_decode_attention`."""
+        """Take x [B, hidden] and the new tokens' slots [B]; the rest as of
+        `paged_decode_attention`.
+        """
         q, k, v = self.projected(x.unsqueeze(0), context_lengths - 1)
         self.kernels.write_cache(k[0], v[0], key_cache, value_cache, slots)
-        mixed = self.kernels.decode_attention(q[0], key_cache, value_cache, block_tables, context_lengths)
+        mixed = self.kernels.decode_attention(
+            q[0], key_cache, value_cache, block_tables, context_lengths
+        )
         return self.mixed_in(x, mixed.flatten(1)), key_cache, value_cache
 
 
@@ -139,32 +165,48 @@ class DiTBlock(nn.Module):
     def forward(self, x: Tensor, condition: Tensor) -> Tensor:
         """X is [B, T, hidden] with T patches in two dimensions, condition [B, hidden]."""
         B, T, hidden = x.shape
-        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.condition(functional.silu(condition)).chunk(6, dim=-1)
+        shift_1, scale_1, gate_1, shift_2, scale_2, gate_2 = self.condition(
+            functional.silu(condition)
+        ).chunk(6, dim=-1)
         q, k, v = (
-            self.qkv(self.kernels.modulate(x, scale_1, shift_1)).view(B, T, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+            self.qkv(self.kernels.modulate(x, scale_1, shift_1))
+            .view(B, T, 3, self.heads, -1)
+            .permute(2, 0, 3, 1, 4)
         )
-        mixed = self.kernels.attention(q, k, v, is_causal=False).transpose(1, 2).reshape(B, T, hidden)
+        mixed = (
+            self.kernels.attention(q, k, v, is_causal=False).transpose(1, 2).reshape(B, T, hidden)
+        )
         x = x + gate_1.unsqueeze(1) * self.out(mixed)
-        inner = functional.gelu(self.up(self.kernels.modulate(x, scale_2, shift_2)), approximate="tanh")
+        inner = functional.gelu(
+            self.up(self.kernels.modulate(x, scale_2, shift_2)), approximate="tanh"
+        )
         out: Tensor = gate_2.unsqueeze(1) * self.down(inner)
         return x + out
 
 
 class MoEBlock(nn.Module):
-    """Routed experts with a gated feed-forward block each. The routing is an input, so that its skew is declared."""
+    """Routed experts with a gated feed-forward block each. The routing is an input, so that its
+    skew is declared.
+    """
 
     def __init__(self, case: Case, kernels: Kernels = TORCH) -> None:
         super().__init__()
         self.kernels = kernels
-        self.gate_up = nn.Parameter(torch.randn(case["E"], case["hidden"], 2 * case["ffn"]) * case["hidden"] ** -0.5)
-        self.down = nn.Parameter(torch.randn(case["E"], case["ffn"], case["hidden"]) * case["ffn"] ** -0.5)
+        self.gate_up = nn.Parameter(
+            torch.randn(case["E"], case["hidden"], 2 * case["ffn"]) * case["hidden"] ** -0.5
+        )
+        self.down = nn.Parameter(
+            torch.randn(case["E"], case["ffn"], case["hidden"]) * case["ffn"] ** -0.5
+        )
 
     def forward(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """X is [T, hidden]; experts and weights are [T, top_k]."""
         rows, positions, offsets = self.kernels.permute(x, experts, len(self.gate_up))
         gate, up = self.kernels.grouped_gemm(rows, self.gate_up, offsets).chunk(2, dim=-1)
         inner = self.kernels.swiglu(gate, up)
-        return self.kernels.unpermute(self.kernels.grouped_gemm(inner, self.down, offsets), positions, weights)
+        return self.kernels.unpermute(
+            self.kernels.grouped_gemm(inner, self.down, offsets), positions, weights
+        )
 
 
 SMALL = {"hidden": 256, "ffn": 688, "H": 4, "H_KV": 2, "D": 64}
@@ -180,7 +222,9 @@ def _block_shapes() -> Iterator[tuple[dict[str, int], list[str]]]:
 
 
 def _transformer_cases(phase: str) -> Iterator[Case]:
-    yield from cases(shapes=[{"B": 1, "T": 128, **SMALL}], dtypes=["float32"], tags=[_ON_REQUEST, "small"])
+    yield from cases(
+        shapes=[{"B": 1, "T": 128, **SMALL}], dtypes=["float32"], tags=[_ON_REQUEST, "small"]
+    )
     for shape, tags in _block_shapes():
         shapes = [{"B": 1, "T": _TRAINED_TOKENS, **shape}]
         yield from cases(shapes=shapes, dtypes=["bfloat16"], tags=[*tags, phase])
@@ -190,7 +234,9 @@ def _dit_cases() -> Iterator[Case]:
     small = {"B": 2, "T": 64, "hidden": 128, "H": 2}
     yield from cases(shapes=[small], dtypes=["float32"], tags=[_ON_REQUEST, "small"])
     full = {"B": 4, "T": DIT_XL_2.n_tokens, "hidden": DIT_XL_2.hidden, "H": DIT_XL_2.n_heads}
-    yield from cases(shapes=[full], dtypes=["bfloat16"], tags=[_ON_REQUEST, "full", "quick", DIT_XL_2.name])
+    yield from cases(
+        shapes=[full], dtypes=["bfloat16"], tags=[_ON_REQUEST, "full", "quick", DIT_XL_2.name]
+    )
 
 
 def _decode_cases() -> Iterator[Case]:
@@ -213,7 +259,9 @@ def _moe_cases() -> Iterator[Case]:
     }
     for routing in ("uniform", "zipf", "all_to_one"):
         tags = [_ON_REQUEST, routing]
-        yield from cases(shapes=[{**small, "routing": routing}], dtypes=["float32"], tags=[*tags, "small"])
+        yield from cases(
+            shapes=[{**small, "routing": routing}], dtypes=["float32"], tags=[*tags, "small"]
+        )
         named = [*tags, "full", "quick", "ep8", *sorted(model.tags)]
         yield from cases(shapes=[{**full, "routing": routing}], dtypes=["bfloat16"], tags=named)
 
@@ -258,9 +306,13 @@ def moe_flop_count(case: Case) -> float:
 
 
 def moe_memory_bytes(case: Case) -> float:
-    """Reads all experts' weights, the tokens, their experts and weights of 4 bytes each; writes the tokens."""
+    """Reads all experts' weights, the tokens, their experts and weights of 4 bytes each; writes the
+    tokens.
+    """
     T, hidden = case["T"], case["hidden"]
-    return (3 * case["E"] * hidden * case["ffn"] + 2 * T * hidden) * case.itemsize + 8 * T * case["top_k"]
+    return (3 * case["E"] * hidden * case["ffn"] + 2 * T * hidden) * case.itemsize + 8 * T * case[
+        "top_k"
+    ]
 
 
 def _tokens(case: Case) -> float:
@@ -291,8 +343,12 @@ _transformer = partial(
     token_count=_tokens,
     interpreted_shape={"T": 32},
 )
-transformer_inference_spec = _transformer("transformer_inference", cases=[*_transformer_cases("prefill")])
-transformer_training_spec = _transformer("transformer_training", cases=[*_transformer_cases("train")], training=True)
+transformer_inference_spec = _transformer(
+    "transformer_inference", cases=[*_transformer_cases("prefill")]
+)
+transformer_training_spec = _transformer(
+    "transformer_training", cases=[*_transformer_cases("train")], training=True
+)
 
 _dit = partial(
     workload,

@@ -1,7 +1,7 @@
 """roofwatch: which commit made a GPU kernel slower, by how much, how far from the roof, and why.
 
-These are the names that a benchmark file imports. They are loaded on first use, so that `roofwatch --help` and
-a file that only declares kernels stay quick.
+These are the names that a benchmark file imports. They are loaded on first use, so that `roofwatch
+--help` and a file that only declares kernels stay quick.
 """
 
 from importlib import import_module
@@ -19,12 +19,23 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    *("Case", "CudaKernel", "InputMaker", "KernelSpec", "Tolerance", "UnsupportedError"),
-    *("__version__", "cases", "workload"),
+    "Case",
+    "CudaKernel",
+    "InputMaker",
+    "KernelSpec",
+    "Tolerance",
+    "UnsupportedError",
+    "__version__",
+    "cases",
+    "workload",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        raise AttributeError(f"module 'roofwatch' has no attribute {name!r}; it offers {', '.join(__all__)}")
-    return getattr(import_module("roofwatch.cuda" if name == "CudaKernel" else "roofwatch.spec"), name)
+        raise AttributeError(
+            f"module 'roofwatch' has no attribute {name!r}; it offers {', '.join(__all__)}"
+        )
+    return getattr(
+        import_module("roofwatch.cuda" if name == "CudaKernel" else "roofwatch.spec"), name
+    )

@@ -1,4 +1,6 @@
-"""Jobs of the MCP server: commands in processes of their own, their answers, and reports about problems."""
+"""Jobs of the MCP server: commands in processes of their own, their answers, and reports about
+problems.
+"""
 
 import asyncio
 import contextlib
@@ -45,10 +47,16 @@ class Job:
     errors: list[str] = field(default_factory=list)
     """The last lines on standard error."""
 
-    async def run(self, slots: asyncio.Semaphore, folder: Path, environment: dict[str, str]) -> None:
+    async def run(
+        self, slots: asyncio.Semaphore, folder: Path, environment: dict[str, str]
+    ) -> None:
         async with slots:
             self.process = process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", "roofwatch", *self.command),
+                sys.executable,
+                "-P",
+                "-m",
+                "roofwatch",
+                *self.command,
                 cwd=folder,
                 env=environment,
                 stdin=DEVNULL,
@@ -57,10 +65,16 @@ class Job:
                 start_new_session=True,
             )
             try:
-                output, errors = (text.decode(errors="replace") for text in await process.communicate())
+                output, errors = (
+                    text.decode(errors="replace") for text in await process.communicate()
+                )
             finally:  # the server may end first
                 await self.stop()
-        self.exit_status, self.output, self.errors = process.returncode, output, errors.splitlines()[-20:]
+        self.exit_status, self.output, self.errors = (
+            process.returncode,
+            output,
+            errors.splitlines()[-20:],
+        )
 
     async def stop(self) -> None:
         """End the command and its processes."""
@@ -81,7 +95,9 @@ class Job:
 
 
 class Jobs:
-    """Starts commands in a repository; those that measure run one at a time. They end with the event loop."""
+    """Starts commands in a repository; those that measure run one at a time. They end with the
+    event loop.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -93,7 +109,9 @@ class Jobs:
         hidden = {"ROOFWATCH_MCP_TOKEN", *(["ROOFWATCH_TOKEN"] if is_measuring else [])}
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         # `python` is this server's, whether or not its environment is activated
-        environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+        environment["PATH"] = os.pathsep.join(
+            [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
+        )
         job = Job(f"{tool}-{len(self.by_name) + 1}", command)
         slots = self._measuring if is_measuring else self._reading
         job.task = asyncio.create_task(job.run(slots, self.root, environment))
@@ -126,7 +144,9 @@ class Jobs:
             "state": job.state,
             "exit_status": job.exit_status,
             "errors": [redaction.text(line) for line in job.errors],
-            "versions": {each.name: each.version for each in distributions() if each.name in _PACKAGES},
+            "versions": {
+                each.name: each.version for each in distributions() if each.name in _PACKAGES
+            },
             "platform": platform.platform(),
             "python": platform.python_version(),
         }
@@ -146,13 +166,23 @@ def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
     Raises:
         ToolError: the result has no such part.
     """
-    answer = {"job": job.name, "state": job.state, "exit_status": job.exit_status, "notice": _NOTICE}
-    found = {"result": _part(_parsed(job.output), pointer) if job.output else None, "errors": job.errors}
+    answer = {
+        "job": job.name,
+        "state": job.state,
+        "exit_status": job.exit_status,
+        "notice": _NOTICE,
+    }
+    found = {
+        "result": _part(_parsed(job.output), pointer) if job.output else None,
+        "errors": job.errors,
+    }
     text = json.dumps({**answer, **found}, ensure_ascii=False)
     for elements, levels in product(_ELEMENTS, _LEVELS):
         if is_full or len(text.encode()) <= MAX_ANSWER_BYTES:
             return text
-        text = json.dumps({**answer, "is_cut": True, **_cut(found, elements, levels)}, ensure_ascii=False)
+        text = json.dumps(
+            {**answer, "is_cut": True, **_cut(found, elements, levels)}, ensure_ascii=False
+        )
     return json.dumps({**answer, "is_cut": True})
 
 
@@ -175,7 +205,9 @@ def _part(value: Any, pointer: str) -> Any:
 
 
 def _cut(value: Any, elements: int, levels: int) -> Any:
-    """Shorten a value of JSON: fewer elements and levels, shorter texts. The copy says what is missing."""
+    """Shorten a value of JSON: fewer elements and levels, shorter texts. The copy says what is
+    missing.
+    """
     if isinstance(value, str):
         return value if len(value) <= 20 * elements + 40 else value[: 20 * elements + 40] + "..."
     if not isinstance(value, (dict, list)) or not value:

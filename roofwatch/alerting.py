@@ -13,7 +13,9 @@ from roofwatch.ci.messages import AlertError
 from roofwatch.db.alert_values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings
 
-if TYPE_CHECKING:  # clients of GitHub and chat services load slowly, and the dashboard needs neither
+if (
+    TYPE_CHECKING
+):  # clients of GitHub and chat services load slowly, and the dashboard needs neither
     from codeowners import CodeOwners
 
     from roofwatch.ci.alerts.evaluation import AlertSetup, Send
@@ -44,7 +46,9 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 
     path = path or settings.alert_rules
     if path is None:
-        raise AlertError("no alert rules: set alert_rules to a file; docs/how-to/alerts.md has an example")
+        raise AlertError(
+            "no alert rules: set alert_rules to a file; docs/how-to/alerts.md has an example"
+        )
     rules, codeowners = _read_rules(path), None
     api_url = os.environ.get("GITHUB_API_URL") or "https://api.github.com"
     channels: dict[str, Send | str] = {}
@@ -63,7 +67,10 @@ def read_alerts(path: Path | None, settings: Settings) -> AlertSetup:
 
 
 def trial_delivery(channel: str) -> Delivery:
-    now, message = datetime.now(UTC), Message(title=f"test of the channel {channel}: nothing is wrong")
+    now, message = (
+        datetime.now(UTC),
+        Message(title=f"test of the channel {channel}: nothing is wrong"),
+    )
     alert = Alert("roofwatch", "test", ("test",), Severity.INFO, AlertState.FIRING, 1, message, now)
     return Delivery(alert, AlertEvent.FIRED, channel, now, now)
 

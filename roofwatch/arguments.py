@@ -25,7 +25,9 @@ def configured_url() -> str | None:
     from roofwatch.db.engine.session import parse_url
 
     url = parse_url(settings.database_url.get_secret_value())
-    return url.set(password=settings.database_password.get_secret_value()).render_as_string(hide_password=False)
+    return url.set(password=settings.database_password.get_secret_value()).render_as_string(
+        hide_password=False
+    )
 
 
 def open_configured_store() -> AbstractContextManager[Engine]:
@@ -34,7 +36,9 @@ def open_configured_store() -> AbstractContextManager[Engine]:
     from roofwatch.settings import load_settings
 
     settings = load_settings()
-    return open_store(configured_url(), folder=settings.data_dir, connections=settings.database_connections)
+    return open_store(
+        configured_url(), folder=settings.data_dir, connections=settings.database_connections
+    )
 
 
 def open_configured_server() -> AbstractContextManager[Engine]:
@@ -43,7 +47,9 @@ def open_configured_server() -> AbstractContextManager[Engine]:
     from roofwatch.settings import load_settings
 
     settings = load_settings()
-    return open_server(configured_url(), folder=settings.data_dir, connections=settings.database_connections)
+    return open_server(
+        configured_url(), folder=settings.data_dir, connections=settings.database_connections
+    )
 
 
 def repository_of(path: Path | None) -> Path:

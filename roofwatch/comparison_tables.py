@@ -1,4 +1,6 @@
-"""Tables of comparisons and of what is stored: a pair of records, noise, machine code, runs, series, regressions."""
+"""Tables of comparisons and of what is stored: a pair of records, noise, machine code, runs,
+series, regressions.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -28,8 +30,13 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     """Everything that changed or is undecided, and what it costs the steps of workloads."""
     steps = [
         (
-            *(one.kernel, one.implementation, f"{one.kernel_change:+.1%}", one.workload_case_id, f"{one.share:.1%}"),
-            *(f"{one.step_change:+.1%}", f"{one.low:+.1%} to {one.high:+.1%}"),
+            one.kernel,
+            one.implementation,
+            f"{one.kernel_change:+.1%}",
+            one.workload_case_id,
+            f"{one.share:.1%}",
+            f"{one.step_change:+.1%}",
+            f"{one.low:+.1%} to {one.high:+.1%}",
         )
         for one in judged.step_predictions
     ]
@@ -51,35 +58,56 @@ def findings_table(findings: Iterable[Finding]) -> Table:
         (verdict(word), Text(reason, style=f"link {reason.url}"), *names, joined(found), text)
         for (word, reason, *names, text), found in targets.items()
     ]
-    return make_table(("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows)
+    return make_table(
+        ("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows
+    )
 
 
 def noise_floor_table(noise: NoiseFloor) -> Table:
-    """One row per case: how much blocks of the same code differ, and the change detectable with a number of blocks."""
+    """One row per case: how much blocks of the same code differ, and the change detectable with a
+    number of blocks.
+    """
     blocks = sorted({count for case in noise.cases for count in case.detectable_change})
     rows = [
         (
-            *(case.case_id, case.implementation, case.block_count, f"{case.noise_floor:.2%}"),
+            case.case_id,
+            case.implementation,
+            case.block_count,
+            f"{case.noise_floor:.2%}",
             *(f"{case.detectable_change[count]:+.1%}" for count in blocks),
             "false alarm" if case.is_false_alarm else "interval" if case.is_significant else None,
         )
         for case in sorted(noise.cases, key=lambda case: -case.noise_floor)
     ]
     counts = [f"detectable with {count}" for count in blocks]
-    return make_table(("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2)
+    return make_table(
+        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2
+    )
 
 
 def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()) -> Table:
     """One row per regression, with its triage if given."""
     rows = [
         (
-            *(f"{one.commit.short_sha} {one.commit.subject}", one.kernel, verdict(one.verdict), one.cause, one.summary),
+            f"{one.commit.short_sha} {one.commit.subject}",
+            one.kernel,
+            verdict(one.verdict),
+            one.cause,
+            one.summary,
             f"{one.ended or one.state}, {'confirmed' if one.is_confirmed else 'not confirmed'}",
             *map(_triage, triage[place : place + 1]),
         )
         for place, one in enumerate(found)
     ]
-    columns = ("commit", "kernel", "verdict", "cause", "change", "state", *(["triage"] if triage else []))
+    columns = (
+        "commit",
+        "kernel",
+        "verdict",
+        "cause",
+        "change",
+        "state",
+        *(["triage"] if triage else []),
+    )
     return make_table(columns, rows, title="regressions and improvements")
 
 
@@ -95,7 +123,8 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
         rows.append(
             (
                 run.run_id,
-                f"{run.commit.short_sha} {run.commit.subject}" + "".join(mark for mark in marks if marks[mark]),
+                f"{run.commit.short_sha} {run.commit.subject}"
+                + "".join(mark for mark in marks if marks[mark]),
                 run.runner_class,
                 f"{run.started_at:%Y-%m-%d %H:%M}",
                 ", ".join(f"{count} {outcome}" for outcome, count in run.outcome_counts.items()),
@@ -105,7 +134,9 @@ def runs_table(found: Sequence[RunSummary]) -> Table:
 
 
 def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
-    """One row per series of a metric: its newest values, and for times the noise and the detectable step."""
+    """One row per series of a metric: its newest values, and for times the noise and the detectable
+    step.
+    """
     rows = []
     runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
     several = ["runner class"] if len(runner_classes) > 1 else []
@@ -118,15 +149,33 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
             newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
         rows.append(
             (
-                *(one.key.label, *([one.key.runner_class] if several else [])),
-                *(len(one.points), len(one.points) - len(values) or None),
+                one.key.label,
+                *([one.key.runner_class] if several else []),
+                len(one.points),
+                len(one.points) - len(values) or None,
                 sparkline([point.value for point in one.points[-_SPARKLINE_POINTS:]]),
-                *(newest, commit and commit.short_sha),
-                *(floor and f"±{floor.deviation:.1%}", floor and f"{floor.minimum_detectable_change:.1%}"),
+                newest,
+                commit and commit.short_sha,
+                floor and f"±{floor.deviation:.1%}",
+                floor and f"{floor.minimum_detectable_change:.1%}",
             )
         )
-    columns = ("series", *several, "points", "failed", "history", "newest", "at commit", "noise", "detectable")
-    title = f"{found[0][0].key.metric} on {', '.join(runner_classes)}" if runner_classes else found[0][0].key.metric
+    columns = (
+        "series",
+        *several,
+        "points",
+        "failed",
+        "history",
+        "newest",
+        "at commit",
+        "noise",
+        "detectable",
+    )
+    title = (
+        f"{found[0][0].key.metric} on {', '.join(runner_classes)}"
+        if runner_classes
+        else found[0][0].key.metric
+    )
     return make_table(columns, rows, title=title, left=1 + len(several))
 
 
@@ -134,21 +183,33 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
     """One table each, if there are any."""
     of_alerts = [
         (
-            *(one.alert_id, one.project, ", ".join(one.rules), one.severity),
+            one.alert_id,
+            one.project,
+            ", ".join(one.rules),
+            one.severity,
             f"{one.state} by {one.acknowledged_by}" if one.state == "acknowledged" else one.state,
-            *(f"{one.fired_at:%Y-%m-%d %H:%M}", one.message.title),
+            f"{one.fired_at:%Y-%m-%d %H:%M}",
+            one.message.title,
         )
         for one in alerts
     ]
     of_deliveries = [
         (
-            *(one.alert.project, one.alert.message.title, one.event, one.channel, one.state, one.attempt_count),
-            *(f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}", one.error),
+            one.alert.project,
+            one.alert.message.title,
+            one.event,
+            one.channel,
+            one.state,
+            one.attempt_count,
+            f"{one.sent_at or one.next_attempt_at:%Y-%m-%d %H:%M}",
+            one.error,
         )
         for one in deliveries
     ]
     columns = ("project", "what", "event", "channel", "state", "attempts", "next or last", "why")
-    found = make_table(("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts)
+    found = make_table(
+        ("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts
+    )
     return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
 
 
@@ -174,10 +235,17 @@ def submission_lines(result: Result) -> Iterator[str]:
         yield f"  repeat: {result.evidence[0]['repeat']}"
     if result.effect is not None:
         low, high = result.effect["interval"]
-        times = f"{format_ns(result.effect['base_ns'])} -> {format_ns(result.effect['candidate_ns'])}"
-        yield f"speedup {result.effect['ratio']:.3f} [{low:.3f}, {high:.3f}] over {result.spec['against']}, {times}"
+        times = (
+            f"{format_ns(result.effect['base_ns'])} -> {format_ns(result.effect['candidate_ns'])}"
+        )
+        yield (
+            f"speedup {result.effect['ratio']:.3f} [{low:.3f}, {high:.3f}] over "
+            f"{result.spec['against']}, {times}"
+        )
     if result.roofline is not None:
-        yield f"roofline: {result.roofline['utilisation']:.0%} of the {result.roofline['bound']} roof"
+        yield (
+            f"roofline: {result.roofline['utilisation']:.0%} of the {result.roofline['bound']} roof"
+        )
     missing = result.isolation.get("missing", {})
     if missing:
         yield "isolation lacks " + "; ".join(f"{layer} ({why})" for layer, why in missing.items())
@@ -187,8 +255,14 @@ def submission_lines(result: Result) -> Iterator[str]:
 def submission_table(entries: Iterable[Mapping[str, Any]]) -> Table:
     rows = [
         (
-            *(entry["at"], entry["kernel"], entry["file"], entry["hash"][:12], (entry["parent"] or "")[:12]),
-            *(entry["verdict"], None if entry["ratio"] is None else f"{entry['ratio']:.3f}", entry["reason"]),
+            entry["at"],
+            entry["kernel"],
+            entry["file"],
+            entry["hash"][:12],
+            (entry["parent"] or "")[:12],
+            entry["verdict"],
+            None if entry["ratio"] is None else f"{entry['ratio']:.3f}",
+            entry["reason"],
         )
         for entry in entries
     ]

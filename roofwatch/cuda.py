@@ -1,4 +1,5 @@
-"""CUDA C++ kernels: compiled by NVRTC for any NVIDIA target on any machine, launched on torch's current stream.
+"""CUDA C++ kernels: compiled by NVRTC for any NVIDIA target on any machine, launched on torch's
+current stream.
 
 NVRTC and the driver are used through `cuda-bindings`, which is imported on first use.
 
@@ -29,9 +30,16 @@ if TYPE_CHECKING:
     import torch
 
 INSTALL = "pip install cuda-bindings nvidia-cuda-nvrtc"
-_CPP_TYPES = {"float64": "double", "float32": "float", "float16": "__half", "bfloat16": "__nv_bfloat16"}
+_CPP_TYPES = {
+    "float64": "double",
+    "float32": "float",
+    "float16": "__half",
+    "bfloat16": "__nv_bfloat16",
+}
 _DEFAULT_MAX_SHARED_BYTES = 48 * 1024
-"""More dynamic shared memory needs an opt-in: CUDA C++ Programming Guide, compute capability 7.x and newer."""
+"""More dynamic shared memory needs an opt-in: CUDA C++ Programming Guide, compute capability 7.x
+and newer.
+"""
 _CUDA_VERSION = re.compile(r"^#define CUDA_VERSION (\d+)", re.MULTILINE)
 _QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
@@ -62,8 +70,8 @@ class Cubin:
 class CudaKernel:
     """One `__global__` function of a CUDA C++ source, or one instance of a function template.
 
-    The source can include CUDA's device headers such as `cuda_fp16.h`, which Triton ships, and `"files.cuh"` from its
-    own folder.
+    The source can include CUDA's device headers such as `cuda_fp16.h`, which Triton ships, and
+    `"files.cuh"` from its own folder.
 
     Args:
         source: A `.cu` file, which is read on first use, or source text.
@@ -96,8 +104,9 @@ class CudaKernel:
     def compile(self, target: str) -> Cubin:
         """Compile for a target such as `sm_90`; needs neither a GPU nor a driver.
 
-        Cubins are cached in `$ROOFWATCH_CACHE_DIR`, default `roofwatch` in `$XDG_CACHE_HOME` or `~/.cache`. The key
-        contains the source, files that it includes in quotes, options, and the versions of NVRTC and CUDA headers.
+        Cubins are cached in `$ROOFWATCH_CACHE_DIR`, default `roofwatch` in `$XDG_CACHE_HOME` or
+        `~/.cache`. The key contains the source, files that it includes in quotes, options, and the
+        versions of NVRTC and CUDA headers.
 
         Raises:
             CudaCompileError: NVRTC rejects the source.
@@ -121,29 +130,45 @@ class CudaKernel:
         Args:
             grid: Blocks, in up to three dimensions; none may be 0.
             block: Threads of a block, in up to three dimensions.
-            args: A tensor for a pointer, an int for `long long`, a float for `float`, ctypes values for other types.
+            args: A tensor for a pointer, an int for `long long`, a float for `float`, ctypes values
+                for other types.
             shared_bytes: Dynamic shared memory per block.
             device: Default that of the first tensor.
 
         Raises:
             CudaCompileError: NVRTC rejects the source.
             CudaDriverError: the driver reports an error.
-            UnsupportedError: the device is no NVIDIA GPU, or `cuda-bindings` or NVRTC is not installed.
+            UnsupportedError: the device is no NVIDIA GPU, or `cuda-bindings` or NVRTC is not
+            installed.
         """
         import torch
 
         if device is None:
-            device = next((arg.device for arg in args if isinstance(arg, torch.Tensor)), torch.device("cuda"))
+            device = next(
+                (arg.device for arg in args if isinstance(arg, torch.Tensor)), torch.device("cuda")
+            )
         if device.type != "cuda" or torch.version.cuda is None:
-            raise UnsupportedError(f"{self.name} is CUDA C++ and needs an NVIDIA GPU, got tensors on {device}")
+            raise UnsupportedError(
+                f"{self.name} is CUDA C++ and needs an NVIDIA GPU, got tensors on {device}"
+            )
         with torch.cuda.device(device):
             driver = _bindings("driver")
             function = self._function(driver, torch.cuda.current_device(), shared_bytes)
             values = [_c_value(arg) for arg in args]
-            pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+            pointers = (ctypes.c_void_p * len(values))(
+                *(ctypes.addressof(value) for value in values)
+            )
             stream = driver.CUstream(torch.cuda.current_stream().cuda_stream)
             dims = (*_three(grid), *_three(block))
-            _driver_call(driver.cuLaunchKernel, function, *dims, shared_bytes, stream, ctypes.addressof(pointers), 0)
+            _driver_call(
+                driver.cuLaunchKernel,
+                function,
+                *dims,
+                shared_bytes,
+                stream,
+                ctypes.addressof(pointers),
+                0,
+            )
 
     def _function(self, driver: Any, device_index: int, shared_bytes: int) -> Any:
         import torch
@@ -152,7 +177,9 @@ class CudaKernel:
             major, minor = torch.cuda.get_device_capability(device_index)
             cubin = self.compile(f"sm_{major}{minor}")
             (module,) = _driver_call(driver.cuModuleLoadData, cubin.image)
-            (self._functions[device_index],) = _driver_call(driver.cuModuleGetFunction, module, cubin.symbol.encode())
+            (self._functions[device_index],) = _driver_call(
+                driver.cuModuleGetFunction, module, cubin.symbol.encode()
+            )
         function = self._functions[device_index]
         if shared_bytes > _DEFAULT_MAX_SHARED_BYTES:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -161,13 +188,20 @@ class CudaKernel:
 
     def _compile(self, target: str) -> Cubin:
         if not target.startswith("sm_"):
-            raise UnsupportedError(f"{self.name} is CUDA C++, which NVRTC does not compile for {target}")
+            raise UnsupportedError(
+                f"{self.name} is CUDA C++, which NVRTC does not compile for {target}"
+            )
         nvrtc = _bindings("nvrtc")
         texts = self._texts()
         headers = _cuda_headers()
         _, *version = nvrtc.nvrtcVersion()
-        versions = [version, None if headers is None else _CUDA_VERSION.findall((headers / "cuda.h").read_text())]
-        key = hashlib.sha256(json.dumps([texts, self.expression, self.options, target, versions]).encode()).hexdigest()
+        versions = [
+            version,
+            None if headers is None else _CUDA_VERSION.findall((headers / "cuda.h").read_text()),
+        ]
+        key = hashlib.sha256(
+            json.dumps([texts, self.expression, self.options, target, versions]).encode()
+        ).hexdigest()
         cached = cache_dir() / f"{key}.cubin"
         if cached.is_file():
             symbol, _, image = cached.read_bytes().partition(b"\n")
@@ -190,12 +224,16 @@ class CudaKernel:
             file = waiting.pop()
             if file not in texts:
                 texts[file] = file.read_text()
-                included = [(file.parent / name).resolve() for name in _QUOTED_INCLUDE.findall(texts[file])]
+                included = [
+                    (file.parent / name).resolve() for name in _QUOTED_INCLUDE.findall(texts[file])
+                ]
                 waiting += [path for path in included if path.is_file()]
         return {file.name: text for file, text in texts.items()}
 
 
-def _run_nvrtc(nvrtc: Any, named_source: tuple[str, str], expression: str, options: list[str]) -> Cubin:
+def _run_nvrtc(
+    nvrtc: Any, named_source: tuple[str, str], expression: str, options: list[str]
+) -> Cubin:
     name, source = named_source
 
     def call(function: Any, *arguments: Any) -> Any:
@@ -209,12 +247,19 @@ def _run_nvrtc(nvrtc: Any, named_source: tuple[str, str], expression: str, optio
         call(nvrtc.nvrtcAddNameExpression, program, expression.encode())
         started_ns = time.perf_counter_ns()
         try:
-            call(nvrtc.nvrtcCompileProgram, program, len(options), [option.encode() for option in options])
+            call(
+                nvrtc.nvrtcCompileProgram,
+                program,
+                len(options),
+                [option.encode() for option in options],
+            )
         except CudaCompileError as error:
             log = bytes(call(nvrtc.nvrtcGetProgramLogSize, program))
             call(nvrtc.nvrtcGetProgramLog, program, log)
             text = log.rstrip(b"\0").decode(errors="replace").strip()
-            raise CudaCompileError(f"{expression} of {name} with {' '.join(options)}:\n{text or error}") from None
+            raise CudaCompileError(
+                f"{expression} of {name} with {' '.join(options)}:\n{text or error}"
+            ) from None
         compile_ns = time.perf_counter_ns() - started_ns
         symbol = call(nvrtc.nvrtcGetLoweredName, program, expression.encode())
         image = bytes(call(nvrtc.nvrtcGetCUBINSize, program))
@@ -237,7 +282,9 @@ def _bindings(module: str) -> Any:
         if module == "nvrtc":
             loaded.nvrtcVersion()  # loads the library itself
     except (ImportError, RuntimeError) as error:
-        raise UnsupportedError(f"CUDA C++ needs NVRTC and its bindings; {INSTALL} ({error})") from error
+        raise UnsupportedError(
+            f"CUDA C++ needs NVRTC and its bindings; {INSTALL} ({error})"
+        ) from error
     return loaded
 
 

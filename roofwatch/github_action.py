@@ -1,4 +1,6 @@
-"""What the GitHub action does in a job: the commands for an event, and the reply to a requested measurement."""
+"""What the GitHub action does in a job: the commands for an event, and the reply to a requested
+measurement.
+"""
 
 import json
 import shlex
@@ -11,7 +13,13 @@ from typing import Any, Literal
 
 from roofwatch import posting
 from roofwatch.ci.github.commands import describe, reply
-from roofwatch.ci.github.event import TOKEN_VARIABLE, Job, RequestedMeasurement, job_of, requested_measurement
+from roofwatch.ci.github.event import (
+    TOKEN_VARIABLE,
+    Job,
+    RequestedMeasurement,
+    job_of,
+    requested_measurement,
+)
 from roofwatch.ci.messages import code
 from roofwatch.collector.git import merge_base
 
@@ -22,11 +30,14 @@ _MAX_LINES = 6
 Mode = Literal["all", "measure", "report"]
 
 
-def run_action(mode: Mode, suite: str, base: str, arguments: str, name: str, variables: Mapping[str, str]) -> int:
-    """Run the commands of a job; return the status of the last. The report says how a measurement ended.
+def run_action(
+    mode: Mode, suite: str, base: str, arguments: str, name: str, variables: Mapping[str, str]
+) -> int:
+    """Run the commands of a job; return the status of the last. The report says how a measurement
+    ended.
 
-    The base `auto` is the merge-base with the target branch. More arguments of `roofwatch ab` are split like a shell
-    does.
+    The base `auto` is the merge-base with the target branch. More arguments of `roofwatch ab` are
+    split like a shell does.
 
     Raises:
         ForgeError: there is nothing to do for this event.
@@ -37,8 +48,12 @@ def run_action(mode: Mode, suite: str, base: str, arguments: str, name: str, var
     for command in commands_for(mode, suite, base, shlex.split(arguments), name, variables, event):
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
         measures = command[0] in {"ab", "bisect"}
-        given = {key: value for key, value in variables.items() if key != TOKEN_VARIABLE or not measures}
-        with (RECORDS / BISECTION).open("wb") if command[0] == "bisect" else nullcontext() as output:
+        given = {
+            key: value for key, value in variables.items() if key != TOKEN_VARIABLE or not measures
+        }
+        with (
+            (RECORDS / BISECTION).open("wb") if command[0] == "bisect" else nullcontext() as output
+        ):
             line = [sys.executable, "-m", "roofwatch", *command]
             done = subprocess.run(line, check=False, env=given, stdout=output)
         status = 0 if measures else done.returncode

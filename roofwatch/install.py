@@ -7,9 +7,12 @@ from pathlib import Path
 PACKAGE_DIR = Path(__file__).resolve().parent
 """The package itself."""
 INSTALL_ROOT = PACKAGE_DIR.parent
-"""The folder that makes `import roofwatch` work when it is on `sys.path`; in a checkout, the repository's root."""
+"""The folder that makes `import roofwatch` work when it is on `sys.path`; in a checkout, the
+repository's root.
+"""
 
-# our folder is first while our modules are imported, then last: a suite finds its own packages first
+# our folder is first while our modules are imported, then last: a suite finds its own packages
+# first
 _BOOT = """
 import json, sys
 from importlib import import_module

@@ -22,41 +22,66 @@ ACTOR = "command line"
 """Name of this program in the audit trail."""
 
 SuitePath = Annotated[
-    Path | None, typer.Argument(help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite.")
+    Path | None,
+    typer.Argument(
+        help="Benchmark file, or folder with bench_*.py files. Default: the bundled suite."
+    ),
 ]
-ProjectName = Annotated[str | None, typer.Option(help="Project name. Default: the repository's folder name.")]
+ProjectName = Annotated[
+    str | None, typer.Option(help="Project name. Default: the repository's folder name.")
+]
 RecordFolder = Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")]
 SuiteFrom = Annotated[
     Literal["head", "each"],
-    typer.Option(help="Use the head's benchmark files at every commit, unless code in them differs, or each its own."),
+    typer.Option(
+        help="Use the head's benchmark files at every commit, unless code in them differs, or "
+        "each its own."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 NoiseFloorFile = Annotated[
-    Path | None, typer.Option(help="Noise floor of this runner, from calibrate: a change must exceed 3 times it.")
+    Path | None,
+    typer.Option(
+        help="Noise floor of this runner, from calibrate: a change must exceed 3 times it."
+    ),
 ]
 WorkloadsFile = Annotated[
     Path | None,
-    typer.Option(help="Profiled workloads, to predict what their steps cost. Default: roofwatch-workloads.json.gz."),
+    typer.Option(
+        help="Profiled workloads, to predict what their steps cost. Default: "
+        "roofwatch-workloads.json.gz."
+    ),
 ]
-ServerUrl = Annotated[str | None, typer.Option("--url", help="Server, https://host. Default: server_url.")]
+ServerUrl = Annotated[
+    str | None, typer.Option("--url", help="Server, https://host. Default: server_url.")
+]
 StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--url",
-        help="Read through this server, with the token in ROOFWATCH_TOKEN. Default: the configured database, else "
+        help="Read through this server, with the token in ROOFWATCH_TOKEN. Default: the "
+        "configured database, else "
         "server_url, else the embedded database.",
     ),
 ]
 StoredProject = Annotated[str, typer.Option("--project", "-p", help="Project.")]
 ShownProject = Annotated[
-    str | None, typer.Option("--project", "-p", help="Project. Default: this repository's, or the only one stored.")
+    str | None,
+    typer.Option(
+        "--project", "-p", help="Project. Default: this repository's, or the only one stored."
+    ),
 ]
-ComparedSide = Annotated[Path, typer.Argument(help="Record file; with --project also a commit sha or a run id.")]
+ComparedSide = Annotated[
+    Path, typer.Argument(help="Record file; with --project also a commit sha or a run id.")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(help="Do not redact: hostname, user, paths, arguments, environment, metadata, or all; repeatable."),
+    typer.Option(
+        help="Do not redact: hostname, user, paths, arguments, environment, metadata, or all; "
+        "repeatable."
+    ),
 ]
 
 
@@ -67,26 +92,33 @@ class RunOptions:
     A new option is a field here and, where it changes what is measured, a line in `plan`.
     """
 
-    kernel: Annotated[list[str] | None, typer.Option("--kernel", "-k", help="Only matching kernels; repeatable.")] = (
-        None
-    )
+    kernel: Annotated[
+        list[str] | None, typer.Option("--kernel", "-k", help="Only matching kernels; repeatable.")
+    ] = None
     implementation: Annotated[
-        list[str] | None, typer.Option("--implementation", "-i", help="Only matching implementations; repeatable.")
+        list[str] | None,
+        typer.Option("--implementation", "-i", help="Only matching implementations; repeatable."),
     ] = None
     tag: Annotated[
         list[str] | None,
         typer.Option(
             "--tag",
             "-t",
-            help="Only cases with this tag, such as quick, full, 70b or decode; repeat to require several. "
+            help="Only cases with this tag, such as quick, full, 70b or decode; repeat to require "
+            "several. "
             "Default: quick on a GPU, small on a CPU.",
         ),
     ] = None
     targets: Annotated[
-        str | None, typer.Option(help="GPU targets to compile for, separated by commas, such as sm_90,gfx942.")
+        str | None,
+        typer.Option(help="GPU targets to compile for, separated by commas, such as sm_90,gfx942."),
     ] = None
-    static: Annotated[bool, typer.Option("--static/--no-static", help="Compile for the targets too.")] = True
-    device: Annotated[str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one.")] = None
+    static: Annotated[
+        bool, typer.Option("--static/--no-static", help="Compile for the targets too.")
+    ] = True
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda. Default: a GPU if there is one.")
+    ] = None
     threads: Annotated[int, typer.Option(min=1, help="Torch threads on a CPU.")] = 1
     timer: Annotated[
         Literal["auto", "cupti", "cuda_graph", "cuda_event"],
@@ -102,19 +134,23 @@ class RunOptions:
             metavar="MHZ",
             min=100,
             max=10_000,
-            help="Lock the GPU's SM clock during the run; nvidia-smi -q -d SUPPORTED_CLOCKS lists the clocks.",
+            help="Lock the GPU's SM clock during the run; nvidia-smi -q -d SUPPORTED_CLOCKS lists "
+            "the clocks.",
         ),
     ] = None
     device_check: Annotated[
         Literal["refuse", "warn"] | None,
         typer.Option(
-            help="If other processes use the GPU or persistence mode is off: refuse to measure, or warn. "
+            help="If other processes use the GPU or persistence mode is off: refuse to measure, "
+            "or warn. "
             "Default: refuse with --preset gate, else only record it."
         ),
     ] = None
     preset: Annotated[
         Literal["survey", "quick", "gate"],
-        typer.Option(help="How long to measure: survey for a suite, quick for a change, gate to confirm."),
+        typer.Option(
+            help="How long to measure: survey for a suite, quick for a change, gate to confirm."
+        ),
     ] = "survey"
     timeout: Annotated[
         float,
@@ -127,15 +163,20 @@ class RunOptions:
     blocks: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Blocks of samples per measurement and side. Default: the preset's; for a pair, at least 8."
+            min=1,
+            help="Blocks of samples per measurement and side. Default: the preset's; for a pair, "
+            "at least 8.",
         ),
     ] = None
-    profile: Annotated[bool, typer.Option("--profile", help="Profile some calls of each case after timing.")] = False
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Profile some calls of each case after timing.")
+    ] = False
 
     def plan(self, *, usual_tag: str | None = None, fewest_blocks: int = 1) -> RunPlan:
         """Make the plan for the collector.
 
-        Without a usual tag the device decides which cases are run. `--blocks` may be below `fewest_blocks`.
+        Without a usual tag the device decides which cases are run. `--blocks` may be below
+        `fewest_blocks`.
 
         Raises:
             TargetError: a target is unknown.
@@ -145,7 +186,11 @@ class RunOptions:
         from roofwatch.collector.run_plan import RunPlan
         from roofwatch.collector.timing.method import EFFORTS, Preset
 
-        targets = DEFAULT_TARGETS if self.targets is None else tuple(filter(None, self.targets.split(",")))
+        targets = (
+            DEFAULT_TARGETS
+            if self.targets is None
+            else tuple(filter(None, self.targets.split(",")))
+        )
         for target in targets:
             parse_target(target)
         effort = EFFORTS[Preset(self.preset)]
@@ -179,14 +224,21 @@ class CompareOptions:
         bool,
         typer.Option(
             "--stored-floor/--no-stored-floor",
-            help="With --project, use the noise floor of the latest stored calibrations unless --noise-floor is given.",
+            help="With --project, use the noise floor of the latest stored calibrations unless "
+            "--noise-floor is given.",
         ),
     ] = True
     project: Annotated[
-        str | None, typer.Option("--project", "-p", help="Look up sides that are not files in this stored project.")
+        str | None,
+        typer.Option(
+            "--project", "-p", help="Look up sides that are not files in this stored project."
+        ),
     ] = None
     runner_class: Annotated[
-        str | None, typer.Option(help="Use stored runs of this runner class. Default: that of the side that is a file.")
+        str | None,
+        typer.Option(
+            help="Use stored runs of this runner class. Default: that of the side that is a file."
+        ),
     ] = None
     url: StoreUrl = None
 
@@ -204,14 +256,16 @@ class CompareOptions:
 
         floor = read_noise_floor(self.noise_floor)
         sides = read_sides(
-            *(base, head),
+            base,
+            head,
             project=self.project,
             url=self.url,
             runner_class=self.runner_class,
         )
         steps = [*read_step_shares(self.workloads, Path(WORKLOADS_NAME), sides.head), *sides.steps]
         return sides, judge_pull_request(
-            *(sides.base, sides.head),
+            sides.base,
+            sides.head,
             baseline=read_baseline(Path(BASELINE_NAME)),
             noise_floor=floor or (sides.noise_floor if self.stored_floor else None),
             steps=steps,
@@ -219,7 +273,9 @@ class CompareOptions:
 
 
 def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add the fields of the class of a command's argument `options`, or some of them, to the options of the command."""
+    """Add the fields of the class of a command's argument `options`, or some of them, to the
+    options of the command.
+    """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function, eval_str=True)
@@ -227,7 +283,10 @@ def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
         hints = get_type_hints(kind, include_extras=True)
         added = [
             inspect.Parameter(
-                field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=field.default,
+                annotation=hints[field.name],
             )
             for field in fields(kind)
             if not names or field.name in names
@@ -238,7 +297,9 @@ def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
             options = kind(**{parameter.name: arguments.pop(parameter.name) for parameter in added})
             function(**arguments, options=options)
 
-        own = [parameter for parameter in signature.parameters.values() if parameter.name != "options"]
+        own = [
+            parameter for parameter in signature.parameters.values() if parameter.name != "options"
+        ]
         command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
         return command
 

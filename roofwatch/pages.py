@@ -19,7 +19,9 @@ _MAX_LABEL = 90
 _CHANGE_PX = 22
 _MAX_COMMENT_BYTES = 10**7
 """A page has no limit on its length, but a browser does."""
-_OURS = re.compile(r"<br>|</?details>|<summary>[^<>]*</summary>|<details><summary>[^<>]*</summary>|\s+")
+_OURS = re.compile(
+    r"<br>|</?details>|<summary>[^<>]*</summary>|<details><summary>[^<>]*</summary>|\s+"
+)
 _COLOURS = {Verdict.REGRESSED: "#c62828", Verdict.IMPROVED: "#2e7d32"}
 _OTHER_COLOUR = "#757575"
 # the page loads nothing, so a hostile name cannot send anything anywhere
@@ -42,7 +44,9 @@ code {{ background: #f2f2f2; padding: 0 .2rem }}
 
 def report_page(judgement: PullRequestJudgement) -> str:
     title = f"{judgement.project} {judgement.head.sha[:12]}"
-    return page(title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _changes(judgement.cases))
+    return page(
+        title, to_markdown(judgement, max_bytes=_MAX_COMMENT_BYTES), _changes(judgement.cases)
+    )
 
 
 def page(title: str, text: str, figure: str = "") -> str:
@@ -53,7 +57,9 @@ def page(title: str, text: str, figure: str = "") -> str:
     for name, rule in rules.items():
         markdown.add_render_rule(name, rule)
     return _PAGE.format(
-        title=html.escape(on_one_line(f"roofwatch: {title}")), body=markdown.render(text), figure=figure
+        title=html.escape(on_one_line(f"roofwatch: {title}")),
+        body=markdown.render(text),
+        figure=figure,
     )
 
 
@@ -64,8 +70,14 @@ def _ours_or_text(_renderer: Any, tokens: Sequence[Any], place: int, *_: Any) ->
 
 
 def _changes(cases: Sequence[CaseJudgement]) -> str:
-    """Relative change of each timed case with its interval, the largest on top; nothing without comparisons."""
-    timed = [case for case in cases if case.comparison is not None and math.isfinite(case.comparison.log_interval[0])]
+    """Relative change of each timed case with its interval, the largest on top; nothing without
+    comparisons.
+    """
+    timed = [
+        case
+        for case in cases
+        if case.comparison is not None and math.isfinite(case.comparison.log_interval[0])
+    ]
     timed = sorted(timed, key=_size, reverse=True)[:_MAX_CHANGES]
     if not timed:
         return ""
@@ -81,8 +93,12 @@ def _changes(cases: Sequence[CaseJudgement]) -> str:
             x=[change.relative_change for change in changes],
             y=[_label(case) for case in own],
             error_x={
-                "array": [change.relative_interval[1] - change.relative_change for change in changes],
-                "arrayminus": [change.relative_change - change.relative_interval[0] for change in changes],
+                "array": [
+                    change.relative_interval[1] - change.relative_change for change in changes
+                ],
+                "arrayminus": [
+                    change.relative_change - change.relative_interval[0] for change in changes
+                ],
             },
             marker={"color": _COLOURS.get(verdict, _OTHER_COLOUR), "size": 9},
         )
@@ -92,7 +108,11 @@ def _changes(cases: Sequence[CaseJudgement]) -> str:
         template="plotly_white",
         legend={"orientation": "h", "y": 1.0, "yanchor": "bottom"},
         xaxis={"tickformat": "+.0%", "zeroline": True, "zerolinecolor": "#999"},
-        yaxis={"autorange": "reversed", "automargin": True, "categoryarray": [_label(case) for case in timed]},
+        yaxis={
+            "autorange": "reversed",
+            "automargin": True,
+            "categoryarray": [_label(case) for case in timed],
+        },
     )
     text: str = figure.to_html(full_html=False, include_plotlyjs=True)
     return text

@@ -1,7 +1,7 @@
 """Report on a pull request: two records from an untrusted folder to a comment and a check-run.
 
-The commit and the pull request come from the event that started the job, never from the records; records of another
-commit are refused.
+The commit and the pull request come from the event that started the job, never from the records;
+records of another commit are refused.
 """
 
 from __future__ import annotations
@@ -130,7 +130,10 @@ def open_repository(run: ActionsRun, variables: Mapping[str, str]) -> GitHubRepo
 
     token = variables.get(TOKEN_VARIABLE, "").strip()
     if not token:
-        raise ForgeError(f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ github.token }}}}`")
+        raise ForgeError(
+            f"{TOKEN_VARIABLE} is not set; give the step `env: {TOKEN_VARIABLE}: ${{{{ "
+            f"github.token }}}}`"
+        )
     return GitHubRepository(run.api_url, run.repository, token)
 
 
@@ -143,28 +146,39 @@ def report_on(
 ) -> Report:
     """Judge two records, or one folder with them; invalid files are reported in place of a verdict.
 
-    So the check-run always concludes. The records must belong to the job, if there is one. The baseline is that of the
-    folder or the current folder, as are the workloads if no file is given.
+    So the check-run always concludes. The records must belong to the job, if there is one. The
+    baseline is that of the folder or the current folder, as are the workloads if no file is given.
     """
     try:
         files = _files(paths)
         if (found := _read_note(files)) is not None:
             _require_commit(found.head, job)
-            is_reported, check = found.is_failure or not found.error, check_run.without_records(found)
+            is_reported, check = (
+                found.is_failure or not found.error,
+                check_run.without_records(found),
+            )
             text = found.to_markdown() if is_reported else None
-            return Report(check, comment=text, problem=found.error or None, is_silent=not found.error)
+            return Report(
+                check, comment=text, problem=found.error or None, is_silent=not found.error
+            )
         if len(paths) == 1 and not files and not paths[0].is_file():
             return _nothing_measured(paths[0], job)
         base, head = _pair(paths, files)
         _require_commit(head.commit, job)
         steps = read_step_shares(workloads, _brought(paths, WORKLOADS_NAME), head)
         accepted = read_baseline(_brought(paths, BASELINE_NAME))
-        judgement = judge_pull_request(base, head, baseline=accepted, noise_floor=noise_floor, steps=steps)
+        judgement = judge_pull_request(
+            base, head, baseline=accepted, noise_floor=noise_floor, steps=steps
+        )
     except (RecordError, BaselineError, NoiseFloorError) as error:
         return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
-    links = Links(dashboard=dashboard) if job is None else Links(job.run.url, dashboard, job.source_url)
+    links = (
+        Links(dashboard=dashboard) if job is None else Links(job.run.url, dashboard, job.source_url)
+    )
     text, silent = to_markdown(judgement, links=links), is_silent(judgement)
-    return Report(check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent)
+    return Report(
+        check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent
+    )
 
 
 def _nothing_measured(folder: Path, job: Job | None) -> Report:
@@ -172,12 +186,17 @@ def _nothing_measured(folder: Path, job: Job | None) -> Report:
     if ended == "skipped":
         reason = "the job that measures was skipped, because of a draft or a missing label"
         return Report(check_run.not_measured(reason, "skipped: not measured"), problem=reason)
-    reason = f"no record in {folder}" + (f"; the run that measured ended as {ended}" if ended else "")
+    reason = f"no record in {folder}" + (
+        f"; the run that measured ended as {ended}" if ended else ""
+    )
     return Report(check_run.not_measured(reason), problem=reason)
 
 
-def post(repository: Forge, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool) -> Posted:
-    """Post a report to the pull requests and commit of its job, with an earlier acceptance if it still holds.
+def post(
+    repository: Forge, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
+) -> Posted:
+    """Post a report to the pull requests and commit of its job, with an earlier acceptance if it
+    still holds.
 
     Raises:
         ForgeError: GitHub refuses, or cannot be reached.
@@ -188,22 +207,32 @@ def post(repository: Forge, job: Job, report: Report, name: str, *, with_comment
     accepted = {}
     try:
         if report.comment is not None and (with_comment or findings is not None):
-            numbers = _pull_requests(repository, job, None if judgement is None else judgement.base.branch)
+            numbers = _pull_requests(
+                repository, job, None if judgement is None else judgement.base.branch
+            )
         if findings is not None:
-            found = ((number, valid_acceptance(repository, number, name, findings)) for number in numbers)
-            accepted = {number: acceptance for number, acceptance in found if acceptance is not None}
+            found = (
+                (number, valid_acceptance(repository, number, name, findings)) for number in numbers
+            )
+            accepted = {
+                number: acceptance for number, acceptance in found if acceptance is not None
+            }
     except ForgeError:
         if with_check:  # never leave a check-run in progress
             repository.conclude(job.head_sha, name, order, check, job.run.url)
         raise
-    sentences = {number: accepted_by(comment, reason) for number, (_, comment, reason) in accepted.items()}
+    sentences = {
+        number: accepted_by(comment, reason) for number, (_, comment, reason) in accepted.items()
+    }
     if sentences:
         check = check.accepted(next(iter(sentences.values())))
     if with_check:
         repository.conclude(job.head_sha, name, order, check, job.run.url)
     comments = {}
     for number in numbers if with_comment else ():
-        body = compose(report_marker(name), CommentState(order=order, findings=findings), report.comment or "")
+        body = compose(
+            report_marker(name), CommentState(order=order, findings=findings), report.comment or ""
+        )
         if number in accepted:
             body = with_acceptance(body, accepted[number][0], sentences[number])
         comments[str(number)] = post_comment(repository, number, body, is_silent=report.is_silent)
@@ -216,9 +245,13 @@ def post(repository: Forge, job: Job, report: Report, name: str, *, with_comment
 
 
 def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list[int]:
-    """Return the pull requests that a job is about; of several with one head, those into the measured base branch."""
+    """Return the pull requests that a job is about; of several with one head, those into the
+    measured base branch.
+    """
     found = repository.pull_requests(job)
-    return [one.number for one in found if one.base_branch == base_branch] or [one.number for one in found]
+    return [one.number for one in found if one.base_branch == base_branch] or [
+        one.number for one in found
+    ]
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> None:
@@ -236,7 +269,9 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
         with Path(path).open("a") as file:
             file.write(f"{text}\n")
     except OSError as error:
-        raise OutputError(f"{SUMMARY_VARIABLE}: {path}: cannot be written: {error.strerror}") from None
+        raise OutputError(
+            f"{SUMMARY_VARIABLE}: {path}: cannot be written: {error.strerror}"
+        ) from None
 
 
 def summary(posted: Posted, report: Report) -> Iterator[str]:
@@ -263,16 +298,26 @@ def to_json(posted: Posted, report: Report) -> dict[str, Any]:
     verdict = None if report.judgement is None else report.judgement.verdict
     pull_request, comment = next(iter(posted.comments.items()), (None, None))
     first = {"pull_request": pull_request and int(pull_request), "comment": comment}
-    return {"verdict": verdict, "problem": report.problem, "title": report.check.title, **first, **asdict(posted)}
+    return {
+        "verdict": verdict,
+        "problem": report.problem,
+        "title": report.check.title,
+        **first,
+        **asdict(posted),
+    }
 
 
 def _require_commit(head: Commit, job: Job | None) -> None:
-    """Raise `RecordError` unless a measured commit is the head of the job, or its merge into the target branch."""
+    """Raise `RecordError` unless a measured commit is the head of the job, or its merge into the
+    target branch.
+    """
     merged = head.parents[1] if len(head.parents) == 2 else None
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(
-            f"the record is of commit {head.sha}, the event is about {job.head_sha}: give actions/checkout "
-            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`, or measure with --head on GitLab"
+            f"the record is of commit {head.sha}, the event is about {job.head_sha}: give "
+            f"actions/checkout "
+            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`, or measure "
+            "with --head on GitLab"
         )
 
 
@@ -281,7 +326,11 @@ def _pair(paths: Sequence[Path], files: Sequence[Path]) -> tuple[RunRecord, RunR
         return RunRecord.read(paths[0]), RunRecord.read(paths[1])
     if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
         raise RecordError("give two records, base and head, or one folder that contains them")
-    by_side = {record.pairing.side: record for record in map(RunRecord.read, files) if record.pairing is not None}
+    by_side = {
+        record.pairing.side: record
+        for record in map(RunRecord.read, files)
+        if record.pairing is not None
+    }
     if len(files) != 2 or set(by_side) != {Side.BASE, Side.HEAD}:
         raise RecordError(f"{paths[0]}: needs a pair of base and head, as roofwatch ab writes it")
     return by_side[Side.BASE], by_side[Side.HEAD]
@@ -305,8 +354,15 @@ def _files(folders: Sequence[Path]) -> list[Path]:
     for folder in folders:
         for parent, _, names in os.walk(folder):  # follows no link out of the folder
             for name in names:
-                file, is_record = Path(parent, name), name.startswith(_PREFIXES) and name.endswith(_SUFFIXES)
-                if (is_record or name == not_measured.FILE_NAME) and file.is_file() and not file.is_symlink():
+                file, is_record = (
+                    Path(parent, name),
+                    name.startswith(_PREFIXES) and name.endswith(_SUFFIXES),
+                )
+                if (
+                    (is_record or name == not_measured.FILE_NAME)
+                    and file.is_file()
+                    and not file.is_symlink()
+                ):
                     found.append(file)
     return sorted(found)
 

@@ -57,7 +57,8 @@ class FoundKernel:
 
 
 def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
-    """Return the kernels of the repository around a folder, and texts of files for them by path, which may exist.
+    """Return the kernels of the repository around a folder, and texts of files for them by path,
+    which may exist.
 
     Raises:
         SuiteError: the folder is not in a git repository.
@@ -67,19 +68,25 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
-    setup = "pip install ." if (root / "pyproject.toml").exists() else "pip install -r requirements.txt"
+    setup = (
+        "pip install ." if (root / "pyproject.toml").exists() else "pip install -r requirements.txt"
+    )
     files = {benchmark: "".join([_BENCHMARK, *map(_spec_of, kernels)])} if kernels else {}
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
     if _is_on_gitlab(root):
         pipeline = _template("gitlab-ci.yml", suite=benchmark.name, setup=setup)
         existing = root / _PIPELINE
         if existing.exists() and "roofwatch" not in existing.read_text():
-            files[root / _INCLUDED] = pipeline.partition("\n")[2]  # its list of stages would replace the existing one
+            files[root / _INCLUDED] = pipeline.partition("\n")[
+                2
+            ]  # its list of stages would replace the existing one
         else:
             files[existing] = pipeline
         return kernels, files
     for name in ("roofwatch.yml", "roofwatch-report.yml"):
-        files[root / ".github" / "workflows" / name] = _template(name, suite=benchmark.name, setup=setup)
+        files[root / ".github" / "workflows" / name] = _template(
+            name, suite=benchmark.name, setup=setup
+        )
     return kernels, files
 
 
@@ -94,7 +101,9 @@ def propose_instructions(folder: Path) -> dict[Path, str]:
 
 
 def find_kernels(root: Path) -> list[FoundKernel]:
-    """Find kernels in the files of a repository that git does not ignore, except tests and benchmark files."""
+    """Find kernels in the files of a repository that git does not ignore, except tests and
+    benchmark files.
+    """
     listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py")
     trees = {}
     for name in filter(_may_declare_kernels, listed.split("\0")):
@@ -102,23 +111,42 @@ def find_kernels(root: Path) -> list[FoundKernel]:
             trees[_module_of(name)] = ast.parse((root / name).read_bytes())
         except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
             continue
-    functions = [node for tree in trees.values() for node in tree.body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node for tree in trees.values() for node in tree.body if isinstance(node, ast.FunctionDef)
+    ]
     jitted = {function.name for function in functions if _is_jitted(function)}
     found = [one for module, tree in trees.items() for one in _kernels_of(module, tree, jitted)]
     return list({one.name: one for one in found}.values())
 
 
 def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)]
+    classes = [
+        node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)
+    ]
     used = {name.id for node in classes for name in ast.walk(node) if isinstance(name, ast.Name)}
     for node in classes:
-        forward = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"), None)
+        forward = next(
+            (
+                one
+                for one in node.body
+                if isinstance(one, ast.FunctionDef) and one.name == "forward"
+            ),
+            None,
+        )
         if forward is not None:
             parameters = _parameters(forward, skip=1)
-            yield FoundKernel(node.name.strip("_"), module, node.name, parameters, is_differentiable=True)
+            yield FoundKernel(
+                node.name.strip("_"), module, node.name, parameters, is_differentiable=True
+            )
     for function in tree.body:
-        if isinstance(function, ast.FunctionDef) and function.name not in used and _launches(function, jitted):
-            yield FoundKernel(function.name.strip("_"), module, function.name, _parameters(function))
+        if (
+            isinstance(function, ast.FunctionDef)
+            and function.name not in used
+            and _launches(function, jitted)
+        ):
+            yield FoundKernel(
+                function.name.strip("_"), module, function.name, _parameters(function)
+            )
 
 
 def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
@@ -129,7 +157,10 @@ def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
 
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
-    return any(ast.unparse(one).partition("(")[0] in {"triton.jit", "jit"} for one in function.decorator_list)
+    return any(
+        ast.unparse(one).partition("(")[0] in {"triton.jit", "jit"}
+        for one in function.decorator_list
+    )
 
 
 def _is_autograd_function(node: ast.ClassDef) -> bool:
@@ -146,7 +177,9 @@ def _spec_of(kernel: FoundKernel) -> str:
     matrix = 'make.normal(case["n_rows"], case["n_cols"])'
     return _SPEC.format(
         name=kernel.name,
-        inputs=", ".join(f'"{name}": {_GUESSES.get(kind, matrix)}' for name, kind in kernel.parameters.items()),
+        inputs=", ".join(
+            f'"{name}": {_GUESSES.get(kind, matrix)}' for name, kind in kernel.parameters.items()
+        ),
         directions=', directions=["fwd", "bwd"]' if kernel.is_differentiable else "",
         parameters=", ".join(kernel.parameters),
         module=kernel.module,
@@ -157,7 +190,11 @@ def _spec_of(kernel: FoundKernel) -> str:
 
 def _may_declare_kernels(name: str) -> bool:
     path = PurePosixPath(name or "-.py")
-    is_test = path.stem.startswith(("test_", "bench_")) or path.stem.endswith("_test") or path.stem == "conftest"
+    is_test = (
+        path.stem.startswith(("test_", "bench_"))
+        or path.stem.endswith("_test")
+        or path.stem == "conftest"
+    )
     can_be_imported = all(part.isidentifier() for part in path.with_suffix("").parts)
     return can_be_imported and not is_test and not {"tests", "test"} & {*path.parts}
 
@@ -193,7 +230,8 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
         if PurePosixPath(path).name.startswith("bench_")
     ]
     lines += [
-        f"next: add to {_PIPELINE}: include: [{{ local: {_INCLUDED} }}], and the stages measure and report"
+        f"next: add to {_PIPELINE}: include: [{{ local: {_INCLUDED} }}], and the stages measure "
+        f"and report"
         for path in states
         if path.endswith(_INCLUDED)
     ]

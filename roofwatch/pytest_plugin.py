@@ -1,7 +1,9 @@
-"""The pytest plugin: a fixture that checks and measures a function, and fails a test on a confirmed regression.
+"""The pytest plugin: a fixture that checks and measures a function, and fails a test on a confirmed
+regression.
 
-It imports only pytest until a test uses the fixture. Workers that measure run the test once more to make its inputs, at
-the base in a checkout of its own, so a test may be parametrised and use other fixtures.
+It imports only pytest until a test uses the fixture. Workers that measure run the test once more to
+make its inputs, at the base in a checkout of its own, so a test may be parametrised and use other
+fixtures.
 """
 
 from __future__ import annotations
@@ -47,13 +49,21 @@ _SESSION = pytest.StashKey[_Session]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("roofwatch")
-    group.addoption("--roofwatch-record", metavar="FILE", help="Measure the fixture's calls into a record.")
-    group.addoption("--roofwatch-against", metavar="REV", help="Fail tests with calls slower than at a revision.")
+    group.addoption(
+        "--roofwatch-record", metavar="FILE", help="Measure the fixture's calls into a record."
+    )
+    group.addoption(
+        "--roofwatch-against",
+        metavar="REV",
+        help="Fail tests with calls slower than at a revision.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "roofwatch_tolerance(elementwise, rmse_ratio): allowed errors of the roofwatch fixture's calls"
+        "markers",
+        "roofwatch_tolerance(elementwise, rmse_ratio): allowed errors of the roofwatch fixture's "
+        "calls",
     )
     session = config.stash.setdefault(_SESSION, _Session())
     if session.is_capturing:
@@ -76,18 +86,27 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture
 def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
-    """Check a function against a reference, measure it if an option asks for it, and return its result.
+    """Check a function against a reference, measure it if an option asks for it, and return its
+    result.
 
-    Call it as `roofwatch(function, *arguments, reference=..., grad=True)`. The reference is called with float64
-    tensors. With `grad`, gradients of the floating-point arguments are checked and the backward pass measured too.
+    Call it as `roofwatch(function, *arguments, reference=..., grad=True)`. The reference is called
+    with float64 tensors. With `grad`, gradients of the floating-point arguments are checked and the
+    backward pass measured too.
     """
     session = request.config.stash[_SESSION]
     marker = request.node.get_closest_marker("roofwatch_tolerance")
 
-    def call(function: Callable[..., Any], *arguments: Any, reference: Callable[..., Any], grad: bool = True) -> Any:
+    def call(
+        function: Callable[..., Any],
+        *arguments: Any,
+        reference: Callable[..., Any],
+        grad: bool = True,
+    ) -> Any:
         own = session.calls.setdefault(request.node.nodeid, [])
         tolerance = {} if marker is None else dict(marker.kwargs)
-        spec, session.device = _spec(request.node.nodeid, len(own), function, arguments, reference, grad, tolerance)
+        spec, session.device = _spec(
+            request.node.nodeid, len(own), function, arguments, reference, grad, tolerance
+        )
         own.append(spec)
         return function(*arguments)
 
@@ -156,9 +175,15 @@ def _spec(
     if not floating:
         raise SpecError("roofwatch(...): no argument is a floating-point tensor")
     place, _, parameters = node_id.partition("[")
-    name = ".".join(re.findall(r"[A-Za-z_0-9]+", place.replace(".py", ""))) + (f".{position + 1}" if position else "")
+    name = ".".join(re.findall(r"[A-Za-z_0-9]+", place.replace(".py", ""))) + (
+        f".{position + 1}" if position else ""
+    )
     shape = {key: "x".join(map(str, value.shape)) or "scalar" for key, value in tensors.items()}
-    shape |= {"parameters": re.sub(r"[^\w.-]", "_", parameters[:-1], flags=re.ASCII)} if parameters else {}
+    shape |= (
+        {"parameters": re.sub(r"[^\w.-]", "_", parameters[:-1], flags=re.ASCII)}
+        if parameters
+        else {}
+    )
     dtype = str(kept[floating[0]].dtype).removeprefix("torch.")
     wanted = tuple(key for key in floating if arguments[names.index(key)].requires_grad)
     spec = KernelSpec(
@@ -180,7 +205,9 @@ def _copied(value: Any) -> Any:
 
 
 def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
-    """The calls of a test as kernels by name; runs the test once, in this process, in the root of the session."""
+    """The calls of a test as kernels by name; runs the test once, in this process, in the root of
+    the session.
+    """
 
     class Capture:
         session = _Session(is_capturing=True)
@@ -188,10 +215,23 @@ def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
         def pytest_configure(self, config: pytest.Config) -> None:
             config.stash[_SESSION] = self.session
 
-    options = ["-p", "roofwatch.pytest_plugin", "-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", root]
+    options = [
+        "-p",
+        "roofwatch.pytest_plugin",
+        "-p",
+        "no:cacheprovider",
+        "-o",
+        "addopts=",
+        "--rootdir",
+        root,
+    ]
     os.environ.pop("PYTEST_ADDOPTS", None)  # options of the session that measures, such as -n
     output = io.StringIO()
-    with contextlib.chdir(root), contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+    with (
+        contextlib.chdir(root),
+        contextlib.redirect_stdout(output),
+        contextlib.redirect_stderr(output),
+    ):
         status = pytest.main([*options, node_id], plugins=[Capture()])
     if status:
         raise RuntimeError(f"{node_id} does not pass here: {output.getvalue()[-1_000:]}")
@@ -208,14 +248,18 @@ def _check(specs: list[KernelSpec], device: str) -> str | None:
 
     for spec in specs:
         for case in spec.cases:
-            report = check_case(spec, case, spec.implementations[_IMPLEMENTATION], CheckCache(), device=device)
+            report = check_case(
+                spec, case, spec.implementations[_IMPLEMENTATION], CheckCache(), device=device
+            )
             if report.outcome.is_failure:
                 return f"{case.direction} of {spec.name}: {report.outcome}: {report.message}"
     return None
 
 
 def _measure(item: pytest.Item, session: _Session) -> str | None:
-    """Measure the calls of a test; returns why it fails, if it does. One test at a time on this machine."""
+    """Measure the calls of a test; returns why it fails, if it does. One test at a time on this
+    machine.
+    """
     from roofwatch.ci.report.pull_request import judge_pull_request
     from roofwatch.ci.verdicts import exit_code
     from roofwatch.collector.errors import SuiteError
@@ -263,7 +307,9 @@ def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
         if revision is not None:
             if repository is None:
                 raise pytest.UsageError("--roofwatch-against: the test is not in a git repository")
-            commit = read_commit(repository, revision).model_copy(update={"is_dirty": False, "branch": None})
+            commit = read_commit(repository, revision).model_copy(
+                update={"is_dirty": False, "branch": None}
+            )
             checkout = stack.enter_context(checked_out(repository, revision, folder / "checkout"))
             repository, root = checkout, checkout / os.path.relpath(root, repository)
         file = folder / "bench_calls.py"

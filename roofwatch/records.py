@@ -23,10 +23,11 @@ _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
 def read_record_files(paths: Sequence[Path]) -> Iterator[tuple[Path, RunRecord]]:
-    """Read record files and folders of them, ordered by commit, then by time; each record with its file.
+    """Read record files and folders of them, ordered by commit, then by time; each record with its
+    file.
 
-    All files are checked before the first record is yielded. They are read twice, because a history may not fit in
-    memory.
+    All files are checked before the first record is yielded. They are read twice, because a history
+    may not fit in memory.
 
     Raises:
         RecordError: a file cannot be read, or a folder holds no record.
@@ -59,17 +60,22 @@ def failed_results(record: RunRecord) -> Iterator[str]:
             )
     for fact in record.static_facts:
         if fact.outcome.is_failure:
-            yield f"{fact.case_id} {fact.function} for {fact.target}: {fact.outcome}: {fact.message or ''}"
+            yield (
+                f"{fact.case_id} {fact.function} for {fact.target}: {fact.outcome}: "
+                f"{fact.message or ''}"
+            )
 
 
 def nothing_done(records: Sequence[RunRecord]) -> str | None:
     """Explain why nothing was timed, or None if that is fine.
 
-    It is fine if something was measured or failed, or if there was nothing to time: Triton code without a GPU is only
-    checked and compiled.
+    It is fine if something was measured or failed, or if there was nothing to time: Triton code
+    without a GPU is only checked and compiled.
     """
     measurements = [measurement for record in records for measurement in record.measurements]
-    if not measurements or any(measurement.outcome is not Outcome.UNSUPPORTED for measurement in measurements):
+    if not measurements or any(
+        measurement.outcome is not Outcome.UNSUPPORTED for measurement in measurements
+    ):
         return None
     right = {
         (accuracy.case_id, accuracy.implementation, accuracy.executor)
@@ -78,7 +84,9 @@ def nothing_done(records: Sequence[RunRecord]) -> str | None:
         if accuracy.outcome is Outcome.OK
     }
     refused = [one for one in measurements if (one.case_id, one.implementation, "device") in right]
-    if not refused and (right or any(fact.outcome is Outcome.OK for each in records for fact in each.static_facts)):
+    if not refused and (
+        right or any(fact.outcome is Outcome.OK for each in records for fact in each.static_facts)
+    ):
         return None
     what = "nothing could be timed" if refused else "nothing could be checked, compiled or timed"
     return f"{what}: {(refused or measurements)[0].message or 'no reason was given'}"
@@ -88,18 +96,28 @@ def time_spent(record: RunRecord) -> str:
     """Show how the wall time of the run was spent."""
     total_ns = sum(record.spent_ns.values())
     shares = (
-        f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}" for activity, spent_ns in record.spent_ns.items()
+        f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}"
+        for activity, spent_ns in record.spent_ns.items()
     )
-    return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "time spent: not recorded"
+    return (
+        f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "time spent: not recorded"
+    )
 
 
 def device_summary(*records: RunRecord) -> list[str]:
-    """Sentences about the GPU during a job that made some records, problems first; none without telemetry."""
+    """Sentences about the GPU during a job that made some records, problems first; none without
+    telemetry.
+    """
     telemetry = next((record.telemetry for record in records if record.telemetry is not None), None)
     if telemetry is None:
         return []
     measurements = [measurement for record in records for measurement in record.measurements]
-    states = [block.device_state for measured in measurements for block in measured.blocks if block.device_state]
+    states = [
+        block.device_state
+        for measured in measurements
+        for block in measured.blocks
+        if block.device_state
+    ]
     return [*_degraded_blocks(states), *_readings(telemetry, states)]
 
 
@@ -108,7 +126,10 @@ def _degraded_blocks(states: Sequence[DeviceState]) -> Iterator[str]:
     if degraded:
         reasons = Counter(reason for state in degraded for reason in state.degraded_by)
         listed = ", ".join(f"{reason} in {count}" for reason, count in reasons.most_common())
-        yield f"device: {len(degraded)} of {count_of(len(states), 'block')} are not reliable: {listed}"
+        yield (
+            f"device: {len(degraded)} of {count_of(len(states), 'block')} are not reliable: "
+            f"{listed}"
+        )
 
 
 def _readings(telemetry: Telemetry, states: Sequence[DeviceState]) -> Iterator[str]:
@@ -139,10 +160,12 @@ def _range(values: Sequence[float]) -> str:
 
 
 def read_step_shares(file: Path | None, default: Path, head: RunRecord) -> list[StepShare]:
-    """Read the shares of steps in a record of workloads; without `file` in the default one, if its runner is the same.
+    """Read the shares of steps in a record of workloads; without `file` in the default one, if its
+    runner is the same.
 
     Raises:
-        RecordError: the record cannot be read or has no such shares, or `file` is of another runner class.
+        RecordError: the record cannot be read or has no such shares, or `file` is of another runner
+        class.
     """
     if file is None and not default.is_file():
         return []
@@ -153,5 +176,8 @@ def read_step_shares(file: Path | None, default: Path, head: RunRecord) -> list[
         raise RecordError(f"{file}: {refusals[0]}")
     shares = shares_of(record.imported)
     if not shares:
-        raise RecordError(f"{file or default}: no workload is profiled; measure workloads with roofwatch run --profile")
+        raise RecordError(
+            f"{file or default}: no workload is profiled; measure workloads with roofwatch run "
+            f"--profile"
+        )
     return shares

@@ -1,8 +1,10 @@
-"""Settings from environment variables and one configuration file; command-line options override both.
+"""Settings from environment variables and one configuration file; command-line options override
+both.
 
-The file is `roofwatch.toml`, or `[tool.roofwatch]` in `pyproject.toml`, in the current folder or the nearest parent
-that has one. The variables are `ROOFWATCH_<SETTING>`, or `ROOFWATCH_<TABLE>_<SETTING>` for a setting in a table. With
-`_FILE` at the end, a variable names a file that contains the value.
+The file is `roofwatch.toml`, or `[tool.roofwatch]` in `pyproject.toml`, in the current folder or
+the nearest parent that has one. The variables are `ROOFWATCH_<SETTING>`, or
+`ROOFWATCH_<TABLE>_<SETTING>` for a setting in a table. With `_FILE` at the end, a variable names a
+file that contains the value.
 """
 
 import json
@@ -11,7 +13,15 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+)
 
 _PREFIX = "ROOFWATCH_"
 
@@ -38,7 +48,10 @@ _Price = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Retention(BaseModel):
-    """Days to keep data; unset, for ever. Medians, and regressions that are found, are always kept."""
+    """Days to keep data; unset, for ever.
+
+    Medians, and regressions that are found, are always kept.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -56,7 +69,9 @@ class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     database_url: SecretStr | None = None
-    """URL of a Postgres database; unset, the embedded server in `data_dir`. Never shown: it may hold a password."""
+    """URL of a Postgres database; unset, the embedded server in `data_dir`. Never shown: it may
+    hold a password.
+    """
     database_password: Annotated[SecretStr, Field(min_length=1)] | None = None
     """Password for `database_url`; unset, the one in the URL, or as libpq finds it."""
     database_connections: int = Field(default=15, ge=1, le=1_000)
@@ -64,7 +79,9 @@ class Settings(BaseModel):
     data_dir: Path = _default_data_dir()
     """Folder of the embedded database and the spool."""
     server_url: str | None = None
-    """Server that `roofwatch push` sends records to, and that commands read through if no database is set."""
+    """Server that `roofwatch push` sends records to, and that commands read through if no database
+    is set.
+    """
     oidc_audience: str | None = None
     """Audience that GitHub Actions tokens must have to send records; unset, they are refused."""
     oidc_issuer: str = "https://token.actions.githubusercontent.com"
@@ -74,9 +91,12 @@ class Settings(BaseModel):
     dashboard_url: str | None = None
     """Public address of the dashboard, such as `https://roofwatch.example.com`."""
     repository_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
-    """Address of the source code, such as `https://github.com/{project}`, for links to commits and lines."""
+    """Address of the source code, such as `https://github.com/{project}`, for links to commits and
+    lines.
+    """
     sign_in_issuer: str | None = None
-    """OpenID Connect provider for signing in to the dashboard; unset, the dashboard is read-only."""
+    """OpenID Connect provider for signing in to the dashboard; unset, the dashboard is read-only.
+    """
     sign_in_client_id: str | None = None
     """Client id of the dashboard at that provider."""
     sign_in_client_secret: SecretStr | None = None
@@ -86,7 +106,9 @@ class Settings(BaseModel):
     triagers: tuple[str, ...] = ()
     """Verified addresses that may triage regressions: `name@example.com`, `@example.com`, or
     `owner/project=name@example.com` for one project; separated by commas in the environment."""
-    device_hour_prices: Annotated[dict[str, _Price], BeforeValidator(_from_json)] = Field(default_factory=dict)
+    device_hour_prices: Annotated[dict[str, _Price], BeforeValidator(_from_json)] = Field(
+        default_factory=dict
+    )
     """Price of one device hour by pattern of the runner class; the first match counts."""
     currency: Annotated[str, Field(min_length=1, max_length=10)] = "USD"
     """Currency of the prices."""
@@ -96,7 +118,11 @@ class Settings(BaseModel):
     @field_validator("triagers", mode="before")
     @classmethod
     def _separated_by_commas(cls, value: object) -> object:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return (
+            [part.strip() for part in value.split(",") if part.strip()]
+            if isinstance(value, str)
+            else value
+        )
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -120,12 +146,14 @@ def load_settings(folder: Path | None = None) -> Settings:
         name = ".".join(str(step) for step in first["loc"])
         where = f" in {file}" if name.split(".")[0] in in_file else ""
         raise SettingsError(
-            f"setting {name!r}{where}: {first['msg']}; the settings are {', '.join(setting_names())}"
+            f"setting {name!r}{where}: {first['msg']}; the settings are "
+            f"{', '.join(setting_names())}"
         ) from None
 
 
 def from_environment(variable: str) -> str | None:
-    """Read a variable, or else the file that `<variable>_FILE` names: containers get their secrets as files.
+    """Read a variable, or else the file that `<variable>_FILE` names: containers get their secrets
+    as files.
 
     Raises:
         SettingsError: the file cannot be read.

@@ -1,4 +1,6 @@
-"""`roofwatch static`: compiles a suite, compares it with a revision, and applies the baseline file."""
+"""`roofwatch static`: compiles a suite, compares it with a revision,
+and applies the baseline file.
+"""
 
 import os
 import re
@@ -25,7 +27,12 @@ from roofwatch.ci.static.baseline import (
     to_toml,
     with_accepted,
 )
-from roofwatch.ci.static.comparison import StaticComparison, StaticJudgement, compare_static, function_key
+from roofwatch.ci.static.comparison import (
+    StaticComparison,
+    StaticJudgement,
+    compare_static,
+    function_key,
+)
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.errors import SuiteError, ToolchainError
@@ -45,7 +52,9 @@ _MAX_REASON = 600
 
 @dataclass(frozen=True)
 class StaticAnswer:
-    """Result of `roofwatch static`: without a base `compared` is empty; `written` was written to the baseline."""
+    """Result of `roofwatch static`: without a base `compared` is empty; `written` was written to
+    the baseline.
+    """
 
     facts: tuple[StaticFacts, ...]
     base: str | None
@@ -59,14 +68,20 @@ class StaticAnswer:
     @property
     def exit_status(self) -> int:
         """0 if nothing is worse, 1 if something is, 2 if that cannot be decided."""
-        verdicts = [item.verdict for item in self.applied.judged if item.reason is not Reason.NEW_CASE]
+        verdicts = [
+            item.verdict for item in self.applied.judged if item.reason is not Reason.NEW_CASE
+        ]
         if Verdict.REGRESSED in verdicts:
             return 1
         if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome.is_failure]
         entries = [(self.baseline.get(function_key(facts)), facts) for facts in failed]
-        return 0 if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries) else 2
+        return (
+            0
+            if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries)
+            else 2
+        )
 
 
 def answer(
@@ -81,15 +96,16 @@ def answer(
     tighten: bool = False,
     use_cache: bool = True,
 ) -> StaticAnswer:
-    """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the differences.
+    """Compile a suite, None for the bundled one, and the same suite at a base revision; judge the
+    differences.
 
-    Another release of Triton is a base too. A plan is complete if it selects all kernels, implementations and tags. A
-    reason to accept adds what got worse to the repository's baseline; tightening updates entries that got better, and
-    removes deleted functions.
+    Another release of Triton is a base too. A plan is complete if it selects all kernels,
+    implementations and tags. A reason to accept adds what got worse to the repository's baseline;
+    tightening updates entries that got better, and removes deleted functions.
 
     Raises:
-        SuiteError: a suite cannot be loaded, nothing in it matches the plan, or two bases are given.
-        ToolchainError: the release of Triton cannot be used.
+        SuiteError: a suite cannot be loaded, nothing in it matches the plan, or two bases are
+        given. ToolchainError: the release of Triton cannot be used.
         GitError: the revision or the repository does not exist.
         BaselineError: the baseline file cannot be read, or the reason is empty.
     """
@@ -98,7 +114,9 @@ def answer(
     if accept is not None and not accept.strip():
         raise BaselineError("--accept: give a reason; it is stored in the baseline file")
 
-    def compile_at(source: SuiteSource, prefix: str = "", packages: Path | None = None) -> tuple[StaticFacts, ...]:
+    def compile_at(
+        source: SuiteSource, prefix: str = "", packages: Path | None = None
+    ) -> tuple[StaticFacts, ...]:
         def show(now: Progress) -> None:
             on_progress(Progress(now.done, now.total, f"{prefix}{now.text}"))
 
@@ -119,7 +137,9 @@ def answer(
         on_progress(Progress(0, 0, f"installing {base_name}"))
         before = compile_at(suite_source(path), f"{base_name}: ", _install_triton(base_triton))
         if other := {fact.toolchain.get("triton", base_triton) for fact in before} - {base_triton}:
-            raise ToolchainError(f"{base_name}: triton {other.pop()} comes first on the import path")
+            raise ToolchainError(
+                f"{base_name}: triton {other.pop()} comes first on the import path"
+            )
     facts = compile_at(suite_source(path))
     compared = StaticComparison((), {}, ()) if base_name is None else compare_static(before, facts)
 
@@ -130,7 +150,11 @@ def answer(
     applied = apply(entries)
     written: list[str] = []
     if accept is not None:
-        worse = [item.head for item in applied.judged if item.verdict is Verdict.REGRESSED and item.head is not None]
+        worse = [
+            item.head
+            for item in applied.judged
+            if item.verdict is Verdict.REGRESSED and item.head is not None
+        ]
         entries = with_accepted(entries, worse, accept.strip())
         written.append(f"accepted: {len(worse)}")
     if tighten:
@@ -144,12 +168,17 @@ def answer(
 def _install_triton(triton: str) -> Path:
     """Install a release without its dependencies, unless it is there; return its folder.
 
-    torch pins one release of Triton for pip, but compiling kernels only needs that both can be imported together.
+    torch pins one release of Triton for pip, but compiling kernels only needs that both can be
+    imported together.
     """
     if not _VERSION.fullmatch(triton):
-        raise ToolchainError(f"triton {triton}: not the version of a release; use for example 3.7.1")
+        raise ToolchainError(
+            f"triton {triton}: not the version of a release; use for example 3.7.1"
+        )
     if triton == version("triton"):
-        raise ToolchainError(f"triton {triton} is the running version: name another one to compare it with")
+        raise ToolchainError(
+            f"triton {triton} is the running version: name another one to compare it with"
+        )
     folder = cache_dir() / "environments" / f"triton-{triton}-{sys.implementation.cache_tag}"
     if folder.exists():
         return folder
@@ -159,10 +188,14 @@ def _install_triton(triton: str) -> Path:
             target = Path(temporary) / "packages"
             pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
             install = [*pip, "install", "--no-deps", "--target", str(target), f"triton=={triton}"]
-            done = subprocess.run(install, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                install, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+            )
             if done.returncode != 0:
                 errors = " ".join(line.removeprefix("ERROR: ") for line in done.stderr.splitlines())
-                raise ToolchainError(f"triton {triton}: pip cannot install it: {errors[-_MAX_REASON:]}")
+                raise ToolchainError(
+                    f"triton {triton}: pip cannot install it: {errors[-_MAX_REASON:]}"
+                )
             target.rename(folder)
     except OSError as error:
         raise ToolchainError(f"{folder.parent}: cannot be written: {error.strerror}") from None
@@ -243,9 +276,14 @@ def capture_launches(command: Sequence[str], output: Path) -> int:
     if output.suffix != ".py":
         raise SuiteError(f"{output}: a benchmark file ends in .py")
     if output.exists() and not output.read_text(encoding="utf-8").startswith(CAPTURE_HEADER):
-        raise SuiteError(f"{output}: was not written by roofwatch static capture; choose another file with --output")
+        raise SuiteError(
+            f"{output}: was not written by roofwatch static capture; choose another file with "
+            f"--output"
+        )
     if not words or words == ["-m"] or (words[0] != "-m" and not Path(words[0]).is_file()):
-        raise SuiteError(f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module")
+        raise SuiteError(
+            f"{' '.join(command) or 'no program'}: give a Python file, or -m and a module"
+        )
     entry = str(PACKAGE_DIR / "collector" / "compile" / "capture_main.py")
     paths = [os.environ.get("PYTHONPATH", ""), str(INSTALL_ROOT)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -43,18 +43,33 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
                 info.edge_count,
             )
         )
-    columns = ("kernel", "family", "implementations", "directions", "dtypes", "targets", "cases", "edges")
+    columns = (
+        "kernel",
+        "family",
+        "implementations",
+        "directions",
+        "dtypes",
+        "targets",
+        "cases",
+        "edges",
+    )
     return make_table(columns, rows)
 
 
 def compiled_targets(kernel: KernelInfo) -> list[str]:
     """Default targets for which at least one implementation of the kernel is compiled."""
     compiled = [each for each in kernel.implementations if each.language != "torch"]
-    return [target for target in DEFAULT_TARGETS if any(target not in each.unsupported_targets for each in compiled)]
+    return [
+        target
+        for target in DEFAULT_TARGETS
+        if any(target not in each.unsupported_targets for each in compiled)
+    ]
 
 
 def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
-    """All tables of a run and what to know of it: measurements, launches, memory, profiles and compiled code."""
+    """All tables of a run and what to know of it: measurements, launches, memory, profiles and
+    compiled code.
+    """
     yield measurements(record)
     yield from filter(None, (launches(record), memory_use(record)))
     if record.profiles:
@@ -65,14 +80,19 @@ def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
     yield time_spent(record)
     yield f"record: {path}   next: roofwatch ingest {path}"
     if record.commit.is_dirty:
-        reason = "the work tree is dirty" if record.commit.first_parent_count > 0 else "there is no commit here"
+        reason = (
+            "the work tree is dirty"
+            if record.commit.first_parent_count > 0
+            else "there is no commit here"
+        )
         yield f"{reason}: this run is stored and shown, but is not part of the history"
 
 
 def measurements(record: RunRecord) -> Table:
     """One row per case and implementation: outcome, accuracy, time and utilisation.
 
-    The bandwidth is that of memory, or of the bus for collectives. The caption lists why cases are unsupported.
+    The bandwidth is that of memory, or of the bus for collectives. The caption lists why cases are
+    unsupported.
     """
     accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
     rows: list[Sequence[object]] = []
@@ -92,22 +112,36 @@ def measurements(record: RunRecord) -> Table:
                 None if quartiles is None else format_ns(quartiles[1] - quartiles[0]),
                 _formatted("flop_per_s", values),
                 f"{bus} bus" if bus else _formatted("memory_bytes_per_s", values),
-                None if measurement.bound is None else f"{_formatted('utilisation', values)} {measurement.bound}",
+                None
+                if measurement.bound is None
+                else f"{_formatted('utilisation', values)} {measurement.bound}",
                 len(measurement.samples_ns) or None,
             )
         )
         if measurement.message and measurement.outcome is not Outcome.UNSUPPORTED:
             rows.append([Text(_shortened(f"  {measurement.message}"), style="dim")])
     columns = (
-        *("case", "implementation", "outcome"),
-        *("error", "median", "IQR", "rate", "bandwidth", "utilisation", "samples"),
+        "case",
+        "implementation",
+        "outcome",
+        "error",
+        "median",
+        "IQR",
+        "rate",
+        "bandwidth",
+        "utilisation",
+        "samples",
     )
     title = f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}"
     table = make_table(columns, rows, title=title, left=3)
     unsupported = Counter(
-        one.message for one in record.measurements if one.outcome is Outcome.UNSUPPORTED and one.message
+        one.message
+        for one in record.measurements
+        if one.outcome is Outcome.UNSUPPORTED and one.message
     )
-    _set_caption(table, [f"{count} unsupported: {message}" for message, count in unsupported.most_common()])
+    _set_caption(
+        table, [f"{count} unsupported: {message}" for message, count in unsupported.most_common()]
+    )
     return table
 
 
@@ -122,13 +156,31 @@ def launches(record: RunRecord) -> Table | None:
         times_ns = (busy_ns, gaps_ns, measured.launch_delay_ns, measured.host_ns)
         rows.append(
             [
-                *(measured.case_id, measured.implementation, measured.timer, measured.cache, _kernel_count(measured)),
+                measured.case_id,
+                measured.implementation,
+                measured.timer,
+                measured.cache,
+                _kernel_count(measured),
                 *(None if time_ns is None else format_ns(time_ns) for time_ns in times_ns),
                 "host-bound" if measured.is_host_bound else None,
             ]
         )
-    columns = ("case", "implementation", "timer", "cache", "kernels", "busy", "gaps", "delay", "host", "")
-    title = "launches: device time, gaps between kernels, delay of the first kernel, host time to issue the launch"
+    columns = (
+        "case",
+        "implementation",
+        "timer",
+        "cache",
+        "kernels",
+        "busy",
+        "gaps",
+        "delay",
+        "host",
+        "",
+    )
+    title = (
+        "launches: device time, gaps between kernels, delay of the first kernel, host time to "
+        "issue the launch"
+    )
     return make_table(columns, rows, title=title, left=4) if rows else None
 
 
@@ -147,7 +199,15 @@ def memory_use(record: RunRecord) -> Table | None:
         for measured in record.measurements
         if (memory := measured.memory) is not None
     ]
-    columns = ("case", "implementation", "cache", "allocated", "reserved", "allocations", "fragmentation")
+    columns = (
+        "case",
+        "implementation",
+        "cache",
+        "allocated",
+        "reserved",
+        "allocations",
+        "fragmentation",
+    )
     title = "memory of a launch: peak allocated and reserved, allocations, fragmentation"
     return make_table(columns, rows, title=title, left=3) if rows else None
 
@@ -162,8 +222,14 @@ def profiles(record: RunRecord) -> Table:
 
         rows += [
             (
-                *(profile.case_id, profile.implementation, row.kind, row.name, f"{row.count / profile.call_count:.3g}"),
-                *(format_ns(row.total_ns), format_ns(row.mean_ns), share(row.total_ns)),
+                profile.case_id,
+                profile.implementation,
+                row.kind,
+                row.name,
+                f"{row.count / profile.call_count:.3g}",
+                format_ns(row.total_ns),
+                format_ns(row.mean_ns),
+                share(row.total_ns),
             )
             for row in profile.rows[:_PROFILE_ROWS]
         ]
@@ -171,28 +237,57 @@ def profiles(record: RunRecord) -> Table:
         hidden_count = len(hidden) + profile.left_out_count
         if hidden_count:
             rest_ns = sum(row.total_ns for row in hidden) + profile.left_out_ns
-            rows.append(("", "", "", f"and {hidden_count} more", "", format_ns(rest_ns), "", share(rest_ns)))
-    columns = ("case", "implementation", "kind", "name", "per call", "total", "mean", "share of busy")
-    title = "launched kernels and operators, under a profiler: times are not comparable with measurements"
+            rows.append(
+                ("", "", "", f"and {hidden_count} more", "", format_ns(rest_ns), "", share(rest_ns))
+            )
+    columns = (
+        "case",
+        "implementation",
+        "kind",
+        "name",
+        "per call",
+        "total",
+        "mean",
+        "share of busy",
+    )
+    title = (
+        "launched kernels and operators, under a profiler: times are not comparable with "
+        "measurements"
+    )
     return make_table(columns, rows, title=title, left=4)
 
 
 def checks(reports: Sequence[CheckReport]) -> Table:
-    """One row per case and implementation: outcome, worst tensor, and outcomes in other memory layouts."""
+    """One row per case and implementation: outcome, worst tensor, and outcomes in other memory
+    layouts.
+    """
     layouts: dict[tuple[str, str], list[CheckReport]] = {}
     for report in reports:
         if report.layout is not None:
             layouts.setdefault((report.case_id, report.implementation), []).append(report)
     rows = [
         (
-            *(report.case_id, report.implementation, report.executor, _outcome(report.outcome)),
+            report.case_id,
+            report.implementation,
+            report.executor,
+            _outcome(report.outcome),
             *_worst(report.tensors),
             _layout_counts(layouts.get((report.case_id, report.implementation), [])),
         )
         for report in reports
         if report.layout is None
     ]
-    columns = ("case", "implementation", "executor", "outcome", "worst", "error", "limit", "torch", "layouts")
+    columns = (
+        "case",
+        "implementation",
+        "executor",
+        "outcome",
+        "worst",
+        "error",
+        "limit",
+        "torch",
+        "layouts",
+    )
     table = make_table(columns, rows, left=5)
     unsupported = {report.message for report in reports if report.message and report.layout is None}
     unsupported -= {report.message for report in reports if report.outcome.is_failure}
@@ -201,17 +296,26 @@ def checks(reports: Sequence[CheckReport]) -> Table:
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
-    """One row per compiled function and case: per target registers, occupancy, spills and the widest accesses."""
+    """One row per compiled function and case: per target registers, occupancy, spills and the
+    widest accesses.
+    """
     targets = list(dict.fromkeys(fact.target for fact in facts))
     by_function: dict[tuple[str, str, str], dict[str, StaticFacts]] = {}
     for fact in facts:
-        by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[fact.target] = fact
+        by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[
+            fact.target
+        ] = fact
     rows = [
-        (function, case_id, *(_compiled(by_target[target]) if target in by_target else None for target in targets))
+        (
+            function,
+            case_id,
+            *(_compiled(by_target[target]) if target in by_target else None for target in targets),
+        )
         for (case_id, _, function), by_target in by_function.items()
     ]
     title = (
-        "registers per thread, theoretical occupancy and its limit; spills; shared memory per block; "
+        "registers per thread, theoretical occupancy and its limit; spills; shared memory per "
+        "block; "
         "tensor-core instructions; widest loads and stores"
     )
     table = make_table(("function", "case", *targets), rows, title=title)
@@ -243,7 +347,9 @@ def _outcome(outcome: Outcome) -> Text:
 
 
 def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
-    """Find the tensor and kind of error closest to or furthest beyond its limit: name, error, limit, error of torch."""
+    """Find the tensor and kind of error closest to or furthest beyond its limit: name, error,
+    limit, error of torch.
+    """
     found = []
     for tensor in tensors:
         if tensor.nonfinite_count:
@@ -251,7 +357,9 @@ def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
         for kind, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
             error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
             eager = None if tensor.baseline is None else f"{getattr(tensor.baseline, quantity):.1e}"
-            found.append((error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager))
+            found.append(
+                (error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager)
+            )
     if not found:
         return (None,) * 4
     _, name, error, limit, eager = max(found, key=lambda each: each[0])
@@ -263,14 +371,18 @@ def _layout_counts(reports: Sequence[CheckReport]) -> Text:
     unsupported = sum(report.outcome is Outcome.UNSUPPORTED for report in reports)
     failed = len(reports) - correct - unsupported
     parts = [(correct, "ok", ""), (unsupported, "unsupported", "dim"), (failed, "failed", "red")]
-    return Text(" ").join(Text(f"{count} {word}", style=style) for count, word, style in parts if count)
+    return Text(" ").join(
+        Text(f"{count} {word}", style=style) for count, word, style in parts if count
+    )
 
 
 def _kernel_count(measurement: Measurement) -> str | None:
     counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
     if not counts:
         return None
-    is_varying = any(block.is_kernel_set_varying for block in measurement.blocks) or len(set(counts)) > 1
+    is_varying = (
+        any(block.is_kernel_set_varying for block in measurement.blocks) or len(set(counts)) > 1
+    )
     return f"up to {max(counts)}" if is_varying else str(counts[0])
 
 
@@ -284,14 +396,18 @@ def _compiled(fact: StaticFacts) -> Text:
     lines = [Text(f"{fact.registers} regs")]
     if fact.theoretical_occupancy is not None:
         limits = ", ".join(fact.occupancy_limits)
-        lines[0].append(f", {metric('theoretical_occupancy').format(fact.theoretical_occupancy)} by {limits}")
+        lines[0].append(
+            f", {metric('theoretical_occupancy').format(fact.theoretical_occupancy)} by {limits}"
+        )
     if fact.local_bytes or fact.spill_store_count or fact.spill_load_count:
         spills = f"{format_bytes(fact.local_bytes or 0)} local"
         counts = f", {fact.spill_store_count or 0} stores, {fact.spill_load_count or 0} loads"
         lines.append(Text(spills + counts, style="bold red"))
     if fact.shared_bytes:
         lines.append(Text(f"{format_bytes(fact.shared_bytes)} shared", style="dim"))
-    tensor = [kind.removeprefix("tensor.") for kind in fact.instructions if kind.startswith("tensor.")]
+    tensor = [
+        kind.removeprefix("tensor.") for kind in fact.instructions if kind.startswith("tensor.")
+    ]
     widest = [f"{word} {width}" for word, kind in _ACCESSES if (width := _widest(fact, kind))]
     lines += [Text(", ".join(words), style="dim") for words in (tensor, widest) if words]
     return Text("\n").join(lines)

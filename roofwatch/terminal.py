@@ -54,7 +54,11 @@ def fail(message: str, *, exit_status: int = 2) -> NoReturn:
 
 def print_error(message: str) -> None:
     """Print one line on standard error."""
-    prefix = "\x1b[1;31mroofwatch:\x1b[0m" if sys.stderr.isatty() and "NO_COLOR" not in os.environ else "roofwatch:"
+    prefix = (
+        "\x1b[1;31mroofwatch:\x1b[0m"
+        if sys.stderr.isatty() and "NO_COLOR" not in os.environ
+        else "roofwatch:"
+    )
     try:
         print(f"{prefix} {on_one_line(message)}", file=sys.stderr)
     except OSError:
@@ -85,22 +89,32 @@ def make_table(
     left: int | None = None,
     omit_empty: bool = False,
 ) -> Table:
-    """Make a table for `print_table`, which shows cells as plain text, without markup and control characters.
+    """Make a table for `print_table`, which shows cells as plain text, without markup and control
+    characters.
 
-    A cell of None is empty, and a `Text` has a style. The first `left` columns, by default all, are aligned left.
-    `omit_empty` leaves out columns without a cell.
+    A cell of None is empty, and a `Text` has a style. The first `left` columns, by default all, are
+    aligned left. `omit_empty` leaves out columns without a cell.
     """
     from rich.table import Table
     from rich.text import Text
 
     table, listed = Table(title=title, title_justify="left", header_style="bold"), list(rows)
-    empty = {at for at in range(len(columns)) if omit_empty and all(row[at] is None for row in listed)}
+    empty = {
+        at for at in range(len(columns)) if omit_empty and all(row[at] is None for row in listed)
+    }
     for at, column in enumerate(columns):
         if at not in empty:
-            table.add_column(column, justify="left" if left is None or at < left else "right", overflow="fold")
+            table.add_column(
+                column, justify="left" if left is None or at < left else "right", overflow="fold"
+            )
     for row in listed:
         cells = [cell for at, cell in enumerate(row) if at not in empty]
-        table.add_row(*(cell if isinstance(cell, Text) else "" if cell is None else str(cell) for cell in cells))
+        table.add_row(
+            *(
+                cell if isinstance(cell, Text) else "" if cell is None else str(cell)
+                for cell in cells
+            )
+        )
     return table
 
 
@@ -110,7 +124,9 @@ def sparkline(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     low, spread = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
     top = len(levels) - 1
-    steps = (value if value is None else (value - low) / spread if spread else 0.5 for value in values)
+    steps = (
+        value if value is None else (value - low) / spread if spread else 0.5 for value in values
+    )
     return "".join(" " if step is None else levels[round(step * top)] for step in steps)
 
 
@@ -148,7 +164,10 @@ def json_text(value: Any) -> str:
 
     text = orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode()
     # JSON allows some control characters in strings, which could drive a terminal
-    return "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n")) + "\n"
+    return (
+        "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
+        + "\n"
+    )
 
 
 def write_text(path: Path, text: str) -> None:
@@ -185,7 +204,9 @@ def console(*, to_stderr: bool = True) -> Console:
         """Treats table cells as plain text, without markup, emoji or control characters."""
 
         def render_str(self, text: str, **how: Any) -> Text:
-            return super().render_str("\n".join(visible(line.expandtabs()) for line in text.split("\n")), **how)
+            return super().render_str(
+                "\n".join(visible(line.expandtabs()) for line in text.split("\n")), **how
+            )
 
     stream = sys.stderr if to_stderr else sys.stdout
     width = None if stream.isatty() else 160
@@ -195,7 +216,13 @@ def console(*, to_stderr: bool = True) -> Console:
 @contextmanager
 def progress(title: str) -> Iterator[OnProgress]:
     """Show progress on standard error: a bar on a terminal, else only lines marked to stay."""
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        SpinnerColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
     from rich.progress import Progress as Bar
 
     columns = (
@@ -214,14 +241,21 @@ def progress(title: str) -> Iterator[OnProgress]:
             if now.is_to_stay:
                 shown.print(now.text, soft_wrap=True)
             else:
-                bar.update(task, completed=now.done, total=now.total or None, description=on_one_line(now.text))
+                bar.update(
+                    task,
+                    completed=now.done,
+                    total=now.total or None,
+                    description=on_one_line(now.text),
+                )
 
         yield show
 
 
 def _escaped(line: str) -> str:
     """Escape unprintable characters of a line of JSON."""
-    return "".join(character if character.isprintable() else json.dumps(character)[1:-1] for character in line)
+    return "".join(
+        character if character.isprintable() else json.dumps(character)[1:-1] for character in line
+    )
 
 
 def _plain(value: Any) -> Any:

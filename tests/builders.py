@@ -1,4 +1,5 @@
-"""Builders of small records and their parts, with defaults for all fields that a test does not name.
+"""Builders of small records and their parts, with defaults for all fields that a test does not
+name.
 
 Commits are numbered: `make_commit(3)` is always the same, the child of `make_commit(2)`.
 """
@@ -27,7 +28,15 @@ from roofwatch.collector.record.results import (
     TensorError,
 )
 from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
-from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.db.values import (
+    Cause,
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+    Verdict,
+)
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CASE_ID = "rms_norm/n_rows=64,n_cols=128/float32/fwd"
@@ -116,7 +125,9 @@ def make_measurement(
     outcome: Outcome = Outcome.OK,
     **fields: Any,
 ) -> Measurement:
-    """A measurement in two blocks around `median_ns`; without samples unless the outcome is `ok`."""
+    """A measurement in two blocks around `median_ns`;
+    without samples unless the outcome is `ok`.
+    """
     is_ok = outcome is Outcome.OK
     defaults: dict[str, Any] = {
         "case_id": case_id,
@@ -133,7 +144,12 @@ def make_measurement(
 
 
 def make_tensor_error(**fields: Any) -> TensorError:
-    defaults: dict[str, Any] = {"tensor": "out", "max_abs_error": 1e-6, "rmse_ratio": 1e-7, "passed": True}
+    defaults: dict[str, Any] = {
+        "tensor": "out",
+        "max_abs_error": 1e-6,
+        "rmse_ratio": 1e-7,
+        "passed": True,
+    }
     return TensorError(**defaults | fields)
 
 
@@ -144,7 +160,9 @@ def make_accuracy(
     outcome: Outcome = Outcome.OK,
     **fields: Any,
 ) -> Accuracy:
-    """A check of one output; `incorrect` has a tensor that did not pass, other failures compared nothing."""
+    """A check of one output; `incorrect` has a tensor that did not pass, other failures compared
+    nothing.
+    """
     compared = (make_tensor_error(rmse_ratio=rmse_ratio, passed=outcome is Outcome.OK),)
     defaults: dict[str, Any] = {
         "case_id": case_id,
@@ -157,7 +175,9 @@ def make_accuracy(
     return Accuracy(**defaults | fields)
 
 
-def make_imported(case_id: str = CASE_ID, *, outcome: Outcome = Outcome.OK, **fields: Any) -> ImportedValue:
+def make_imported(
+    case_id: str = CASE_ID, *, outcome: Outcome = Outcome.OK, **fields: Any
+) -> ImportedValue:
     """A time of another tool; a failure has no value."""
     defaults: dict[str, Any] = {
         "case_id": case_id,
@@ -173,7 +193,12 @@ def make_imported(case_id: str = CASE_ID, *, outcome: Outcome = Outcome.OK, **fi
 
 
 def make_check_report(**fields: Any) -> CheckReport:
-    usual = {"case_id": CASE_ID, "implementation": "triton", "executor": "device", "outcome": Outcome.OK}
+    usual = {
+        "case_id": CASE_ID,
+        "implementation": "triton",
+        "executor": "device",
+        "outcome": Outcome.OK,
+    }
     return CheckReport.model_validate(usual | fields)
 
 
@@ -214,7 +239,11 @@ def code_hash_of(code: str) -> str:
 
 
 def make_static_facts(
-    case_id: str = CASE_ID, *, code: str = "first version", outcome: Outcome = Outcome.OK, **fields: Any
+    case_id: str = CASE_ID,
+    *,
+    code: str = "first version",
+    outcome: Outcome = Outcome.OK,
+    **fields: Any,
 ) -> StaticFacts:
     """Facts of a Triton function for sm_90; equal `code` gives an equal code hash."""
     defaults: dict[str, Any] = {
@@ -248,7 +277,12 @@ def make_profile(case_id: str = CASE_ID, *rows: ProfiledActivity, **fields: Any)
     """A profile of three calls; default rows: one kernel."""
     shown = rows or (make_activity(),)
     busy_ns = sum(row.total_ns for row in shown)
-    defaults: dict[str, Any] = {"implementation": "triton", "call_count": 3, "span_ns": busy_ns, "busy_ns": busy_ns}
+    defaults: dict[str, Any] = {
+        "implementation": "triton",
+        "call_count": 3,
+        "span_ns": busy_ns,
+        "busy_ns": busy_ns,
+    }
     return CaseProfile(case_id=case_id, rows=shown, **defaults | fields)
 
 
@@ -269,7 +303,8 @@ def make_record(
 ) -> RunRecord:
     """A run of the numbered commit, with one measurement unless other results are given.
 
-    The cases are those of the results; the run id is a new one; the run starts an hour after its commit.
+    The cases are those of the results; the run id is a new one; the run starts an hour after its
+    commit.
     """
     if measurements is None:
         measurements = () if accuracies or static_facts else (make_measurement(),)
@@ -308,7 +343,11 @@ def make_complete_record(number: int = 0, **fields: Any) -> RunRecord:
     """A run with a measurement, a check and machine code."""
     measurements, accuracies = [make_measurement()], [make_accuracy()]
     return make_record(
-        number, measurements=measurements, accuracies=accuracies, static_facts=[make_static_facts()], **fields
+        number,
+        measurements=measurements,
+        accuracies=accuracies,
+        static_facts=[make_static_facts()],
+        **fields,
     )
 
 
@@ -337,7 +376,9 @@ def make_pair_of_records(
 
     def one_side(number: int, side: Side, median_ns: float) -> RunRecord:
         measured = make_measurement(blocks=make_blocks([median_ns] * block_count))
-        return make_record(number, measurements=[measured], pairing=Pairing(pair_id=pair_id, side=side), **fields)
+        return make_record(
+            number, measurements=[measured], pairing=Pairing(pair_id=pair_id, side=side), **fields
+        )
 
     return one_side(base, Side.BASE, base_median_ns), one_side(head, Side.HEAD, head_median_ns)
 

@@ -1,4 +1,6 @@
-"""A Postgres database per test, copied from a migrated template on one embedded server; markers and GPU tests."""
+"""A Postgres database per test, copied from a migrated template on one embedded server; markers and
+GPU tests.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ if TYPE_CHECKING:
     from tests.http_server import FakeServer
 
 STORE = "ROOFWATCH_TEST_STORE"
-"""Environment variable with the folder of the embedded server, if it is in memory: copying a database there is ten
-times as fast."""
+"""Environment variable with the folder of the embedded server, if it is in memory: copying a
+database there is ten times as fast."""
 _MEMORY = Path("/dev/shm")
 _MIN_FREE_BYTES = 4 * 2**30
 """A container often has 64 MiB."""
@@ -44,7 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         os.environ.pop(STORE, None)
         if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _MIN_FREE_BYTES:
-            folder = tempfile.TemporaryDirectory(dir=_MEMORY, prefix="roofwatch-tests-", ignore_cleanup_errors=True)
+            folder = tempfile.TemporaryDirectory(
+                dir=_MEMORY, prefix="roofwatch-tests-", ignore_cleanup_errors=True
+            )
             os.environ[STORE] = _session.enter_context(folder)
 
 
@@ -56,18 +60,24 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Name bytes by their length: content may include the time, and all workers must collect equal names."""
+    """Name bytes by their length: content may include the time, and all workers must collect equal
+    names.
+    """
     return f"{argname}-{len(val)}-bytes" if isinstance(val, bytes) else None
 
 
 def pytest_collection_finish() -> None:
-    """Exclude everything loaded so far from garbage collection, which Streamlit forces after every page."""
+    """Exclude everything loaded so far from garbage collection, which Streamlit forces after every
+    page.
+    """
     gc.collect()
     gc.freeze()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m gpu` or `-m slow`, load only files with such tests: others take time, or need missing packages."""
+    """With `-m gpu` or `-m slow`, load only files with such tests: others take time, or need
+    missing packages.
+    """
     words = {"gpu": ("mark.gpu", "device: str"), "slow": ("mark.slow",)}.get(config.option.markexpr)
     if words is None:
         return None
@@ -83,14 +93,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if _uses_module_fixture(item) and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
     if config.getoption("numprocesses", None):
-        # groups first, since one worker runs each of them alone; then the last files, which have the longest tests
+        # groups first, since one worker runs each of them alone; then the last files, which have
+        # the longest tests
         items.reverse()
         items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 def _uses_module_fixture(item: pytest.Item) -> bool:
     """Whether the test uses a fixture that is made once for its file."""
-    made: dict[str, Any] = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    made: dict[str, Any] = (
+        item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    )
     return any(
         fixture[-1].scope == "module" and fixture[-1].baseid == item.nodeid.partition("::")[0]
         for fixture in made.values()
@@ -151,7 +164,9 @@ def empty_database_url(databases: Databases) -> Iterator[URL]:
 
 @pytest.fixture
 def database_url(databases: Databases) -> Iterator[URL]:
-    """A fresh, migrated, empty database. `database_url.render_as_string(hide_password=False)` is its text."""
+    """A fresh, migrated, empty database. `database_url.render_as_string(hide_password=False)` is
+    its text.
+    """
     from tests.databases import TEMPLATE
 
     url = databases.make(TEMPLATE)

@@ -24,8 +24,8 @@ Filled = TypeVar("Filled")
 
 
 class Databases:
-    """Makes databases on one server. Those of finished tests are dropped when the next is made: by then their
-    connections are gone, which Postgres would otherwise wait for.
+    """Makes databases on one server. Those of finished tests are dropped when the next is made: by
+    then their connections are gone, which Postgres would otherwise wait for.
     """
 
     def __init__(self, server_url: URL) -> None:
@@ -54,7 +54,9 @@ class Databases:
             while self._finished:
                 connection.execute(text(f"DROP DATABASE {self._finished.pop()} WITH (FORCE)"))
             # by files: half the work of the usual way, by the log
-            connection.execute(text(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy"))
+            connection.execute(
+                text(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+            )
         return self._server_url.set(database=name)
 
     @contextmanager
@@ -83,7 +85,9 @@ class Databases:
 
 @contextmanager
 def reading_role(store: Engine, **rights: Any) -> Iterator[URL]:
-    """Grant a new role to read; yields its URL. Roles belong to the server, which other tests share."""
+    """Grant a new role to read; yields its URL. Roles belong to the server, which other tests
+    share.
+    """
     role, password = f'reader " {uuid.uuid4().hex[:12]}', "p@ss 'word\\ %"
     quoted = store.dialect.identifier_preparer.quote_identifier(role)
     assert grant_reader(store, role, password=password, actor="a test", **rights)
@@ -109,7 +113,10 @@ def allow_connections(url: URL, *, are_allowed: bool) -> None:
     with admin.connect() as connection:
         connection.execute(text(f"ALTER DATABASE {url.database} ALLOW_CONNECTIONS {are_allowed}"))
         if not are_allowed:
-            close = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = :name"
+            close = (
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname "
+                "= :name"
+            )
             connection.execute(text(close), {"name": url.database})
     admin.dispose()
 
@@ -119,7 +126,9 @@ def text_of(url: URL, **query: str) -> str:
     return url.update_query_dict(query).render_as_string(hide_password=False)
 
 
-def set_triage(engine: Engine, project: str, regression_id: UUID, state: TriageState, **decision: Any) -> None:
+def set_triage(
+    engine: Engine, project: str, regression_id: UUID, state: TriageState, **decision: Any
+) -> None:
     """Decide about a regression in a transaction of its own."""
     with Session(engine) as session, session.begin():
         decide(session, project, regression_id, state, **decision)

@@ -7,7 +7,9 @@ from pathlib import Path
 def git(folder: Path, *arguments: str) -> str:
     """Run git and return its output."""
     who = ("-c", "user.name=A. Author", "-c", "user.email=author@example.org")
-    done = subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *who, *arguments], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 

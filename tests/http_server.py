@@ -45,7 +45,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urllib.parse.urlsplit(self.path)
         query, path = dict(urllib.parse.parse_qsl(parts.query)), urllib.parse.unquote(parts.path)
-        answer = type(self).answers(Request(self.command, path, query, dict(self.headers.items()), body))
+        answer = type(self).answers(
+            Request(self.command, path, query, dict(self.headers.items()), body)
+        )
         if answer is None:
             self.close_connection = True
             return
@@ -100,7 +102,9 @@ class FakeServer:
 
 def answer(status: int, body: bytes = b"", **headers: str) -> Answers:
     """Give a fixed answer; `_` in the name of a header stands for `-`."""
-    return lambda _: Answer(status, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    return lambda _: Answer(
+        status, body, {name.replace("_", "-"): value for name, value in headers.items()}
+    )
 
 
 def acknowledge(status: int = 201, **changed: object) -> Answers:

@@ -38,7 +38,9 @@ CI_EDGES = {
     "roofwatch.ci.gitlab",
     "roofwatch.ci.history.analyse",
 }
-"""The modules of `ci/` that read the database or talk to a service; all others take values and return values."""
+"""The modules of `ci/` that read the database or talk to a service; all others take values and
+return values.
+"""
 MAIN_PROCESS = ("roofwatch.collector.run", "roofwatch.cli.main", "roofwatch.measurement.check")
 INJECTED = tuple(
     f"roofwatch.collector.profiling.inject.{file.stem}"
@@ -62,7 +64,9 @@ class Import:
 def modules() -> Mapping[str, Path]:
     """Every module of ours by its dotted name."""
     roots = [PACKAGE, *(PACKAGE / folder for folder in FOLDERS)]
-    files = {file for root in roots for file in root.rglob("*.py") if not file.is_relative_to(USER_FILES)}
+    files = {
+        file for root in roots for file in root.rglob("*.py") if not file.is_relative_to(USER_FILES)
+    }
     return {_name_of(file): file for file in sorted(files)}
 
 
@@ -95,7 +99,9 @@ def imports_of(module: str) -> tuple[Import, ...]:
         for alias in statement.names:
             submodule = f"{source}.{alias.name}"
             found.append(
-                Import(submodule, None, is_at_load) if submodule in known else Import(source, alias.name, is_at_load)
+                Import(submodule, None, is_at_load)
+                if submodule in known
+                else Import(source, alias.name, is_at_load)
             )
     return tuple(found)
 
@@ -107,7 +113,9 @@ def folder_of(module: str) -> str:
 
 
 def ours_in(module: str) -> set[str]:
-    return {found.module for found in imports_of(module) if found.module.split(".")[0] == "roofwatch"}
+    return {
+        found.module for found in imports_of(module) if found.module.split(".")[0] == "roofwatch"
+    }
 
 
 def in_folder(folder: str) -> list[str]:
@@ -115,7 +123,9 @@ def in_folder(folder: str) -> list[str]:
 
 
 def reached_from(module: str) -> set[str]:
-    """What loading a module loads: modules of ours by their names, all others by the first part of theirs."""
+    """What loading a module loads: modules of ours by their names, all others by the first part of
+    theirs.
+    """
     known = modules()
     reached: set[str] = set()
     waiting = [module]
@@ -163,11 +173,18 @@ def test_kernels_import_only_public_names_of_roofwatch() -> None:
     ]
 
     assert used
-    assert [use for use in used if use[1].module != "roofwatch" or use[1].name not in roofwatch.__all__] == []
+    assert [
+        use for use in used if use[1].module != "roofwatch" or use[1].name not in roofwatch.__all__
+    ] == []
 
 
 def test_the_collector_imports_only_kernel_declarations_from_roofwatch() -> None:
-    seen = {found for module in in_folder("collector") for found in ours_in(module) if folder_of(found) == "roofwatch"}
+    seen = {
+        found
+        for module in in_folder("collector")
+        for found in ours_in(module)
+        if folder_of(found) == "roofwatch"
+    }
     declarations = {"roofwatch", "roofwatch.cuda", "roofwatch.install"}
 
     assert {name for name in seen if not name.startswith("roofwatch.spec")} <= declarations
@@ -177,18 +194,24 @@ def test_kernel_declarations_import_nothing_else_of_the_project() -> None:
     parts = {name for name in modules() if name.startswith("roofwatch.spec")}
 
     assert set().union(*(ours_in(part) for part in parts)) <= parts
-    assert {name for name in reached_from("roofwatch") if name.startswith("roofwatch")} == {"roofwatch"}
+    assert {name for name in reached_from("roofwatch") if name.startswith("roofwatch")} == {
+        "roofwatch"
+    }
 
 
 @pytest.mark.parametrize("module", [name for name in in_folder("ci") if name not in CI_EDGES])
 def test_analysis_modules_do_no_input_or_output(module: str) -> None:
-    own = {found.module.split(".")[0] for found in imports_of(module) if found.module != "urllib.parse"}
+    own = {
+        found.module.split(".")[0] for found in imports_of(module) if found.module != "urllib.parse"
+    }
 
     assert not own & {"os", "pathlib", "random", "socket", "subprocess", "time", "urllib"}
     assert not reached_from(module) & {*DATABASE, "githubkit", "gitlab", "httpx"}
 
 
-@pytest.mark.parametrize("module", [name for name in modules() if name.startswith("roofwatch.dashboard.charts")])
+@pytest.mark.parametrize(
+    "module", [name for name in modules() if name.startswith("roofwatch.dashboard.charts")]
+)
 def test_charts_import_neither_streamlit_nor_the_database(module: str) -> None:
     assert not reached_from(module) & {*DATABASE, "streamlit"}
 
@@ -216,7 +239,9 @@ def test_injected_modules_import_only_the_standard_library(module: str) -> None:
 
 
 def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
-    declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]["dependencies"]
+    declared = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"][
+        "dependencies"
+    ]
     providers = packages_distributions()
 
     assert {name.split(">")[0] for name in declared} == {providers[name][0] for name in CORE}

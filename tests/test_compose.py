@@ -1,4 +1,6 @@
-"""The page for operators, command by command, in real containers; `make compose-test` runs it in ten minutes."""
+"""The page for operators, command by command, in real containers; `make compose-test` runs it in
+ten minutes.
+"""
 
 from __future__ import annotations
 
@@ -46,9 +48,18 @@ channels = ["mail"]
 
 
 def reason_to_skip() -> str | None:
-    for command in (["docker", "compose", "version"], ["docker", "buildx", "version"], ["docker", "info"]):
-        if shutil.which("docker") is None or subprocess.run(command, capture_output=True, check=False).returncode != 0:
-            return f"`{' '.join(command)}` fails here: needs Docker with Compose and a running daemon"
+    for command in (
+        ["docker", "compose", "version"],
+        ["docker", "buildx", "version"],
+        ["docker", "info"],
+    ):
+        if (
+            shutil.which("docker") is None
+            or subprocess.run(command, capture_output=True, check=False).returncode != 0
+        ):
+            return (
+                f"`{' '.join(command)}` fails here: needs Docker with Compose and a running daemon"
+            )
     return None
 
 
@@ -92,7 +103,9 @@ class Operator:
             text=True,
             check=False,
         )
-        assert done.returncode == status, f"{line}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        assert done.returncode == status, (
+            f"{line}: {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+        )
         return done.stdout + done.stderr
 
     def follow(self, section: str) -> list[str]:
@@ -107,19 +120,27 @@ class Operator:
 
     def roofwatch(self, arguments: str) -> Any:
         """The JSON that a command in the API's container prints."""
-        return json.loads(self.run(f"docker compose exec api roofwatch {arguments} --json 2>/dev/null"))
+        return json.loads(
+            self.run(f"docker compose exec api roofwatch {arguments} --json 2>/dev/null")
+        )
 
     def run_count(self) -> int:
-        shown = re.search(r"(\d+) run\(s\).* no problem", self.run("docker compose exec api roofwatch db verify"))
+        shown = re.search(
+            r"(\d+) run\(s\).* no problem", self.run("docker compose exec api roofwatch db verify")
+        )
         assert shown is not None
         return int(shown[1])
 
     def push(self, folder: Path) -> None:
         """Send records as a machine that measures does."""
-        self.run(f"roofwatch push {folder} --url http://127.0.0.1:18700", ROOFWATCH_TOKEN=self.token)
+        self.run(
+            f"roofwatch push {folder} --url http://127.0.0.1:18700", ROOFWATCH_TOKEN=self.token
+        )
 
     def container(self, service: str) -> dict[str, Any]:
-        (state,) = json.loads(self.run(f"docker inspect $(docker compose ps --all --quiet {service})"))
+        (state,) = json.loads(
+            self.run(f"docker inspect $(docker compose ps --all --quiet {service})")
+        )
         assert isinstance(state, dict)
         return state
 
@@ -139,20 +160,26 @@ def write_records(folder: Path, median_ns: float, numbers: range) -> Path:
     for number in numbers:
         commit = make_commit(number, committed_at=newest - timedelta(hours=40 - number))
         measured = make_measurement(median_ns=median_ns * rng.normal(1, 0.005))
-        make_record(project=PROJECT, measurements=[measured], commit=commit).write(folder / f"{number}.json.gz")
+        make_record(project=PROJECT, measurements=[measured], commit=commit).write(
+            folder / f"{number}.json.gz"
+        )
     return folder
 
 
 @pytest.fixture(scope="module")
 def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
     checkout = tmp_path_factory.mktemp("compose") / "roofwatch"
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for name in filter(None, listed.split("\0")):
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, checkout / name, follow_symlinks=False)
     operator = Operator(checkout)
     for image in IMAGES:
-        operator.run(f"docker image inspect {image} || docker pull {image} || tests/deploy/stand_ins.sh")
+        operator.run(
+            f"docker image inspect {image} || docker pull {image} || tests/deploy/stand_ins.sh"
+        )
     ports = "ROOFWATCH_PORT=18501\nROOFWATCH_API_PORT=18700\n"
     (checkout / ".env").write_text(ports)
     (checkout / "settings").write_text(
@@ -176,7 +203,9 @@ class Sink(socketserver.StreamRequestHandler):
         for line in self.rfile:
             if line.upper().startswith(b"DATA"):
                 self.wfile.write(b"354 go on\r\n")
-                message = message_from_bytes(b"".join(iter(self.rfile.readline, b".\r\n")), policy=default)
+                message = message_from_bytes(
+                    b"".join(iter(self.rfile.readline, b".\r\n")), policy=default
+                )
                 self.server.mail.put(str(message["Subject"]))
             self.wfile.write(b"250 ok\r\n")
 
@@ -201,20 +230,28 @@ def mail_url(operator: Operator) -> Iterator[str]:
 
 def test_the_image_holds_what_the_service_needs_and_nothing_else(operator: Operator) -> None:
     (image,) = json.loads(operator.run("docker image inspect roofwatch:0.1.0"))
-    names = "import importlib.metadata as m; print(*(package.name for package in m.distributions()))"
+    names = (
+        "import importlib.metadata as m; print(*(package.name for package in m.distributions()))"
+    )
     packages = operator.run(f"docker compose exec api python -c '{names}'")
 
     assert image["Size"] < 700e6
-    assert not {"torch", "triton", "ray", "pytest", "mypy", "playwright", "pip"} & set(packages.split())
+    assert not {"torch", "triton", "ray", "pytest", "mypy", "playwright", "pip"} & set(
+        packages.split()
+    )
     assert "cuda" not in packages
     assert image["Config"]["Labels"]["org.opencontainers.image.licenses"] == "Apache-2.0"
     bill = json.loads(operator.run("docker compose exec api cat /opt/roofwatch/sbom.cdx.json"))
-    assert {part["name"].lower() for part in bill["components"]} == {name.lower() for name in packages.split()}
+    assert {part["name"].lower() for part in bill["components"]} == {
+        name.lower() for name in packages.split()
+    }
 
 
 def test_the_service_can_change_neither_its_code_nor_its_machine(operator: Operator) -> None:
     assert operator.run("docker compose exec api id --user").strip() == "10001"
-    assert "Read-only file system" in operator.run("docker compose exec api touch /opt/roofwatch/new", status=1)
+    assert "Read-only file system" in operator.run(
+        "docker compose exec api touch /opt/roofwatch/new", status=1
+    )
     assert operator.container("api")["HostConfig"]["CapDrop"] == ["ALL"]
 
 
@@ -224,7 +261,9 @@ def test_a_wrong_password_is_refused(operator: Operator) -> None:
     assert "password authentication failed" in operator.run(wrong, status=2)
 
 
-def test_a_regression_is_mailed_and_shown_over_https(operator: Operator, mail_url: str, tmp_path: Path) -> None:
+def test_a_regression_is_mailed_and_shown_over_https(
+    operator: Operator, mail_url: str, tmp_path: Path
+) -> None:
     operator.push(write_records(tmp_path / "before", 10_000, range(20)))
     (operator.checkout / "secrets" / "api.env").write_text(f"ALERT_MAIL_URL={mail_url}\n")
     (operator.checkout / "configuration" / "alerts.toml").write_text(RULES)
@@ -234,7 +273,10 @@ def test_a_regression_is_mailed_and_shown_over_https(operator: Operator, mail_ur
 
     operator.push(write_records(tmp_path / "after", 12_000, range(20, 41)))
 
-    wait_for(lambda: operator.roofwatch(f"show regressions --project {PROJECT}"), "no regression was found")
+    wait_for(
+        lambda: operator.roofwatch(f"show regressions --project {PROJECT}"),
+        "no regression was found",
+    )
     subject = operator.mail.get(timeout=120)
     assert "rms_norm" in subject
     with launched() as browser:
@@ -256,18 +298,25 @@ def test_nothing_is_lost_when_the_service_is_stopped_and_started(operator: Opera
 
 
 @pytest.mark.parametrize("service", ["postgres", "api", "dashboard", "backup", "caddy"])
-def test_a_killed_container_comes_back_and_nothing_is_lost(operator: Operator, service: str, tmp_path: Path) -> None:
+def test_a_killed_container_comes_back_and_nothing_is_lost(
+    operator: Operator, service: str, tmp_path: Path
+) -> None:
     count, killed = operator.run_count(), operator.container(service)["State"]["Pid"]
 
     operator.run(f"docker run --rm --pid host {IMAGES[0]} sh -c 'kill -9 {killed}'")
 
-    wait_for(lambda: operator.container(service)["State"]["Pid"] not in {0, killed}, f"{service} stays dead")
+    wait_for(
+        lambda: operator.container(service)["State"]["Pid"] not in {0, killed},
+        f"{service} stays dead",
+    )
     operator.run("docker compose up --detach --wait")
     operator.push(write_records(tmp_path / "more", 12_000, range(40, 41)))
     assert operator.run_count() == count + 1
 
 
-def test_a_backup_is_restored_beside_the_database_and_in_its_place(operator: Operator, tmp_path: Path) -> None:
+def test_a_backup_is_restored_beside_the_database_and_in_its_place(
+    operator: Operator, tmp_path: Path
+) -> None:
     count = operator.run_count()
 
     shown = operator.follow("Back up")
@@ -282,7 +331,10 @@ def test_an_upgrade_keeps_everything(operator: Operator) -> None:
 
     operator.follow("Upgrade")
 
-    assert operator.run("docker compose exec api roofwatch --version").split() == ["roofwatch", "0.1.1"]
+    assert operator.run("docker compose exec api roofwatch --version").split() == [
+        "roofwatch",
+        "0.1.1",
+    ]
     assert operator.run_count() == count
     operator.follow("Monitor")
     operator.follow("Size")

@@ -21,8 +21,24 @@ import pytest
 sys.exit(pytest.main(["-m", "gpu", "-o", "addopts=", "--collect-only", "-q", "-p", "no:cacheprovider"]))
 """
 MISSING = (
-    *("pandas", "scipy", "sqlalchemy", "psycopg", "alembic", "fastapi", "streamlit", "plotly", "ray", "mcp"),
-    *("hypothesis", "playwright", "schemathesis", "httpx", "githubkit", "apprise", "authlib", "pydantic_settings"),
+    "pandas",
+    "scipy",
+    "sqlalchemy",
+    "psycopg",
+    "alembic",
+    "fastapi",
+    "streamlit",
+    "plotly",
+    "ray",
+    "mcp",
+    "hypothesis",
+    "playwright",
+    "schemathesis",
+    "httpx",
+    "githubkit",
+    "apprise",
+    "authlib",
+    "pydantic_settings",
 )
 
 
@@ -31,7 +47,11 @@ def test_gpu_tests_are_collected_with_only_the_core_installed() -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT, ",".join(MISSING)],
         cwd=ROOT,
-        env={"PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+        env={
+            "PATH": "/usr/bin:/bin",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        },
         capture_output=True,
         text=True,
         check=False,

@@ -26,8 +26,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(["git", "clone", "--quiet", str(INSTALL_ROOT), str(source)], check=True)
     subprocess.run(
         [
-            *(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"),
-            *("--wheel-dir", str(folder), str(source)),
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "--no-build-isolation",
+            "--wheel-dir",
+            str(folder),
+            str(source),
         ],
         check=True,
     )
@@ -40,9 +48,16 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_puts_one_package_into_site_packages_with_its_version(installed: Path) -> None:
     (metadata,) = installed.glob("*.dist-info/METADATA")
     assert f"\nVersion: {__version__}\n" in metadata.read_text()
-    (package,) = (entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info"))
+    (package,) = (
+        entry.name for entry in installed.iterdir() if not entry.name.endswith(".dist-info")
+    )
     assert package == "roofwatch"
-    for needed in ("db/migrations/env.py", "kernels/registry.py", "templates/AGENTS.md", "py.typed"):
+    for needed in (
+        "db/migrations/env.py",
+        "kernels/registry.py",
+        "templates/AGENTS.md",
+        "py.typed",
+    ):
         assert (installed / package / needed).is_file(), needed
     assert list((installed / package / "kernels").rglob("*.cu"))
 

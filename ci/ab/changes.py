@@ -1,7 +1,9 @@
-"""Changes between two records other than times: memory, host time, accuracy, hardware counters. Pure.
+"""Changes between two records other than times: memory, host time, accuracy, hardware counters.
+Pure.
 
-Memory is counted, and an accuracy check draws the same inputs every time. Their changes need a relevant size and no
-test against noise. Host time is compared block by block, in a pair only. Counters decide nothing.
+Memory is counted, and an accuracy check draws the same inputs every time. Their changes need a
+relevant size and no test against noise. Host time is compared block by block, in a pair only.
+Counters decide nothing.
 """
 
 import math
@@ -55,7 +57,9 @@ class Change:
         """(head - base) / base; infinite where the base is 0."""
         if self.base == self.head:
             return 0.0
-        return (self.head - self.base) / self.base if self.base else math.copysign(math.inf, self.head)
+        return (
+            (self.head - self.base) / self.base if self.base else math.copysign(math.inf, self.head)
+        )
 
     @property
     def log_ratio(self) -> float:
@@ -85,7 +89,9 @@ class Change:
 def find_secondary_changes(
     base: RunRecord, head: RunRecord, works: Sequence[Key], *, is_paired: bool
 ) -> tuple[Change, ...]:
-    """Find changes of a launch's memory and host time where results are right on both sides, worst first."""
+    """Find changes of a launch's memory and host time where results are right on both sides, worst
+    first.
+    """
     if base.environment.runner_class != head.environment.runner_class:
         return ()
     before, after = SideResults(base).measurements, SideResults(head).measurements
@@ -104,10 +110,16 @@ def find_secondary_changes(
     ]
     if is_paired:
         changes += _host_changes(measured)
-    return tuple(sorted(changes, key=lambda one: (_ORDER.index(one.verdict), -abs(one.log_ratio), *one.place)))
+    return tuple(
+        sorted(
+            changes, key=lambda one: (_ORDER.index(one.verdict), -abs(one.log_ratio), *one.place)
+        )
+    )
 
 
-def _memory_change(key: Key, base: Measurement, head: Measurement, *, is_one_allocator: bool) -> Change | None:
+def _memory_change(
+    key: Key, base: Measurement, head: Measurement, *, is_one_allocator: bool
+) -> Change | None:
     if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
         return None
     before, after = float(base.memory.peak_allocated_bytes), float(head.memory.peak_allocated_bytes)
@@ -116,20 +128,30 @@ def _memory_change(key: Key, base: Measurement, head: Measurement, *, is_one_all
         return None
     verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED
     if is_one_allocator:
-        verdict, reason = Verdict.REGRESSED if after > before else Verdict.IMPROVED, Reason.MEMORY_CHANGED
+        verdict, reason = (
+            Verdict.REGRESSED if after > before else Verdict.IMPROVED,
+            Reason.MEMORY_CHANGED,
+        )
     return Change(*key, "peak_allocated_bytes", before, after, verdict, reason)
 
 
 def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]]) -> Iterator[Change]:
     compared = {
-        key: comparison for key, sides in measured.items() if (comparison := _compare_hosts(*sides)) is not None
+        key: comparison
+        for key, sides in measured.items()
+        if (comparison := _compare_hosts(*sides)) is not None
     }
     controlled = control_false_discoveries(list(compared.values()), THRESHOLDS.false_discovery_rate)
     for key, one in zip(compared, controlled, strict=True):
         if one.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
             sides = one.base_ns, one.head_ns
             yield Change(
-                *key, "host_ns", *sides, one.verdict, Reason.HOST_CHANGED, relative_interval=one.relative_interval
+                *key,
+                "host_ns",
+                *sides,
+                one.verdict,
+                Reason.HOST_CHANGED,
+                relative_interval=one.relative_interval,
             )
 
 
@@ -138,7 +160,10 @@ def _compare_hosts(base: Measurement, head: Measurement) -> Comparison | None:
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None
     pairs = block_pairs(base, head)
-    sides = [[[block.host_ns] for block in side if block.host_ns is not None] for side in (pairs.base, pairs.head)]
+    sides = [
+        [[block.host_ns] for block in side if block.host_ns is not None]
+        for side in (pairs.base, pairs.head)
+    ]
     if pairs.are_too_few or not pairs.base or any(len(side) < len(pairs.base) for side in sides):
         return None
     error_rate = alpha_at(len(base.blocks))
@@ -149,9 +174,11 @@ def _compare_hosts(base: Measurement, head: Measurement) -> Comparison | None:
 
 
 def find_accuracy_changes(base: RunRecord, head: RunRecord) -> tuple[Change, ...]:
-    """Find tensors whose error grew or fell by a factor within the tolerance, the largest growth first.
+    """Find tensors whose error grew or fell by a factor within the tolerance, the largest growth
+    first.
 
-    Only results that were right on both sides and checked on one runner class, or in Triton's interpreter, count.
+    Only results that were right on both sides and checked on one runner class, or in Triton's
+    interpreter, count.
     """
     known = {(one.case_id, one.implementation, one.executor): one for one in base.accuracies}
     is_one_device = base.environment.runner_class == head.environment.runner_class
@@ -168,13 +195,21 @@ def find_accuracy_changes(base: RunRecord, head: RunRecord) -> tuple[Change, ...
             if old is not None and old != new and max(old, new) > error_floor(after.case_id):
                 reason = Reason.LESS_ACCURATE if new > old else Reason.MORE_ACCURATE
                 subject = after.case_id, after.implementation
-                changes.append(Change(*subject, "rmse_ratio", old, new, reason=reason, part=tensor.tensor))
-    relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(THRESHOLDS.error_relative_change)]
+                changes.append(
+                    Change(*subject, "rmse_ratio", old, new, reason=reason, part=tensor.tensor)
+                )
+    relevant = [
+        change
+        for change in changes
+        if abs(change.log_ratio) >= math.log1p(THRESHOLDS.error_relative_change)
+    ]
     return tuple(sorted(relevant, key=lambda one: (-one.log_ratio, *one.place)))
 
 
 def error_floor(case_id: str) -> float:
-    """RMSE ratio up to which a result is as accurate as its arithmetic. Kernels accumulate in float32 or wider."""
+    """RMSE ratio up to which a result is as accurate as its arithmetic. Kernels accumulate in
+    float32 or wider.
+    """
     return _FLOAT64_EPSILON if "/float64/" in case_id else _FLOAT32_EPSILON
 
 
@@ -184,8 +219,8 @@ def error_floor(case_id: str) -> float:
 def find_counter_changes(base: Iterable[Counters], head: Iterable[Counters]) -> tuple[Change, ...]:
     """Find hardware counters that changed by 2 % or more, the largest change first.
 
-    Kernels are paired by case, implementation, name and their order among kernels of that name in the call. Kernels of
-    one side alone are left out.
+    Kernels are paired by case, implementation, name and their order among kernels of that name in
+    the call. Kernels of one side alone are left out.
     """
     before = dict(_numbered(base))
     changes = []
@@ -195,8 +230,12 @@ def find_counter_changes(base: Iterable[Counters], head: Iterable[Counters]) -> 
             if not name.endswith("_share") or max(old[name], new.values[name]) >= _MIN_SHARE:
                 subject = new.case_id, new.implementation, name
                 sides = old[name], new.values[name]
-                changes.append(Change(*subject, *sides, part=new.function, launch_index=new.launch_index))
-    relevant = [change for change in changes if abs(change.log_ratio) >= math.log1p(_MIN_COUNTER_CHANGE)]
+                changes.append(
+                    Change(*subject, *sides, part=new.function, launch_index=new.launch_index)
+                )
+    relevant = [
+        change for change in changes if abs(change.log_ratio) >= math.log1p(_MIN_COUNTER_CHANGE)
+    ]
     return tuple(sorted(relevant, key=lambda one: (-abs(one.log_ratio), *one.place)))
 
 

@@ -1,4 +1,6 @@
-"""Which results of two records are comparable, what else differs between them, and the results by case. Pure."""
+"""Which results of two records are comparable, what else differs between them, and the results by
+case. Pure.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,14 @@ from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.db.queries.results import MeasuredCase
 
-_TOOLCHAIN = ("torch_version", "triton_version", "cuda_version", "python_version", "driver_version", "compile_knobs")
+_TOOLCHAIN = (
+    "torch_version",
+    "triton_version",
+    "cuda_version",
+    "python_version",
+    "driver_version",
+    "compile_knobs",
+)
 Key = tuple[str, str]
 """Case id, implementation."""
 
@@ -33,7 +42,9 @@ def differences_of(environments: Sequence[Environment]) -> list[Difference]:
         given = [getattr(environment, name) for environment in environments]
         values = tuple("not known" if value is None else str(value) for value in given)
         if len(set(values)) > 1:
-            found.append(Difference(name.replace("_", " "), values, may_move_times=name in _TOOLCHAIN))
+            found.append(
+                Difference(name.replace("_", " "), values, may_move_times=name in _TOOLCHAIN)
+            )
     return found
 
 
@@ -44,13 +55,21 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
     """Why the two records are not compared at all; empty if they may be."""
     refusals = []
     if base.project != head.project:
-        refusals.append(Remark("the base is a record of {}, the head of {}", (base.project, head.project)))
+        refusals.append(
+            Remark("the base is a record of {}, the head of {}", (base.project, head.project))
+        )
     refusals += refuse_harness(base.harness_version, head.harness_version)
     if _is_same_pair(base, head) and not are_paired(base, head):
         sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
-        refusals.append(Remark(f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"))
+        refusals.append(
+            Remark(
+                f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"
+            )
+        )
     if any(record.imported and not record.measurements for record in (base, head)):
-        refusals.append(Remark("imported results are judged over a history: store them with roofwatch ingest"))
+        refusals.append(
+            Remark("imported results are judged over a history: store them with roofwatch ingest")
+        )
     elif not (head.measurements or head.accuracies or head.static_facts):
         refusals.append(Remark("the head record holds no results"))
     return refusals
@@ -68,12 +87,21 @@ def refuse_runner(base: str, head: str) -> list[Remark]:
     """Why times of two runner classes are not compared; empty if they are equal."""
     if base == head:
         return []
-    return [Remark("the base ran on {}, the head on {}: their times are not comparable", (base, head))]
+    return [
+        Remark("the base ran on {}, the head on {}: their times are not comparable", (base, head))
+    ]
 
 
-def refuse_timing(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> Remark | None:
-    """Why the blocks of one case, or its medians in two unpaired runs, are not compared; None if they may be."""
-    facts: list[tuple[str, object, object]] = [("timer", base.timer, head.timer), ("cache", base.cache, head.cache)]
+def refuse_timing(
+    base: Measurement | MeasuredCase, head: Measurement | MeasuredCase
+) -> Remark | None:
+    """Why the blocks of one case, or its medians in two unpaired runs, are not compared; None if
+    they may be.
+    """
+    facts: list[tuple[str, object, object]] = [
+        ("timer", base.timer, head.timer),
+        ("cache", base.cache, head.cache),
+    ]
     if isinstance(base, Measurement) and isinstance(head, Measurement):
         facts.append(("launches per sample", base.launches_per_sample, head.launches_per_sample))
         facts.append(("blocks", len(base.blocks), len(head.blocks)))
@@ -84,7 +112,10 @@ def refuse_timing(base: Measurement | MeasuredCase, head: Measurement | Measured
 def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
     """Why the times of one case say nothing of the device; None if they do."""
     if base.is_hidden_by_host or head.is_hidden_by_host:
-        return Remark(f"{head.timer} times include waiting for the host: --timer cupti measures the device alone")
+        return Remark(
+            f"{head.timer} times include waiting for the host: --timer cupti measures the device "
+            f"alone"
+        )
     return None
 
 
@@ -101,14 +132,21 @@ def are_paired(base: RunRecord, head: RunRecord) -> bool:
 def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[Remark]:
     """List other differences that may explain a change."""
     if not is_paired and base.measurements and head.measurements:
-        yield Remark("base and head were not measured in one job, so their times are shown but decide nothing")
+        yield Remark(
+            "base and head were not measured in one job, so their times are shown but decide "
+            "nothing"
+        )
     for difference in differences_of([base.environment, head.environment]):
         if difference.may_move_times:
             what = difference.name.removesuffix(" version")
-            yield Remark(what + " differs ({} and {}), which may explain changes", difference.values)
+            yield Remark(
+                what + " differs ({} and {}), which may explain changes", difference.values
+            )
     for side, record in (("base", base), ("head", head)):
         if record.commit.is_dirty:
-            yield Remark(f"the {side} has uncommitted changes, so its numbers are not those of its commit")
+            yield Remark(
+                f"the {side} has uncommitted changes, so its numbers are not those of its commit"
+            )
     if base.commit.sha == head.commit.sha and base.commit.is_dirty == head.commit.is_dirty:
         yield Remark("base and head are the same commit: any change is noise")
 
@@ -136,7 +174,9 @@ class SideResult:
     @classmethod
     def of(cls, measurement: Measurement | None, accuracy: Accuracy | None) -> "SideResult":
         worst, tensors = (None, ()) if accuracy is None else (accuracy.worst, accuracy.tensors)
-        messages = [part.message for part in (accuracy, measurement) if part is not None and part.message]
+        messages = [
+            part.message for part in (accuracy, measurement) if part is not None and part.message
+        ]
         return cls(
             measured=None if measurement is None else measurement.outcome,
             accuracy=None if accuracy is None else accuracy.outcome,
@@ -151,7 +191,14 @@ class SideResult:
     @property
     def failure(self) -> Outcome | None:
         """How it failed, a wrong result first; None if it works, or is not supported."""
-        return next((outcome for outcome in (self.accuracy, self.measured) if outcome and outcome.is_failure), None)
+        return next(
+            (
+                outcome
+                for outcome in (self.accuracy, self.measured)
+                if outcome and outcome.is_failure
+            ),
+            None,
+        )
 
 
 class SideResults:
@@ -164,4 +211,8 @@ class SideResults:
 
     def result(self, key: Key) -> SideResult | None:
         """None if the record has no results of it."""
-        return SideResult.of(self.measurements.get(key), self.accuracies.get(key)) if key in self.keys else None
+        return (
+            SideResult.of(self.measurements.get(key), self.accuracies.get(key))
+            if key in self.keys
+            else None
+        )

@@ -1,15 +1,17 @@
 """Base against head: paired samples to a verdict with its interval and its reason. Pure.
 
-The unit of evidence is the block, because samples of one block share its clock, its neighbours on the machine and its
-memory layout.
+The unit of evidence is the block, because samples of one block share its clock, its neighbours on
+the machine and its memory layout.
 
-Method (docs/explanation/verdicts.md): the log ratio of the block medians, one number per pair of neighbouring blocks,
-and Student's interval for their centre. It is valid at every level below 8.3 % however unequal the blocks' noise
-(Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight blocks up the extreme blocks are trimmed (Tukey and
-McLaughlin 1963), with one degree of freedom less than theirs.
+Method (docs/explanation/verdicts.md): the log ratio of the block medians, one number per pair of
+neighbouring blocks, and Student's interval for their centre. It is valid at every level below 8.3 %
+however unequal the blocks' noise (Bakirov and Székely 2005; Ibragimov and Müller 2010). From eight
+blocks up the extreme blocks are trimmed (Tukey and McLaughlin 1963), with one degree of freedom
+less than theirs.
 
-Blocks may be added until the verdict is clear. Interim analyses are planned at 8, 12, 18, 27, 40 ... blocks, and each
-spends half of what is left of the 5 % error rate (alpha spending, Lan and DeMets 1983, with Bonferroni's sum in place
+Blocks may be added until the verdict is clear. Interim analyses are planned at 8, 12, 18, 27, 40
+... blocks, and each spends half of what is left of the 5 % error rate (alpha spending, Lan and
+  DeMets 1983, with Bonferroni's sum in place
 of the joint distribution).
 """
 
@@ -57,17 +59,21 @@ class Comparison:
     log_ratio: float
     """Centre of ln(head / base) over pairs of blocks; above 0 is slower."""
     log_interval: tuple[float, float]
-    """95 % interval of `log_ratio` over all interim analyses; infinite where there are too few blocks."""
+    """95 % interval of `log_ratio` over all interim analyses; infinite where there are too few
+    blocks.
+    """
     block_count: int
     threshold: float
     p_value: float
-    """Two-sided, for the hypothesis that the true change lies within the threshold; valid over all interim analyses."""
+    """Two-sided, for the hypothesis that the true change lies within the threshold; valid over all
+    interim analyses.
+    """
     more_blocks: int | None = None
-    """Blocks on each side that a verdict still needs, at this noise and centre; None if there is a verdict, or if no
-    affordable number is enough."""
+    """Blocks on each side that a verdict still needs, at this noise and centre; None if there is a
+    verdict, or if no affordable number is enough."""
     block_deviation: float | None = None
-    """Robust standard deviation of the log time of one block, without what both sides share; None with too few
-    blocks."""
+    """Robust standard deviation of the log time of one block, without what both sides share; None
+    with too few blocks."""
 
     @property
     def relative_change(self) -> float:
@@ -100,17 +106,20 @@ def compare(
         base_ns: Blocks of samples above 0, block i taken next to block i of the head.
         head_ns: As many blocks.
         threshold: Smallest change worth reporting, as a fraction.
-        error_rate: How often the interval may miss the truth; by default, of the interim analysis at these blocks.
+        error_rate: How often the interval may miss the truth; by default, of the interim analysis
+            at these blocks.
 
     Returns:
-        `regressed` or `improved` only if the whole interval lies beyond the threshold, `unchanged` only if it lies
-        inside, else `inconclusive`.
+        `regressed` or `improved` only if the whole interval lies beyond the threshold, `unchanged`
+        only if it lies inside, else `inconclusive`.
 
     Raises:
         ValueError: the sides have unequal numbers of blocks, or none.
     """
     blocks = zip(base_ns, head_ns, strict=True)
-    pairs = _Pairs.of(np.array([np.median(np.log(head)) - np.median(np.log(base)) for base, head in blocks]))
+    pairs = _Pairs.of(
+        np.array([np.median(np.log(head)) - np.median(np.log(base)) for base, head in blocks])
+    )
     edge = math.log1p(threshold)
     interval, p_value = (-math.inf, math.inf), 1.0
     more_blocks: int | None = FIRST_LOOK_BLOCKS - pairs.count
@@ -140,7 +149,9 @@ def compare(
     )
 
 
-def detectable_change(block_deviation: float, block_count: int, *, threshold: float = 0.03) -> float:
+def detectable_change(
+    block_deviation: float, block_count: int, *, threshold: float = 0.03
+) -> float:
     """Smallest slowdown, as a fraction, that is found beyond the threshold with a power of 80 %.
 
     Args:
@@ -156,25 +167,33 @@ def detectable_change(block_deviation: float, block_count: int, *, threshold: fl
 def control_false_discoveries(comparisons: Sequence[Comparison], rate: float) -> list[Comparison]:
     """Control the false discovery rate among all `regressed` and `improved` of a family.
 
-    The others become `inconclusive`, with reason `multiplicity`. Source: Benjamini and Hochberg 1995; valid for
-    positively dependent tests too (Benjamini and Yekutieli 2001), such as cases timed side by side.
+    The others become `inconclusive`, with reason `multiplicity`. Source: Benjamini and Hochberg
+    1995; valid for positively dependent tests too (Benjamini and Yekutieli 2001), such as cases
+    timed side by side.
     """
     largest = largest_discovery([comparison.p_value for comparison in comparisons], rate)
     return [
         replace(comparison, verdict=Verdict.INCONCLUSIVE, reason=Reason.MULTIPLICITY)
-        if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED} and comparison.p_value > largest
+        if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+        and comparison.p_value > largest
         else comparison
         for comparison in comparisons
     ]
 
 
-def largest_discovery(p_values: Sequence[float], rate: float, test_count: int | None = None) -> float:
+def largest_discovery(
+    p_values: Sequence[float], rate: float, test_count: int | None = None
+) -> float:
     """Largest p-value that Benjamini and Hochberg's procedure rejects at a rate; -1 if none.
 
-    The number of tests includes those whose p-value is 1 and not listed; by default it is that of the p-values.
+    The number of tests includes those whose p-value is 1 and not listed; by default it is that of
+    the p-values.
     """
     count = test_count or len(p_values)
-    return max((p for rank, p in enumerate(sorted(p_values), start=1) if p <= rate * rank / count), default=-1.0)
+    return max(
+        (p for rank, p in enumerate(sorted(p_values), start=1) if p <= rate * rank / count),
+        default=-1.0,
+    )
 
 
 # --- interim analyses

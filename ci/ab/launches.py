@@ -1,7 +1,8 @@
-"""What a call launches differently: by the profiles of both sides and by Triton's autotuner. Pure; no verdict.
+"""What a call launches differently: by the profiles of both sides and by Triton's autotuner. Pure;
+no verdict.
 
-Times under a profiler are not compared. A change of launches explains a change of time only if it takes enough of the
-call.
+Times under a profiler are not compared. A change of launches explains a change of time only if it
+takes enough of the call.
 """
 
 import math
@@ -15,7 +16,9 @@ from roofwatch.collector.record.metrics import format_ns
 from roofwatch.collector.record.results import CaseProfile
 
 _ENOUGH = 1 / 2
-"""Share of a change of time that launches must account for. Profiles have a hot cache, and times often a cold one."""
+"""Share of a change of time that launches must account for. Profiles have a hot cache, and times
+often a cold one.
+"""
 
 
 @dataclass(frozen=True)
@@ -44,17 +47,24 @@ class LaunchMove:
         if not self.base_name:
             return Remark(f"{{}} is new, {self.head_count:.3g} in a call", (self.head_name,))
         if not self.head_name:
-            return Remark(f"{{}} is gone, {self.base_count:.3g} in a call before", (self.base_name,))
+            return Remark(
+                f"{{}} is gone, {self.base_count:.3g} in a call before", (self.base_name,)
+            )
         if self.head_name != self.base_name:
             return Remark("kernel changed: {} instead of {}", (self.head_name, self.base_name))
-        return Remark(f"{{}}: {self.base_count:.3g} → {self.head_count:.3g} in a call", (self.head_name,))
+        return Remark(
+            f"{{}}: {self.base_count:.3g} → {self.head_count:.3g} in a call", (self.head_name,)
+        )
 
 
-def find_launch_moves(base: Iterable[CaseProfile], head: Iterable[CaseProfile]) -> tuple[LaunchMove, ...]:
+def find_launch_moves(
+    base: Iterable[CaseProfile], head: Iterable[CaseProfile]
+) -> tuple[LaunchMove, ...]:
     """Find launches that differ, the largest share of its call first.
 
-    Profiles are paired by case and implementation. A name that one side lacks is reported only if that side's profile
-    is complete. A kernel that went and one that came with as many launches are one change, the longest ones first.
+    Profiles are paired by case and implementation. A name that one side lacks is reported only if
+    that side's profile is complete. A kernel that went and one that came with as many launches are
+    one change, the longest ones first.
     """
     before = {(profile.case_id, profile.implementation): profile for profile in base}
     moves = [
@@ -64,12 +74,22 @@ def find_launch_moves(base: Iterable[CaseProfile], head: Iterable[CaseProfile]) 
         for move in _moves(profile, after)
     ]
     return tuple(
-        sorted(moves, key=lambda one: (-one.share, one.case_id, one.implementation, one.head_name or one.base_name))
+        sorted(
+            moves,
+            key=lambda one: (
+                -one.share,
+                one.case_id,
+                one.implementation,
+                one.head_name or one.base_name,
+            ),
+        )
     )
 
 
 def may_explain(moves: Iterable[LaunchMove], log_change: float) -> bool:
-    """Whether launches that differ take enough of the slower call to explain its change ln(head / base) of the time."""
+    """Whether launches that differ take enough of the slower call to explain its change ln(head /
+    base) of the time.
+    """
     share = sum(move.head_share if log_change > 0 else move.base_share for move in moves)
     return share > 0 and share >= _ENOUGH * -math.expm1(-abs(log_change))
 
@@ -89,7 +109,10 @@ def _moves(base: CaseProfile, head: CaseProfile) -> Iterator[LaunchMove]:
         if new:
             came.remove(new)
     for old, new in [*pairs, *(("", name) for name in came)]:
-        (base_count, base_share), (head_count, head_share) = before.get(old, (0, 0)), after.get(new, (0, 0))
+        (base_count, base_share), (head_count, head_share) = (
+            before.get(old, (0, 0)),
+            after.get(new, (0, 0)),
+        )
         counts = base_count, head_count, base_share, head_share
         yield LaunchMove(head.case_id, head.implementation, old, new, *counts)
 
@@ -113,15 +136,17 @@ Configuration = Mapping[str, str | int | float | bool | None]
 def find_flips(base: Measurement, head: Measurement) -> tuple[Remark, ...]:
     """Describe each function for which Triton's autotuner chose another configuration at the head.
 
-    Choices are paired by function and key, or by function alone if each side has a single key. A side whose processes
-    chose differently has flipped only if it never chose as the other side did.
+    Choices are paired by function and key, or by function alone if each side has a single key. A
+    side whose processes chose differently has flipped only if it never chose as the other side did.
     """
     before, after = _by_function(base.autotuning), _by_function(head.autotuning)
     flips = []
     for function, keys in after.items():
         known = before.get(function, {})
         for key, new in keys.items():
-            old = known.get(key) or (next(iter(known.values())) if len(known) == len(keys) == 1 else [])
+            old = known.get(key) or (
+                next(iter(known.values())) if len(known) == len(keys) == 1 else []
+            )
             if old and not any(one.chosen == other.chosen for one in old for other in new):
                 flips.append(_flip(old, new))
     return tuple(flips)
@@ -145,7 +170,9 @@ def _flip(before: Sequence[Autotuning], after: Sequence[Autotuning]) -> Remark:
     new, old = time_of(timed), time_of(before[0])
     timings = ""
     if new is not None:
-        timings = f"; its own timings: {new}" + (f" against {old}" if old else ", and the other was not tried")
+        timings = f"; its own timings: {new}" + (
+            f" against {old}" if old else ", and the other was not tried"
+        )
     base = [choice.chosen for choice in before]
     head = [timed.chosen, *(choice.chosen for choice in after if choice is not timed)]
     words = (timed.function, _describe(head, base), _describe(base, head))
@@ -157,5 +184,8 @@ def _describe(configurations: Sequence[Configuration], others: Sequence[Configur
     both = (*configurations, *others)
     names = dict.fromkeys(name for each in both for name in each)
     differing = [name for name in names if len({repr(each.get(name)) for each in both}) > 1]
-    described = [", ".join(f"{name}={each[name]}" for name in differing if name in each) for each in configurations]
+    described = [
+        ", ".join(f"{name}={each[name]}" for name in differing if name in each)
+        for each in configurations
+    ]
     return " or ".join(dict.fromkeys(one or "the defaults" for one in described))

@@ -1,7 +1,7 @@
 """The noise floor of a runner: how far apart blocks of the same code lie, case by case. Pure.
 
-A calibration measures a commit against itself, as a pair. Any difference it finds is noise. A change on this runner
-must exceed three times the standard deviation of one block.
+A calibration measures a commit against itself, as a pair. Any difference it finds is noise. A
+change on this runner must exceed three times the standard deviation of one block.
 """
 
 import math
@@ -23,11 +23,16 @@ from roofwatch.db.values import Pair, Verdict, timing_of
 
 SCHEMA_VERSION = "1.1"
 FLOOR_FACTOR = 3.0
-"""Standard deviations of a block that a change must exceed: of normal noise, one block in 400 lies that far out."""
+"""Standard deviations of a block that a change must exceed: of normal noise, one block in 400 lies
+that far out.
+"""
 DETECTABLE_AT = (FIRST_LOOK_BLOCKS, 18, 40)
-"""Blocks on each side for which the smallest detectable change is given: interim analyses 1, 3 and 5."""
+"""Blocks on each side for which the smallest detectable change is given: interim analyses 1, 3 and
+5.
+"""
 _MUCH_LONGER = 4.0
-"""A floor does not apply to blocks with this many times as many samples, which vary half as much."""
+"""A floor does not apply to blocks with this many times as many samples, which vary half as much.
+"""
 
 _LEAST = THRESHOLDS.relative_change
 """What a change must exceed without any noise, as a fraction."""
@@ -61,7 +66,9 @@ class CaseNoise(BaseModel):
     """The verdict was `regressed` or `improved`."""
 
     @classmethod
-    def of(cls, key: tuple[str, str], compared: Comparison, *, timing: str, sample_count: float) -> Self | None:
+    def of(
+        cls, key: tuple[str, str], compared: Comparison, *, timing: str, sample_count: float
+    ) -> Self | None:
         """Noise of a commit compared with itself; None if there are too few blocks."""
         deviation = compared.block_deviation
         if deviation is None:
@@ -74,14 +81,17 @@ class CaseNoise(BaseModel):
             sample_count=math.ceil(sample_count),
             noise_floor=deviation,
             detectable_change={
-                blocks: detectable_change(deviation, blocks, threshold=_LEAST) for blocks in DETECTABLE_AT
+                blocks: detectable_change(deviation, blocks, threshold=_LEAST)
+                for blocks in DETECTABLE_AT
             },
             is_significant=compared.is_significant,
             is_false_alarm=compared.verdict in {Verdict.REGRESSED, Verdict.IMPROVED},
         )
 
     def applies_to(self, measured: Measurement) -> bool:
-        """Whether it is of the same case and implementation, timed the same way in blocks of about the same length."""
+        """Whether it is of the same case and implementation, timed the same way in blocks of about
+        the same length.
+        """
         return (
             (self.case_id, self.implementation) == (measured.case_id, measured.implementation)
             and self.timing == timing_of(measured.timer, measured.cache)
@@ -116,9 +126,13 @@ class NoiseFloor(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "document"
-            raise NoiseFloorError(f"not a noise floor from roofwatch calibrate: {place}: {first['msg']}") from None
+            raise NoiseFloorError(
+                f"not a noise floor from roofwatch calibrate: {place}: {first['msg']}"
+            ) from None
         if floor.schema_version.partition(".")[0] != SCHEMA_VERSION.partition(".")[0]:
-            raise NoiseFloorError(f"noise floor of version {floor.schema_version}; {SCHEMA_VERSION} is understood")
+            raise NoiseFloorError(
+                f"noise floor of version {floor.schema_version}; {SCHEMA_VERSION} is understood"
+            )
         return floor
 
     def require_same_sampling(self, preset: str | None) -> None:
@@ -129,8 +143,10 @@ class NoiseFloor(BaseModel):
         """
         if None not in (self.preset, preset) and self.preset != preset:
             raise NoiseFloorError(
-                f"the noise floor was sampled with --preset {self.preset}, the record with --preset {preset}: blocks "
-                f"of other lengths have other noise; calibrate with --preset {preset}, or compare with --preset "
+                f"the noise floor was sampled with --preset {self.preset}, the record with "
+                f"--preset {preset}: blocks "
+                f"of other lengths have other noise; calibrate with --preset {preset}, or compare "
+                f"with --preset "
                 f"{self.preset}"
             )
 
@@ -147,7 +163,9 @@ class NoiseFloor(BaseModel):
         return None
 
     def threshold(self, measured: Measurement) -> float:
-        """What a change must exceed: the usual threshold, or three times the floor where that is more."""
+        """What a change must exceed: the usual threshold, or three times the floor where that is
+        more.
+        """
         floors = (case.noise_floor for case in self.cases if case.applies_to(measured))
         return max(_LEAST, FLOOR_FACTOR * next(floors, 0.0))
 
@@ -174,19 +192,31 @@ class FloorUsed:
         effect = "no case needs a larger threshold"
         if self.most is not None:
             count = count_of(self.case_count, "case")
-            effect = f"{count} with {FLOOR_FACTOR:g} times the noise floor as threshold, up to ±{self.most:.1%}"
-        return Remark(f"Calibration of {self.measured_at:%Y-%m-%d} (commit {{}}): {effect}", (self.commit_sha[:8],))
+            effect = (
+                f"{count} with {FLOOR_FACTOR:g} times the noise floor as threshold, up to "
+                f"±{self.most:.1%}"
+            )
+        return Remark(
+            f"Calibration of {self.measured_at:%Y-%m-%d} (commit {{}}): {effect}",
+            (self.commit_sha[:8],),
+        )
 
 
 def noise_floor_of(
     head: RunRecord, comparisons: Mapping[tuple[str, str], Comparison], preset: str | None
 ) -> NoiseFloor:
-    """Build the noise floor from a commit's comparisons with itself; those with too few blocks are left out."""
+    """Build the noise floor from a commit's comparisons with itself; those with too few blocks are
+    left out.
+    """
     noises = []
     for one in head.measurements:
         key, timing = (one.case_id, one.implementation), timing_of(one.timer, one.cache)
         if key in comparisons:
-            noises.append(CaseNoise.of(key, comparisons[key], timing=timing, sample_count=_samples_of_a_block(one)))
+            noises.append(
+                CaseNoise.of(
+                    key, comparisons[key], timing=timing, sample_count=_samples_of_a_block(one)
+                )
+            )
     return NoiseFloor(
         project=head.project,
         runner_class=head.environment.runner_class,
@@ -199,7 +229,11 @@ def noise_floor_of(
 
 
 def _samples_of_a_block(measured: Measurement) -> float:
-    return statistics.median(len(block.samples_ns) for block in measured.blocks) if measured.blocks else 0.0
+    return (
+        statistics.median(len(block.samples_ns) for block in measured.blocks)
+        if measured.blocks
+        else 0.0
+    )
 
 
 # --- stored calibrations
@@ -230,13 +264,20 @@ def noise_of_runners(pairs: Sequence[Pair]) -> list[RunnerNoise]:
     for runner_class, own in sorted(by_class.items()):
         noises = _noises(own)
         newest = {(noise.case_id, noise.implementation): noise for noise in reversed(noises)}
-        cases = tuple(sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id)))
-        runners.append(RunnerNoise(runner_class, cases, len(noises), sum(noise.is_false_alarm for noise in noises)))
+        cases = tuple(
+            sorted(newest.values(), key=lambda noise: (-noise.noise_floor, noise.case_id))
+        )
+        runners.append(
+            RunnerNoise(
+                runner_class, cases, len(noises), sum(noise.is_false_alarm for noise in noises)
+            )
+        )
     return runners
 
 
 def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
-    """Build the noise floor from stored calibrations of one runner class and harness, the newest first.
+    """Build the noise floor from stored calibrations of one runner class and harness, the newest
+    first.
 
     It has the newest of each case, implementation and timing; None if there is none.
     """
@@ -244,7 +285,9 @@ def stored_floor(pairs: Sequence[Pair]) -> NoiseFloor | None:
     noises = _noises(own)
     if not noises:
         return None
-    newest = {(noise.case_id, noise.implementation, noise.timing): noise for noise in reversed(noises)}
+    newest = {
+        (noise.case_id, noise.implementation, noise.timing): noise for noise in reversed(noises)
+    }
     presets = {pair.preset for pair in own}
     return NoiseFloor(
         project=own[0].project,
@@ -268,6 +311,11 @@ def _noises(pairs: Sequence[Pair]) -> list[CaseNoise]:
         compared = compare(pair.base_blocks_ns, pair.head_blocks_ns, threshold=_LEAST)
         count = statistics.median(map(len, pair.head_blocks_ns))
         found.append(
-            CaseNoise.of((pair.case_id, pair.implementation), compared, timing=pair.timing, sample_count=count)
+            CaseNoise.of(
+                (pair.case_id, pair.implementation),
+                compared,
+                timing=pair.timing,
+                sample_count=count,
+            )
         )
     return [noise for noise in found if noise is not None]

@@ -2,10 +2,11 @@
 
     change of the step = share of the kernel's functions in the step * change of the kernel
 
-This assumes that the kernel changes in the step as it does alone, and that it overlaps with other work as before. The
-cases of a kernel may change differently, and which is like the step is not known: the estimate is their median, and the
-interval reaches from the lowest to the highest bound of their intervals. The share is taken within the 95 % of a normal
-distribution that has the quartiles of the recorded steps.
+This assumes that the kernel changes in the step as it does alone, and that it overlaps with other
+work as before. The cases of a kernel may change differently, and which is like the step is not
+known: the estimate is their median, and the interval reaches from the lowest to the highest bound
+of their intervals. The share is taken within the 95 % of a normal distribution that has the
+quartiles of the recorded steps.
 """
 
 import math
@@ -44,7 +45,9 @@ class KernelChange:
 
 @dataclass(frozen=True)
 class StepPrediction:
-    """What the change of one kernel, implementation, dtype and direction costs a step. Changes are fractions."""
+    """What the change of one kernel, implementation, dtype and direction costs a step. Changes are
+    fractions.
+    """
 
     kernel: str
     implementation: str
@@ -63,7 +66,14 @@ class StepPrediction:
 def shares_of(values: Iterable[ImportedValue]) -> list[StepShare]:
     """Find the shares of steps among the values of a record."""
     return [
-        StepShare(one.case_id, one.implementation, one.metric.removeprefix(SHARE_OF_STEP), one.value, one.low, one.high)
+        StepShare(
+            one.case_id,
+            one.implementation,
+            one.metric.removeprefix(SHARE_OF_STEP),
+            one.value,
+            one.low,
+            one.high,
+        )
         for one in values
         if one.metric.startswith(SHARE_OF_STEP) and one.value is not None
     ]
@@ -80,7 +90,12 @@ def functions_of(facts: Iterable[StaticFacts | KernelFunction]) -> dict[Subject,
 def changes_of(points: Iterable[ChangePoint]) -> Iterator[KernelChange]:
     """Steps of times in a history as changes; a drift has no interval and is left out."""
     for point in points:
-        if point.series.metric == "median_ns" and point.before and point.after and point.standard_errors:
+        if (
+            point.series.metric == "median_ns"
+            and point.before
+            and point.after
+            and point.standard_errors
+        ):
             log_ratio = math.log(point.after / point.before)
             half = _Z_95 * abs(log_ratio) / point.standard_errors
             change, low, high = map(math.expm1, (log_ratio, log_ratio - half, log_ratio + half))
@@ -88,7 +103,9 @@ def changes_of(points: Iterable[ChangePoint]) -> Iterator[KernelChange]:
 
 
 def predict_steps(
-    changes: Iterable[KernelChange], functions: Mapping[Subject, Collection[str]], shares: Sequence[StepShare]
+    changes: Iterable[KernelChange],
+    functions: Mapping[Subject, Collection[str]],
+    shares: Sequence[StepShare],
 ) -> tuple[StepPrediction, ...]:
     """Predict the change of each step with functions of a changed kernel, the largest first.
 
@@ -105,14 +122,24 @@ def predict_steps(
             groups[parts[0], change.implementation, parts[2], parts[3]].append(change)
     found = []
     for (kernel, implementation, dtype, direction), own in groups.items():
-        names = {name for one in own for name in functions.get((one.case_id, one.implementation), ())}
+        names = {
+            name for one in own for name in functions.get((one.case_id, one.implementation), ())
+        }
         if any(one.is_reported for one in own):
             median = statistics.median(one.relative_change for one in own)
             for subject, (least, share, most) in _shares_of_steps(shares, names, dtype).items():
-                bounds = [part * bound for part in (least, most) for one in own for bound in (one.low, one.high)]
+                bounds = [
+                    part * bound
+                    for part in (least, most)
+                    for one in own
+                    for bound in (one.low, one.high)
+                ]
                 found.append(
                     StepPrediction(
-                        *(kernel, implementation, direction, *subject),
+                        kernel,
+                        implementation,
+                        direction,
+                        *subject,
                         share=share,
                         kernel_change=median,
                         step_change=share * median,
@@ -120,7 +147,9 @@ def predict_steps(
                         high=max(bounds),
                     )
                 )
-    return tuple(sorted(found, key=lambda one: (-abs(one.step_change), one.kernel, one.workload_case_id)))
+    return tuple(
+        sorted(found, key=lambda one: (-abs(one.step_change), one.kernel, one.workload_case_id))
+    )
 
 
 def _shares_of_steps(
@@ -128,7 +157,9 @@ def _shares_of_steps(
 ) -> dict[Subject, tuple[float, float, float]]:
     """Share of some functions in each step with a dtype: lower bound, estimate and upper bound."""
     found: dict[Subject, list[StepShare]] = defaultdict(list)
-    for one in {(one.case_id, one.implementation, one.function): one for one in reversed(shares)}.values():
+    for one in {
+        (one.case_id, one.implementation, one.function): one for one in reversed(shares)
+    }.values():
         if one.function in names and dtype in one.case_id.split("/"):
             found[one.case_id, one.implementation].append(one)
     bounds = {}

@@ -1,4 +1,6 @@
-"""Two runs of one case side by side, and the implementations of one run: evidence without a verdict. Pure."""
+"""Two runs of one case side by side, and the implementations of one run: evidence without a
+verdict. Pure.
+"""
 
 import difflib
 from collections import defaultdict
@@ -72,7 +74,9 @@ def code_diff(base: str, head: str, *, line_limit: int) -> tuple[str, int]:
     Returns:
         The first `line_limit` lines, and how many more there are.
     """
-    lines = list(difflib.unified_diff(base.splitlines(), head.splitlines(), "base", "head", lineterm=""))
+    lines = list(
+        difflib.unified_diff(base.splitlines(), head.splitlines(), "base", "head", lineterm="")
+    )
     return "\n".join(lines[:line_limit]), max(len(lines) - line_limit, 0)
 
 
@@ -99,8 +103,8 @@ class BestImplementation:
 def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
     """Find the best implementation of each timed case, in the order of the record.
 
-    Block i of one is compared with block i of the other. The blocks of two implementations are not interleaved, so a
-    drift between them widens the interval; it favours neither.
+    Block i of one is compared with block i of the other. The blocks of two implementations are not
+    interleaved, so a drift between them widens the interval; it favours neither.
     """
     by_case: defaultdict[str, list[Measurement]] = defaultdict(list)
     for measurement in measurements:
@@ -110,11 +114,16 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
     for case_id, timed in by_case.items():
         best, *others = sorted(timed, key=lambda one: (one.median_ns or 0.0, one.implementation))
         assert best.median_ns is not None
-        runner_up = next((other for other in others if (other.timer, other.cache) == (best.timer, best.cache)), None)
+        runner_up = next(
+            (other for other in others if (other.timer, other.cache) == (best.timer, best.cache)),
+            None,
+        )
         name, lead = None, None
         if runner_up is not None:
             name, count = runner_up.implementation, min(len(runner_up.blocks), len(best.blocks))
-            sides = ([block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best))
+            sides = (
+                [block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best)
+            )
             lead = compare(*sides, threshold=THRESHOLDS.relative_change)
         found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
     return found

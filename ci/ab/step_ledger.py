@@ -2,10 +2,10 @@
 
     Δstep = Σ Δbusy(matched) + added - removed + Δgap - Δoverlap + residual
 
-Between two traces the sum is exact. Launches are matched in their order by place in the model and name
-(longest common subsequence), step by step if both sides have as many steps, else in the mean step. What is left between
-two matches at one place is one change, such as a fusion. Records have no order: their kernels are matched by name, then
-by machine code.
+Between two traces the sum is exact. Launches are matched in their order by place in the model and
+name (longest common subsequence), step by step if both sides have as many steps, else in the mean
+step. What is left between two matches at one place is one change, such as a fusion. Records have no
+order: their kernels are matched by name, then by machine code.
 """
 
 from collections import defaultdict
@@ -22,9 +22,12 @@ from roofwatch.collector.workload_values import function_name
 NOT_EXPLAINED = 0.05
 """Residual above which a difference is not explained, as a share of it."""
 _MOST_IN_ONE_CHANGE = 16
-"""Launches on one side; above, as many are paired in their order, others are listed as removed and added."""
+"""Launches on one side; above, as many are paired in their order, others are listed as removed and
+added.
+"""
 _MOST_AT_ONCE = 16_000
-"""Launches on one side that are matched at once; the table of twice as many is four times as large."""
+"""Launches on one side that are matched at once; the table of twice as many is four times as large.
+"""
 
 
 class Change(StrEnum):
@@ -45,7 +48,9 @@ class Change(StrEnum):
 
 @dataclass(frozen=True)
 class LedgerRow:
-    """Launches that changed in the same way at the same kind of place. Counts and times are those of one step."""
+    """Launches that changed in the same way at the same kind of place. Counts and times are those
+    of one step.
+    """
 
     change: Change
     place: str
@@ -67,7 +72,9 @@ class LedgerRow:
 
 @dataclass(frozen=True)
 class StepLedger:
-    """The difference of the steps of two sides. Times are ns of one step, on average over the steps of the side."""
+    """The difference of the steps of two sides. Times are ns of one step, on average over the steps
+    of the side.
+    """
 
     title: str
     """Device of the traces, or case and implementation of the records."""
@@ -91,7 +98,9 @@ class StepLedger:
     @property
     def residual_ns(self) -> float:
         busy_ns = self.matched_ns + self.added_ns - self.removed_ns
-        return round(self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3)
+        return round(
+            self.step_change_ns - (busy_ns + self.gap_change_ns - self.overlap_change_ns), 3
+        )
 
     @property
     def is_explained(self) -> bool:
@@ -107,8 +116,8 @@ def find_ledger(
         base: Steps of the base.
         head: Steps of the head.
         title: Names what is compared.
-        measured_ns: Steps of both sides measured without a profiler, if they were; the residual then shows what the
-            profiles do not explain of their difference.
+        measured_ns: Steps of both sides measured without a profiler, if they were; the residual
+            then shows what the profiles do not explain of their difference.
     """
     if base.step_count == head.step_count:
         steps = _grouped(base.slots, head.slots, lambda slot: slot.step)
@@ -141,9 +150,14 @@ def find_ledger(
 
 
 def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
-    """Explain the difference of each case and implementation that both records profiled, in the order of the head."""
+    """Explain the difference of each case and implementation that both records profiled, in the
+    order of the head.
+    """
     before = {(profile.case_id, profile.implementation): profile for profile in base.profiles}
-    medians_ns = [{(m.case_id, m.implementation): m.median_ns for m in record.measurements} for record in (base, head)]
+    medians_ns = [
+        {(m.case_id, m.implementation): m.median_ns for m in record.measurements}
+        for record in (base, head)
+    ]
     ledgers = []
     for profile in head.profiles:
         key = profile.case_id, profile.implementation
@@ -157,17 +171,24 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
 
 def _steps_of(record: RunRecord, profile: CaseProfile) -> StepTimes:
     codes: defaultdict[str, str] = defaultdict(str)
-    for (_, function), code in sorted(machine_code(record, profile.case_id, profile.implementation).items()):
+    for (_, function), code in sorted(
+        machine_code(record, profile.case_id, profile.implementation).items()
+    ):
         codes[function_name(function)] += code or ""
     times = steps_of_profile(profile)
-    return replace(times, slots=tuple(replace(slot, code=codes[function_name(slot.name)]) for slot in times.slots))
+    return replace(
+        times,
+        slots=tuple(replace(slot, code=codes[function_name(slot.name)]) for slot in times.slots),
+    )
 
 
 _Sides = tuple[Sequence[Slot], Sequence[Slot]]
 """Slots of the base and of the head that belong together."""
 
 
-def _grouped(base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], object]) -> list[_Sides]:
+def _grouped(
+    base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], object]
+) -> list[_Sides]:
     groups: defaultdict[object, tuple[list[Slot], list[Slot]]] = defaultdict(lambda: ([], []))
     for at, side in enumerate((base, head)):
         for slot in side:
@@ -179,13 +200,19 @@ def _match(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
     """Divide the slots of both sides into groups that belong together."""
     blocks: list[_Sides] = []
     start = other_start = 0
-    for at, other_at in [*_common(list(map(_key, base)), list(map(_key, head))), (len(base), len(head))]:
+    for at, other_at in [
+        *_common(list(map(_key, base)), list(map(_key, head))),
+        (len(base), len(head)),
+    ]:
         blocks.append((base[start:at], head[other_start:other_at]))
         start, other_start = at + 1, other_at + 1
         if at < len(base):
             yield [base[at]], [head[other_at]]
     # the order of streams and threads may differ between the sides
-    unmatched = [slot for before, _ in blocks for slot in before], [slot for _, after in blocks for slot in after]
+    unmatched = (
+        [slot for before, _ in blocks for slot in before],
+        [slot for _, after in blocks for slot in after],
+    )
     moved = list(_pairs(*unmatched, _key))
     yield from (([one], [other]) for one, other in moved)
     for before, after in blocks:
@@ -197,7 +224,9 @@ def _key(slot: Slot) -> tuple[tuple[str, ...], str]:
 
 
 def _common(base: Sequence[Hashable], head: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    """Indices in both sequences of a longest common subsequence; of long sequences, one for each part in turn."""
+    """Indices in both sequences of a longest common subsequence; of long sequences, one for each
+    part in turn.
+    """
     part_count = max(len(base), len(head)) // _MOST_AT_ONCE + 1
     for part in range(part_count):
         start, end = (len(base) * at // part_count for at in (part, part + 1))
@@ -233,7 +262,9 @@ def _longest_common(base: Sequence[Hashable], head: Sequence[Hashable]) -> list[
     return found[::-1]
 
 
-def _pairs(base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], Hashable]) -> Iterator[tuple[Slot, Slot]]:
+def _pairs(
+    base: Iterable[Slot], head: Iterable[Slot], key: Callable[[Slot], Hashable]
+) -> Iterator[tuple[Slot, Slot]]:
     """Pair slots with an equal key, unless it is empty, in their order."""
     waiting: defaultdict[object, list[Slot]] = defaultdict(list)
     for slot in reversed(list(base)):
@@ -248,11 +279,15 @@ def _without(
 ) -> tuple[list[Slot], list[Slot]]:
     """Slots of both sides that are in no pair; slots of different places may be equal."""
     paired = {id(one) for one, _ in pairs}, {id(other) for _, other in pairs}
-    return [slot for slot in base if id(slot) not in paired[0]], [slot for slot in head if id(slot) not in paired[1]]
+    return [slot for slot in base if id(slot) not in paired[0]], [
+        slot for slot in head if id(slot) not in paired[1]
+    ]
 
 
 def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
-    """Group what lies between two matches: by name, code, then by the innermost places that both sides have."""
+    """Group what lies between two matches: by name, code, then by the innermost places that both
+    sides have.
+    """
     pairs = list(_pairs(base, head, lambda slot: slot.name))
     pairs += _pairs(*_without(pairs, base, head), lambda slot: slot.code)
     yield from (([one], [other]) for one, other in pairs)
@@ -263,7 +298,10 @@ def _changes(base: Sequence[Slot], head: Sequence[Slot]) -> Iterator[_Sides]:
         return _grouped(left, right, lambda slot: slot.position[:depth])
 
     innermost_first = map(groups_at, range(deepest, -1, -1))
-    groups = next((groups for groups in innermost_first if all(map(_is_one_change, groups))), groups_at(deepest))
+    groups = next(
+        (groups for groups in innermost_first if all(map(_is_one_change, groups))),
+        groups_at(deepest),
+    )
     for before, after in groups:
         if _is_one_change((before, after)):
             yield before, after
@@ -285,7 +323,10 @@ def _rows(groups: Iterable[_Sides], base_steps: int, head_steps: int) -> list[Le
         grouped[(*before, *after)[0].position, names].append((before, after))
     rows = []
     for same in grouped.values():
-        before, after = [slot for each, _ in same for slot in each], [slot for _, each in same for slot in each]
+        before, after = (
+            [slot for each, _ in same for slot in each],
+            [slot for _, each in same for slot in each],
+        )
         rows.append(
             LedgerRow(
                 change=_change(*same[0]),
@@ -313,5 +354,9 @@ def _change(before: Sequence[Slot], after: Sequence[Slot]) -> Change:
         return Change.REPLACED
     (old,), (new,) = before, after
     if old.name == new.name:
-        return Change.CODE_CHANGED if old.code and new.code and old.code != new.code else Change.MATCHED
+        return (
+            Change.CODE_CHANGED
+            if old.code and new.code and old.code != new.code
+            else Change.MATCHED
+        )
     return Change.SAME_CODE if old.code and old.code == new.code else Change.RENAMED

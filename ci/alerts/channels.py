@@ -1,7 +1,9 @@
-"""Channels of alerts: webhooks, GitHub issues, and every service that apprise supports, such as chat and e-mail.
+"""Channels of alerts: webhooks, GitHub issues, and every service that apprise supports, such as
+chat and e-mail.
 
-Texts may come from a record or a repository, so they are untrusted. In plain text they become printable lines without
-mentions, links or tags; in Markdown they are code spans; in the JSON of a webhook they are data.
+Texts may come from a record or a repository, so they are untrusted. In plain text they become
+printable lines without mentions, links or tags; in Markdown they are code spans; in the JSON of a
+webhook they are data.
 """
 
 import contextlib
@@ -37,7 +39,9 @@ _MAX_TITLE = 150
 """With the project and the prefix it fits into the 256 characters of an issue's title."""
 _MAX_FACT = 500
 _MAX_CHANGES = 6
-_HARMLESS = str.maketrans({"@": "＠", "<": "‹", ">": "›", "`": "'", "*": "∗", "|": "¦", "[": "(", "]": ")"})
+_HARMLESS = str.maketrans(
+    {"@": "＠", "<": "‹", ">": "›", "`": "'", "*": "∗", "|": "¦", "[": "(", "]": ")"}
+)
 _SCHEME = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\bwww\.")
 _PREFIXES = {
     AlertEvent.FIRED: "",
@@ -63,26 +67,37 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
         return open_apprise(url)
     secret = None if channel.secret_env is None else os.environ.get(channel.secret_env, "")
     if secret is not None and len(secret) < _MIN_SECRET:
-        raise AlertError(f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or more")
+        raise AlertError(
+            f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or "
+            f"more"
+        )
     return open_webhook(url, secret)
 
 
 def _read_address(channel: AddressedChannel, folder: Path) -> str:
     if channel.url_env is not None:
-        name, text = f"the environment variable {channel.url_env}", os.environ.get(channel.url_env, "")
+        name, text = (
+            f"the environment variable {channel.url_env}",
+            os.environ.get(channel.url_env, ""),
+        )
     else:
         name, text = f"the file {channel.url_file}", ""
         with contextlib.suppress(OSError):
             text = (folder / str(channel.url_file)).read_text(errors="replace")
     words = text.split()
     if len(words) != 1:
-        raise AlertError(f"{name} must contain one address; it {'has several' if words else 'is missing or empty'}")
+        raise AlertError(
+            f"{name} must contain one address; it "
+            f"{'has several' if words else 'is missing or empty'}"
+        )
     return words[0]
 
 
 def open_apprise(url: str) -> Send:
     """Use any service that apprise supports; the text says when it may be a repetition."""
-    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)  # its log may show parts of an address
+    logging.getLogger("apprise").setLevel(
+        logging.CRITICAL + 1
+    )  # its log may show parts of an address
     asset = apprise.AppriseAsset(storage_mode="memory", app_id="roofwatch", app_desc="roofwatch")
     service = apprise.Apprise(asset=asset)
     if not service.add(url):
@@ -105,7 +120,8 @@ def open_apprise(url: str) -> Send:
 def open_webhook(url: str, secret: str | None = None) -> Send:
     """Use a receiver of JSON, by its https URL; plain http only on this machine.
 
-    With a secret, the header `X-Roofwatch-Signature-256` has the HMAC-SHA256 of the body, as GitHub's webhooks do.
+    With a secret, the header `X-Roofwatch-Signature-256` has the HMAC-SHA256 of the body, as
+    GitHub's webhooks do.
     """
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every URL
     if not may_carry_secrets(url):
@@ -113,25 +129,39 @@ def open_webhook(url: str, secret: str | None = None) -> Send:
 
     def send(delivery: Delivery) -> None:
         body = json.dumps(to_document(delivery)).encode()
-        headers = {"Content-Type": "application/json", "Idempotency-Key": str(delivery.key), "User-Agent": "roofwatch"}
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": str(delivery.key),
+            "User-Agent": "roofwatch",
+        }
         if secret is not None:
-            headers[SIGNATURE] = f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+            headers[SIGNATURE] = (
+                f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
+            )
         try:
             answer = httpx.post(url, content=body, headers=headers, timeout=_TIMEOUT_S)
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
             raise SendError(f"no answer: {type(error).__name__}", is_uncertain=True) from None
         if not answer.is_success:
-            asked = answer.headers.get("Retry-After", "") if answer.status_code in {429, 503} else ""
-            wait = timedelta(seconds=min(float(asked), 86_400.0)) if asked.isdecimal() else timedelta()  # not a date
-            raise SendError(f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error, retry_after=wait)
+            asked = (
+                answer.headers.get("Retry-After", "") if answer.status_code in {429, 503} else ""
+            )
+            wait = (
+                timedelta(seconds=min(float(asked), 86_400.0)) if asked.isdecimal() else timedelta()
+            )  # not a date
+            raise SendError(
+                f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error, retry_after=wait
+            )
 
     return send
 
 
 def open_issues(api_url: str, name: str, token: str, labels: tuple[str, ...] = ()) -> Send:
-    """Use issues on GitHub: one per episode, opened when the alert fires, then commented on and closed.
+    """Use issues on GitHub: one per episode, opened when the alert fires, then commented on and
+    closed.
 
-    An issue is found by a hidden marker in its first line, if its author belongs to the repository or is a bot.
+    An issue is found by a hidden marker in its first line, if its author belongs to the repository
+    or is a bot.
     """
     try:
         repository = GitHubRepository(api_url, name, token)
@@ -141,7 +171,9 @@ def open_issues(api_url: str, name: str, token: str, labels: tuple[str, ...] = (
     def send(delivery: Delivery) -> None:
         try:
             listed = [one for one in repository.list_issues(_ISSUE_LABEL) if one.is_trusted]
-            ours = [one for one in listed if one.body.split("\n", 1)[0].rstrip() == _marker(delivery)]
+            ours = [
+                one for one in listed if one.body.split("\n", 1)[0].rstrip() == _marker(delivery)
+            ]
             issue = min(ours, key=lambda issue: issue.number, default=None)
             if issue is None and delivery.event is not AlertEvent.RESOLVED:
                 body = f"{_marker(delivery)}\n{to_markdown(delivery)}"
@@ -165,7 +197,10 @@ def _marker(delivery: Delivery) -> str:
 
 
 def to_title(delivery: Delivery) -> str:
-    project, title = _inert(delivery.alert.project, 80), _inert(delivery.alert.message.title, _MAX_TITLE)
+    project, title = (
+        _inert(delivery.alert.project, 80),
+        _inert(delivery.alert.message.title, _MAX_TITLE),
+    )
     return f"[{project}] {delivery.alert.severity}: {_PREFIXES[delivery.event]}{title}"
 
 
@@ -224,9 +259,13 @@ def _facts(delivery: Delivery) -> list[tuple[str, str]]:
 
 
 def _change_text(change: Change) -> str:
-    """Write the values with their units: `gemm/… · triton: compute rate 612 TFLOP/s to 562 TFLOP/s (-8.2%)`."""
+    """Write the values with their units: `gemm/… · triton: compute rate 612 TFLOP/s to 562 TFLOP/s
+    (-8.2%)`.
+    """
     definition = metric(change.metric)
-    values = " to ".join("failed" if one is None else definition.format(one) for one in (change.before, change.after))
+    values = " to ".join(
+        "failed" if one is None else definition.format(one) for one in (change.before, change.after)
+    )
     relative = "" if change.relative_change is None else f" ({change.relative_change:+.1%})"
     return f"{change.case_id} · {change.implementation}: {definition.title} {values}{relative}"
 

@@ -1,4 +1,6 @@
-"""What rules report of regressions and of silent runners at a time, what they cover, and who owns it. Pure."""
+"""What rules report of regressions and of silent runners at a time, what they cover, and who owns
+it. Pure.
+"""
 
 import re
 import statistics
@@ -12,7 +14,14 @@ from uuid import UUID
 
 from codeowners import CodeOwners
 
-from roofwatch.ci.alerts.rules import KernelOwners, MetricRule, RegressionRule, Rule, SilenceRule, matches
+from roofwatch.ci.alerts.rules import (
+    KernelOwners,
+    MetricRule,
+    RegressionRule,
+    Rule,
+    SilenceRule,
+    matches,
+)
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
@@ -20,7 +29,15 @@ from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.alert_values import AlertCondition, Change, Fact, Link, Message
 from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.db.regression_values import TriagedRegression, TriageState
-from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.db.values import (
+    Cause,
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+    Verdict,
+)
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for the file, in this order."""
@@ -48,18 +65,26 @@ class Ownership:
 
     def owners_of(self, kernels: Iterable[str]) -> tuple[str, ...]:
         """Return the owners of some kernels, each once, in the order of the kernels."""
-        return tuple(dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel)))
+        return tuple(
+            dict.fromkeys(owner for kernel in kernels for owner in self._of_kernel(kernel))
+        )
 
     def _of_kernel(self, kernel: str) -> Sequence[str]:
         for line in reversed(self.table):
             if matches(kernel, line.kernels):
                 return line.owners
         path = self.source_paths.get(kernel)
-        return [] if path is None or self.codeowners is None else [owner for _, owner in self.codeowners.of(path)]
+        return (
+            []
+            if path is None or self.codeowners is None
+            else [owner for _, owner in self.codeowners.of(path)]
+        )
 
 
 def parse_codeowners(text: str) -> CodeOwners:
-    """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without owners has none."""
+    """Read a CODEOWNERS file as GitHub does: invalid lines are skipped, and a pattern without
+    owners has none.
+    """
     valid = []
     for line in text.splitlines():
         pattern, *owners = line.partition("#")[0].split() or [""]
@@ -96,10 +121,14 @@ class ProjectState:
         return dict(found)
 
     def device_of(self, runner_class: str) -> str:
-        return self.runs[runner_class][-1].device_name if runner_class in self.runs else runner_class
+        return (
+            self.runs[runner_class][-1].device_name if runner_class in self.runs else runner_class
+        )
 
     def costs_of(self, case_id: str) -> Mapping[str, float | None]:
-        """Work of one launch by the metric of its rate, from the newest run: another cost model changes no rate."""
+        """Work of one launch by the metric of its rate, from the newest run: another cost model
+        changes no rate.
+        """
         return self.cases[case_id].costs if case_id in self.cases else {}
 
     def covers(self, rule: RegressionRule | MetricRule, case_id: str) -> bool:
@@ -110,7 +139,12 @@ class ProjectState:
         """Link to a view of the dashboard, if its address is configured."""
         if self.dashboard_url is None:
             return ()
-        return (Link(name, f"{self.dashboard_url.rstrip('/')}/{view}?{urlencode({'project': self.project, **query})}"),)
+        return (
+            Link(
+                name,
+                f"{self.dashboard_url.rstrip('/')}/{view}?{urlencode({'project': self.project, **query})}",
+            ),
+        )
 
 
 # --- regressions
@@ -142,7 +176,11 @@ def why_not_alerting(one: TriagedRegression) -> str | None:
     """Return why a regression raises no alert; None if it does."""
     regression, triage = one.regression, one.triage
     if regression.verdict is not Verdict.REGRESSED:
-        return "it improved" if regression.verdict is Verdict.IMPROVED else "the clock changed, the cycles did not"
+        return (
+            "it improved"
+            if regression.verdict is Verdict.IMPROVED
+            else "the clock changed, the cycles did not"
+        )
     if regression.state is RegressionState.NO_LONGER_FOUND:
         return regression.ended or "no longer found"
     if regression.recovered_at is not None:
@@ -155,8 +193,12 @@ def why_not_alerting(one: TriagedRegression) -> str | None:
     return None if regression.is_alert else "no longer certain enough"
 
 
-def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState) -> bool:
-    """Return whether a rule covers a series that changed enough; failures and machine code count for a regression."""
+def _is_reported(
+    rule: RegressionRule | MetricRule, point: ChangePoint, state: ProjectState
+) -> bool:
+    """Return whether a rule covers a series that changed enough; failures and machine code count
+    for a regression.
+    """
     series, change = point.series, point.relative_change
     if not state.covers(rule, series.case_id) or not rule.covers_runner(series.runner_class):
         return False
@@ -168,7 +210,9 @@ def _is_reported(rule: RegressionRule | MetricRule, point: ChangePoint, state: P
     if series.definition.layer is not Layer.MEASURED or is_outcome(point):
         return True
     # host time only explains a time
-    return series.metric != "host_ns" and (change is None or abs(change) >= rule.min_relative_change)
+    return series.metric != "host_ns" and (
+        change is None or abs(change) >= rule.min_relative_change
+    )
 
 
 def _regression_message(
@@ -176,7 +220,9 @@ def _regression_message(
 ) -> Message:
     points, worst, head = regression.change_points, regression.change_points[0], regression.commit
     base, series = worst.previous_commit, worst.series
-    suspects = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN][:_MAX_SUSPECTS]
+    suspects = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN][
+        :_MAX_SUSPECTS
+    ]
     facts = [
         Fact("Since", commit_text(head)),
         Fact("Range", f"{base.short_sha}..{head.short_sha}"),
@@ -184,12 +230,18 @@ def _regression_message(
         *(Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence) for one in suspects),
         *([Fact("Series", regression.family)] if regression.family else []),
         Fact("Confirmed", "yes" if regression.is_confirmed else "not by a paired measurement yet"),
-        *([] if regression.is_confirmed else [Fact("Probability that it is real", _share_real(earlier))]),
+        *(
+            []
+            if regression.is_confirmed
+            else [Fact("Probability that it is real", _share_real(earlier))]
+        ),
     ]
     named = {_QUERY_NAMES.get(name, name): value for name, value in asdict(series).items() if value}
     kernels = tuple(dict.fromkeys(one.series.kernel for one in points))
     devices = tuple(
-        dict.fromkeys(state.device_of(one.series.runner_class) for one in points if one.series.runner_class)
+        dict.fromkeys(
+            state.device_of(one.series.runner_class) for one in points if one.series.runner_class
+        )
     )
     unnamed = ", ".join(device for device in devices if device not in regression.summary)
     return Message(
@@ -205,18 +257,27 @@ def _regression_message(
         devices=devices,
         base_sha=base.sha,
         head_sha=head.sha,
-        changes=tuple(change for point in points for change in _changes(point, state))[:MAX_CHANGES],
+        changes=tuple(change for point in points for change in _changes(point, state))[
+            :MAX_CHANGES
+        ],
     )
 
 
 def _share_real(earlier: FalseAlarms) -> str:
     share = share_real(earlier.true_count, earlier.decided_count)
-    return f"{share:.0%}; {earlier.true_count} of {count_of(earlier.decided_count, 'earlier alert')} were real"
+    return (
+        f"{share:.0%}; {earlier.true_count} of "
+        f"{count_of(earlier.decided_count, 'earlier alert')} were real"
+    )
 
 
 def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:
     """Return a change of a series and, if it is a time, the same as rates."""
-    changes, before, after = [change_of(point.series, point.before, point.after)], point.before, point.after
+    changes, before, after = (
+        [change_of(point.series, point.before, point.after)],
+        point.before,
+        point.after,
+    )
     if point.series.metric == "median_ns" and before and after:
         changes += [
             change_of(replace(point.series, metric=rate), cost / before * 1e9, cost / after * 1e9)
@@ -256,31 +317,57 @@ class ReportInterval:
 def report_interval(times: Iterable[datetime]) -> ReportInterval:
     """Determine how often a runner reports, by the times of its results; at least one."""
     ordered = sorted(times)
-    gaps = [gap for before, after in pairwise(ordered) if (gap := (after - before).total_seconds()) > 0]
+    gaps = [
+        gap for before, after in pairwise(ordered) if (gap := (after - before).total_seconds()) > 0
+    ]
     gaps = gaps[-_MAX_INTERVALS:]
     if len(gaps) < _MIN_INTERVALS:
         return ReportInterval(ordered[-1], None, None)
     longest = statistics.quantiles(gaps, n=10, method="inclusive")[-1]
     allowed = max(timedelta(seconds=_SILENT_AFTER * longest), _MIN_SILENCE)
-    return ReportInterval(ordered[-1], timedelta(seconds=statistics.median(gaps)), ordered[-1] + allowed)
+    return ReportInterval(
+        ordered[-1], timedelta(seconds=statistics.median(gaps)), ordered[-1] + allowed
+    )
 
 
-def interval_of(state: ProjectState, runner_classes: Iterable[str], now: datetime) -> ReportInterval | None:
-    """Determine how often some runner classes together report, by their results until now; None without any."""
-    times = [run.started_at for name in runner_classes for run in state.runs[name] if run.started_at <= now]
+def interval_of(
+    state: ProjectState, runner_classes: Iterable[str], now: datetime
+) -> ReportInterval | None:
+    """Determine how often some runner classes together report, by their results until now; None
+    without any.
+    """
+    times = [
+        run.started_at
+        for name in runner_classes
+        for run in state.runs[name]
+        if run.started_at <= now
+    ]
     return report_interval(times) if times else None
 
 
-def silence_conditions(rule: SilenceRule, state: ProjectState, now: datetime) -> list[AlertCondition]:
-    """Report the devices that are silent, and the patterns of the rule that no runner ever matched."""
-    missing = [one for one in rule.runners if state.runs and not any(matches(name, [one]) for name in state.runs)]
-    found = [(one, Message(f"no results from a runner that matches {one}, ever"), False) for one in missing]
+def silence_conditions(
+    rule: SilenceRule, state: ProjectState, now: datetime
+) -> list[AlertCondition]:
+    """Report the devices that are silent, and the patterns of the rule that no runner ever
+    matched.
+    """
+    missing = [
+        one
+        for one in rule.runners
+        if state.runs and not any(matches(name, [one]) for name in state.runs)
+    ]
+    found = [
+        (one, Message(f"no results from a runner that matches {one}, ever"), False)
+        for one in missing
+    ]
     for device, classes in state.devices.items():
         interval = interval_of(state, classes, now)
         if interval is None or not any(map(rule.covers_runner, classes)):
             continue
         if rule.after_hours is not None:
-            interval = replace(interval, silent_from=interval.last_at + timedelta(hours=rule.after_hours))
+            interval = replace(
+                interval, silent_from=interval.last_at + timedelta(hours=rule.after_hours)
+            )
         if interval.silent_from is None or not interval.is_silent(now):
             continue
         since = _duration(now - interval.last_at)
@@ -288,8 +375,12 @@ def silence_conditions(rule: SilenceRule, state: ProjectState, now: datetime) ->
         if interval.usual_gap is not None:
             facts.append(Fact("Usual interval", _duration(interval.usual_gap)))
         links = state.link("Overview", "")
-        message = Message(f"no results from {device} for {since}", tuple(facts), links=links, devices=(device,))
-        found.append((device, message, interval.silent_from < now - timedelta(days=rule.within_days)))
+        message = Message(
+            f"no results from {device} for {since}", tuple(facts), links=links, devices=(device,)
+        )
+        found.append(
+            (device, message, interval.silent_from < now - timedelta(days=rule.within_days))
+        )
     return [
         AlertCondition(rule.name, f"silence\n{name}", rule.severity, message, is_past=is_past)
         for name, message, is_past in found
@@ -308,8 +399,12 @@ Coverage = dict[str, dict[str, bool]]
 
 
 def coverage(rule: Rule, state: ProjectState) -> Coverage:
-    """Determine which runners and kernels a rule covers; a kernel needs a case that has the rule's metric."""
-    runners = {device: any(map(rule.covers_runner, classes)) for device, classes in state.devices.items()}
+    """Determine which runners and kernels a rule covers; a kernel needs a case that has the rule's
+    metric.
+    """
+    runners = {
+        device: any(map(rule.covers_runner, classes)) for device, classes in state.devices.items()
+    }
     if isinstance(rule, SilenceRule):
         return {"runner": runners}
     kernels: dict[str, bool] = defaultdict(bool)
@@ -328,6 +423,10 @@ def coverage_text(covered: Coverage) -> str:
     """Write how many kernels and runners a rule covers, with all names if it is none."""
     parts = []
     for what, names in covered.items():
-        listed = "" if any(names.values()) else f": {', '.join(sorted(names)[:_MAX_NAMES]) or 'no results yet'}"
+        listed = (
+            ""
+            if any(names.values())
+            else f": {', '.join(sorted(names)[:_MAX_NAMES]) or 'no results yet'}"
+        )
         parts.append(f"{sum(names.values())} of {count_of(len(names), what)}{listed}")
     return f"matches {', '.join(parts)}"

@@ -22,12 +22,26 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from roofwatch.ci.messages import AlertError
-from roofwatch.collector.record.metrics import METRICS, Better, Metric, is_metric, metric, parse_amount
+from roofwatch.collector.record.metrics import (
+    METRICS,
+    Better,
+    Metric,
+    is_metric,
+    metric,
+    parse_amount,
+)
 from roofwatch.db.alert_values import Severity
 
 _JUDGED = (
-    *("flop_per_s", "memory_bytes_per_s", "bus_bytes_per_s", "tokens_per_s", "utilisation"),
-    *("median_ns", "host_ns", "peak_allocated_bytes", "rmse_ratio"),
+    "flop_per_s",
+    "memory_bytes_per_s",
+    "bus_bytes_per_s",
+    "tokens_per_s",
+    "utilisation",
+    "median_ns",
+    "host_ns",
+    "peak_allocated_bytes",
+    "rmse_ratio",
 )
 """Metrics of rules, apart from imported ones."""
 
@@ -40,8 +54,12 @@ def _percentage(value: object) -> float:
 
 
 def _known_metric(name: str) -> str:
-    if name not in _JUDGED and (name in METRICS or not is_metric(name) or metric(name).better is Better.UNKNOWN):
-        raise ValueError(f"unknown metric{_suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}")
+    if name not in _JUDGED and (
+        name in METRICS or not is_metric(name) or metric(name).better is Better.UNKNOWN
+    ):
+        raise ValueError(
+            f"unknown metric{_suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}"
+        )
     return name
 
 
@@ -70,7 +88,9 @@ class _Table(BaseModel):
 
 
 class AddressedChannel(_Table):
-    """A channel with a secret address, which is in an environment variable or in a file beside the rules."""
+    """A channel with a secret address, which is in an environment variable or in a file beside the
+    rules.
+    """
 
     kind: Literal["apprise", "webhook"]
     url_env: Variable | None = None
@@ -132,7 +152,11 @@ class _KernelRule(_Rule):
     """Only cases with all of these."""
 
     def covers_case(self, kernel: str, family: str, tags: Collection[str]) -> bool:
-        return matches(kernel, self.kernels) and matches(family, self.families) and set(self.tags) <= set(tags)
+        return (
+            matches(kernel, self.kernels)
+            and matches(family, self.families)
+            and set(self.tags) <= set(tags)
+        )
 
 
 class RegressionRule(_KernelRule):
@@ -148,7 +172,8 @@ class RegressionRule(_KernelRule):
 class MetricRule(_KernelRule):
     """A metric beyond a fixed limit, or worse than it was: the median of the newest runs counts.
 
-    A metric with "higher is better" has a lower limit, `at_least` or `drops_by`; all others have an upper one.
+    A metric with "higher is better" has a lower limit, `at_least` or `drops_by`; all others have an
+    upper one.
     """
 
     kind: Literal["throughput", "level"]
@@ -160,8 +185,8 @@ class MetricRule(_KernelRule):
     drops_by: Annotated[Percentage, Field(lt=1)] | None = None
     grows_by: Percentage | None = None
     against: Annotated[str, StringConstraints(pattern=r"^\S(.{0,198}\S)?$")] = "14 days"
-    """What `drops_by` and `grows_by` are compared with: `N days` before the newest runs, a tag or commit, or `change`:
-    what was before a regression that the analysis found."""
+    """What `drops_by` and `grows_by` are compared with: `N days` before the newest runs, a tag or
+    commit, or `change`: what was before a regression that the analysis found."""
     over: Literal["any", "geomean"] = "any"
     """Judge each case, or the geometric mean of all covered cases of a device."""
     runs: Annotated[int, Field(ge=1, le=200)] = 3
@@ -192,7 +217,11 @@ class MetricRule(_KernelRule):
 
     def is_beyond(self, ratio: float) -> bool:
         """Return whether a ratio of the new value to its reference is worse than allowed."""
-        return ratio < 1 - (self.drops_by or 0.0) if self.is_floor else ratio > 1 + (self.grows_by or 0.0)
+        return (
+            ratio < 1 - (self.drops_by or 0.0)
+            if self.is_floor
+            else ratio > 1 + (self.grows_by or 0.0)
+        )
 
     @field_validator("at_least", "at_most", mode="before")
     @classmethod
@@ -203,7 +232,11 @@ class MetricRule(_KernelRule):
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
         allowed = ("at_least", "drops_by") if self.is_floor else ("at_most", "grows_by")
-        given = [name for name in ("at_least", "at_most", "drops_by", "grows_by") if getattr(self, name) is not None]
+        given = [
+            name
+            for name in ("at_least", "at_most", "drops_by", "grows_by")
+            if getattr(self, name) is not None
+        ]
         if len(given) != 1 or given[0] not in allowed:
             better = f"{self.definition.better} is better for {self.metric}"
             raise ValueError(f"{better}: set either {' or '.join(allowed)}")
@@ -212,7 +245,9 @@ class MetricRule(_KernelRule):
         if self.limit is not None and self.limit > 1 and self.definition.unit == "share":
             raise ValueError(f'{given[0]} is a share: write a percentage, such as "70%"')
         if self.against == "change" and self.over == "geomean":
-            raise ValueError('against = "change" judges each case: remove over = "geomean", or compare with days')
+            raise ValueError(
+                'against = "change" judges each case: remove over = "geomean", or compare with days'
+            )
         return self
 
 
@@ -259,20 +294,33 @@ def parse_rules(text: str) -> AlertRules:
     """Read a file of rules.
 
     Raises:
-        AlertError: it is not valid; the message has every fault and its place, but no value, which may be a secret.
+        AlertError: it is not valid; the message has every fault and its place, but no value, which
+        may be a secret.
     """
     try:
         document = tomllib.loads(text)
         channels = document.get("channels", {})
-        return AlertRules.model_validate(document, context=channels if isinstance(channels, dict) else None)
+        return AlertRules.model_validate(
+            document, context=channels if isinstance(channels, dict) else None
+        )
     except tomllib.TOMLDecodeError as error:
         raise AlertError(f"not TOML: {error}") from None
     except ValidationError as error:
-        faults = [_in_words(one, document) for one in error.errors(include_url=False, include_input=False)]
+        faults = [
+            _in_words(one, document) for one in error.errors(include_url=False, include_input=False)
+        ]
         raise AlertError("; ".join(faults)) from None
 
 
-_TABLES = (AlertRules, AddressedChannel, IssueChannel, RegressionRule, MetricRule, SilenceRule, KernelOwners)
+_TABLES = (
+    AlertRules,
+    AddressedChannel,
+    IssueChannel,
+    RegressionRule,
+    MetricRule,
+    SilenceRule,
+    KernelOwners,
+)
 _KEYS = {key for table in _TABLES for key in table.model_fields}
 _PLAIN = {
     "missing": "is missing",
@@ -290,9 +338,13 @@ def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
         text = f"unknown key{_suggestion(str(fault['loc'][-1]), _KEYS)}"
     elif kind == "union_tag_invalid":
         kinds = context["expected_tags"].replace("'", "")
-        text = f"unknown kind{_suggestion(context['tag'], kinds.split(', '))}; the kinds are {kinds}"
+        text = (
+            f"unknown kind{_suggestion(context['tag'], kinds.split(', '))}; the kinds are {kinds}"
+        )
     else:
-        text = _PLAIN.get(kind) or str(context.get("error") or fault["msg"].replace("Input should", "must"))
+        text = _PLAIN.get(kind) or str(
+            context.get("error") or fault["msg"].replace("Input should", "must")
+        )
     place = [one if isinstance(one, str) else f"number {one + 1}" for one in fault["loc"]]
     match fault["loc"]:
         case ["rules", int(number), *_]:

@@ -18,7 +18,9 @@ from roofwatch.db.regression_values import BisectionRange
 from roofwatch.db.values import ChangePoint, Regression, Series
 
 _EXTRA_POINTS = 2
-"""History analysis can place a step a commit or two off: the range includes two more measured commits on each side."""
+"""History analysis can place a step a commit or two off: the range includes two more measured
+commits on each side.
+"""
 _BETWEEN_ERROR_RATE = 0.001
 """Error rate of one commit's interval, low enough for ranges of dozens of commits."""
 
@@ -57,7 +59,9 @@ def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: 
     return PairResult(log_ratios, len(head.blocks))
 
 
-def compare_pairs(log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None) -> Comparison:
+def compare_pairs(
+    log_ratios: Sequence[float], *, threshold: float, error_rate: float | None = None
+) -> Comparison:
     """Compare a commit with the good end, whose time counts as 1 ns.
 
     Args:
@@ -66,20 +70,28 @@ def compare_pairs(log_ratios: Sequence[float], *, threshold: float, error_rate: 
         error_rate: Of the interval; default that of the interim analysis at this number of pairs.
     """
     good = [[1.0]] * len(log_ratios)
-    return compare(good, [[math.exp(one)] for one in log_ratios], threshold=threshold, error_rate=error_rate)
+    return compare(
+        good, [[math.exp(one)] for one in log_ratios], threshold=threshold, error_rate=error_rate
+    )
 
 
 def step_size(log_ratios: Sequence[Sequence[float]], first: int) -> Comparison:
     """Measure the change from the pairs of all commits from `first` on."""
-    return compare_pairs([one for pairs in log_ratios[first:] for one in pairs], threshold=1e-9, error_rate=0.05)
+    return compare_pairs(
+        [one for pairs in log_ratios[first:] for one in pairs], threshold=1e-9, error_rate=0.05
+    )
 
 
 def between_levels(log_ratios: Sequence[Sequence[float]], log_step: float) -> list[int]:
-    """Return the commits that are clearly at neither level: more than one commit changed the time."""
+    """Return the commits that are clearly at neither level:
+    more than one commit changed the time.
+    """
     found = []
     for position, pairs in enumerate(log_ratios):
         if len(pairs) >= MIN_BLOCKS:
-            low, high = compare_pairs(pairs, threshold=1e-9, error_rate=_BETWEEN_ERROR_RATE).log_interval
+            low, high = compare_pairs(
+                pairs, threshold=1e-9, error_rate=_BETWEEN_ERROR_RATE
+            ).log_interval
             if not (low <= 0 <= high or low <= log_step <= high):
                 found.append(position)
     return found
@@ -99,8 +111,13 @@ def range_of(project: str, point: ChangePoint, series: Sequence[Series]) -> Bise
         point: As `series_to_bisect` returns it.
         series: Its series, if stored.
     """
-    measured = sorted({one.commit for each in series for one in each.points if one.value is not None})
-    good = [*[commit for commit in measured if commit < point.previous_commit], point.previous_commit]
+    measured = sorted(
+        {one.commit for each in series for one in each.points if one.value is not None}
+    )
+    good = [
+        *[commit for commit in measured if commit < point.previous_commit],
+        point.previous_commit,
+    ]
     bad = [point.commit, *(commit for commit in measured if commit > point.commit)]
     return BisectionRange(
         project=project,

@@ -1,4 +1,6 @@
-"""Probabilistic bisection: prior weights, probabilities from measurements, and what to measure next. Pure."""
+"""Probabilistic bisection: prior weights, probabilities from measurements, and what to measure
+next. Pure.
+"""
 
 import math
 from collections.abc import Sequence
@@ -23,7 +25,9 @@ from roofwatch.db.values import CommitRef, Verdict
 SAME_SOURCES = "no source of the kernel changed"
 SAME_CODE = "the machine code is identical"
 SAME_CODE_WEIGHT = 0.01
-"""Prior weight of a commit with changed sources and identical machine code; 1 if the machine code changed."""
+"""Prior weight of a commit with changed sources and identical machine code; 1 if the machine code
+changed.
+"""
 
 _STEP_ERRORS = np.linspace(-5.0, 5.0, 21)
 """Grid of step sizes, in standard errors around the median of the bad end."""
@@ -32,7 +36,9 @@ _DEGREES = np.array([3.0, 8.0, 60.0])
 """Degrees of freedom of Student's t: from noise with outliers to normal noise."""
 _MAD_TO_DEVIATION = 1.4826
 _DOUBT = 0.2
-"""A commit is measured further while the probability that it has the change is between this and 1 − this."""
+"""A commit is measured further while the probability that it has the change is between this and 1 −
+this.
+"""
 _FIRST_PAIRS = 2
 """Pairs of a commit before its probability is used."""
 _MIN_SCALE = 1e-7
@@ -72,8 +78,8 @@ def compare_inputs(before: BuildInputs, now: BuildInputs) -> Weight:
 def prior_weights(inputs: Sequence[BuildInputs]) -> list[Weight]:
     """Weight each commit after the good end, given the inputs of the good end and of each commit.
 
-    A commit that cannot be loaded gets the weight of the next one that can. If no sources changed at all, all weights
-    are 1.
+    A commit that cannot be loaded gets the weight of the next one that can. If no sources changed
+    at all, all weights are 1.
     """
     weights: list[Weight] = []
     last, failed_count = inputs[0], 0
@@ -90,10 +96,12 @@ def prior_weights(inputs: Sequence[BuildInputs]) -> list[Weight]:
 def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence[float]]) -> Floats:
     """Compute the probability of each commit that the change came with it.
 
-    The noise is Student's t; its scale and degrees of freedom and the size of the step are integrated over a grid.
+    The noise is Student's t; its scale and degrees of freedom and the size of the step are
+    integrated over a grid.
 
     Args:
-        weights: Prior weight of each commit from the one after the good end to the bad end; not all 0.
+        weights: Prior weight of each commit from the one after the good end to the bad end; not all
+            0.
         log_ratios: ln(commit / good) of each commit's pairs; at least two of the bad end.
 
     Returns:
@@ -102,27 +110,40 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     scale = _scale(log_ratios)
     bad_end = np.asarray(log_ratios[-1])
     steps = np.median(bad_end) + _STEP_ERRORS * scale / math.sqrt(len(bad_end))  # [steps]
-    scales, degrees = (grid.ravel() for grid in np.meshgrid(_SCALE_FACTORS * scale, _DEGREES))  # [noises]
-    # log-likelihood of a commit's pairs before the change, [commits, noises], and after it, [commits, steps, noises]
-    before = np.stack([_log_likelihood(pairs, np.zeros(1), scales, degrees)[0] for pairs in log_ratios])
+    scales, degrees = (
+        grid.ravel() for grid in np.meshgrid(_SCALE_FACTORS * scale, _DEGREES)
+    )  # [noises]
+    # log-likelihood of a commit's pairs before the change, [commits, noises], and after it,
+    # [commits, steps, noises]
+    before = np.stack(
+        [_log_likelihood(pairs, np.zeros(1), scales, degrees)[0] for pairs in log_ratios]
+    )
     after = np.stack([_log_likelihood(pairs, steps, scales, degrees) for pairs in log_ratios])
     all_before = np.concatenate([np.zeros_like(before[:1]), np.cumsum(before, axis=0)[:-1]])
     all_after = np.cumsum(after[::-1], axis=0)[::-1]
     together = all_before[:, None, :] + all_after
     with np.errstate(divide="ignore"):
-        logs = np.log(np.exp(together - together.max()).sum(axis=(1, 2))) + np.log(np.asarray(weights, dtype=float))
+        logs = np.log(np.exp(together - together.max()).sum(axis=(1, 2))) + np.log(
+            np.asarray(weights, dtype=float)
+        )
     shares = np.exp(logs - logs.max())
     probabilities: Floats = shares / shares.sum()
     return probabilities
 
 
-def _log_likelihood(pairs: Sequence[float], centres: Floats, scales: Floats, degrees: Floats) -> Floats:
+def _log_likelihood(
+    pairs: Sequence[float], centres: Floats, scales: Floats, degrees: Floats
+) -> Floats:
     """Log-likelihood of pairs for each centre and noise, [centres, noises], up to a constant."""
     if not pairs:
         return np.zeros((len(centres), len(scales)))
     distance = (np.asarray(pairs, dtype=float)[:, None, None] - centres[:, None]) / scales
-    norm = [math.lgamma((n + 1) / 2) - math.lgamma(n / 2) - math.log(n * math.pi) / 2 for n in degrees]
-    total: Floats = (np.array(norm) - np.log(scales) - (degrees + 1) / 2 * np.log1p(distance**2 / degrees)).sum(axis=0)
+    norm = [
+        math.lgamma((n + 1) / 2) - math.lgamma(n / 2) - math.log(n * math.pi) / 2 for n in degrees
+    ]
+    total: Floats = (
+        np.array(norm) - np.log(scales) - (degrees + 1) / 2 * np.log1p(distance**2 / degrees)
+    ).sum(axis=0)
     return total
 
 
@@ -130,7 +151,9 @@ def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
     """Estimate the standard deviation of a pair around the median of its commit, robustly."""
     repeated = [np.asarray(pairs) for pairs in log_ratios if len(pairs) > 1]
     residuals = np.concatenate([pairs - np.median(pairs) for pairs in repeated])
-    correction = math.sqrt(len(residuals) / (len(residuals) - len(repeated)))  # one degree of freedom per median
+    correction = math.sqrt(
+        len(residuals) / (len(residuals) - len(repeated))
+    )  # one degree of freedom per median
     return max(float(np.median(np.abs(residuals))) * _MAD_TO_DEVIATION * correction, _MIN_SCALE)
 
 
@@ -151,11 +174,15 @@ def with_inputs(progress: BisectionProgress, inputs: Sequence[BuildInputs]) -> B
             status = CommitStatus.SKIPPED
         elif weight.reason and not known.log_ratios:
             status = CommitStatus.SAME
-        commits.append(replace(known, status=status, reason=one.error or weight.reason, weight=weight.value))
+        commits.append(
+            replace(known, status=status, reason=one.error or weight.reason, weight=weight.value)
+        )
     return replace(progress, commits=_with_probabilities(commits), is_weighed=True)
 
 
-def with_pair(progress: BisectionProgress, position: int, pair: PairResult, finished_at: datetime) -> BisectionProgress:
+def with_pair(
+    progress: BisectionProgress, position: int, pair: PairResult, finished_at: datetime
+) -> BisectionProgress:
     """Add the measurement of a commit, or why it cannot be measured."""
     commits = list(progress.commits)
     known = commits[position]
@@ -179,18 +206,25 @@ def with_pair(progress: BisectionProgress, position: int, pair: PairResult, fini
         finished_at=finished_at,
     )
     count = progress.measurement_count + 2 * pair.block_count
-    return replace(progress, commits=updated, steps=(*progress.steps, step), measurement_count=count)
+    return replace(
+        progress, commits=updated, steps=(*progress.steps, step), measurement_count=count
+    )
 
 
 def _with_probabilities(commits: Sequence[BisectionCommit]) -> tuple[BisectionCommit, ...]:
     if len(commits[-1].log_ratios) < 2:
         return tuple(commits)
     found = _probabilities(commits)
-    return tuple(replace(one, probability=min(1.0, float(share))) for one, share in zip(commits, found, strict=True))
+    return tuple(
+        replace(one, probability=min(1.0, float(share)))
+        for one, share in zip(commits, found, strict=True)
+    )
 
 
 def _probabilities(commits: Sequence[BisectionCommit]) -> Floats:
-    return change_probabilities([one.weight for one in commits], [one.log_ratios for one in commits])
+    return change_probabilities(
+        [one.weight for one in commits], [one.log_ratios for one in commits]
+    )
 
 
 def _relative_change(log_ratios: Sequence[float]) -> float | None:
@@ -231,8 +265,8 @@ class Measure:
 class Result:
     """How a search ended.
 
-    With `FOUND`, `NARROWED` and an `UNDECIDED` that more pairs cannot settle, the change is probably in one of the
-    commits `first` to `last`.
+    With `FOUND`, `NARROWED` and an `UNDECIDED` that more pairs cannot settle, the change is
+    probably in one of the commits `first` to `last`.
     """
 
     state: BisectionState
@@ -260,7 +294,9 @@ def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | Result:
     return next(looks_after(count)) - count
 
 
-def next_move(commits: Sequence[BisectionCommit], plan: SearchPlan, *, at: int | None = None) -> Measure | Result:
+def next_move(
+    commits: Sequence[BisectionCommit], plan: SearchPlan, *, at: int | None = None
+) -> Measure | Result:
     """Choose the commit to measure next, or end the search. The ends are known to differ.
 
     Args:
@@ -280,7 +316,9 @@ def next_move(commits: Sequence[BisectionCommit], plan: SearchPlan, *, at: int |
         edges = [_unmeasured_edge(commits, edge) for edge in (first - 1, last)]
         edge = next((position for position in edges if position is not None), None)
         state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-        return Result(state, first, last, confidence) if edge is None else Measure(edge, _FIRST_PAIRS)
+        return (
+            Result(state, first, last, confidence) if edge is None else Measure(edge, _FIRST_PAIRS)
+        )
     best = _halving_commit(commits, probabilities, plan)
     if best is None:
         return Result(BisectionState.UNDECIDED, first, last, confidence)
@@ -288,20 +326,26 @@ def next_move(commits: Sequence[BisectionCommit], plan: SearchPlan, *, at: int |
 
 
 def _likeliest(commits: Sequence[BisectionCommit], probabilities: Floats) -> tuple[int, int, float]:
-    """Return the first and last of the likeliest commits that measurements can distinguish, with their probability.
+    """Return the first and last of the likeliest commits that measurements can distinguish, with
+    their probability.
 
-    Commits that cannot be measured belong to the next one that can. Commits of weight 0 at the edges are left out.
+    Commits that cannot be measured belong to the next one that can. Commits of weight 0 at the
+    edges are left out.
     """
     lasts = [position for position, known in enumerate(commits) if not _is_skipped(known)]
     firsts = [0, *(last + 1 for last in lasts[:-1])]
-    cells = [(float(probabilities[a : b + 1].sum()), a, b) for a, b in zip(firsts, lasts, strict=True)]
+    cells = [
+        (float(probabilities[a : b + 1].sum()), a, b) for a, b in zip(firsts, lasts, strict=True)
+    ]
     confidence, first, last = max(cells)
     possible = [position for position in range(first, last + 1) if commits[position].weight > 0]
     return possible[0], possible[-1], confidence
 
 
 def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int | None:
-    """Return a commit to measure if neither this one nor an equivalent one was; −1 is the good end."""
+    """Return a commit to measure if neither this one nor an equivalent one was;
+    −1 is the good end.
+    """
     first = last = position
     while first >= 0 and commits[first].weight == 0:
         first -= 1
@@ -313,7 +357,9 @@ def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int |
     return min(measurable, key=lambda one: abs(one - position), default=None)
 
 
-def _halving_commit(commits: Sequence[BisectionCommit], probabilities: Floats, plan: SearchPlan) -> int | None:
+def _halving_commit(
+    commits: Sequence[BisectionCommit], probabilities: Floats, plan: SearchPlan
+) -> int | None:
     """Return the measurable commit that splits the probability most evenly."""
     cumulative = np.cumsum(probabilities)
     splitting = [
@@ -323,4 +369,6 @@ def _halving_commit(commits: Sequence[BisectionCommit], probabilities: Floats, p
         and not _is_skipped(commits[position])
         and len(commits[position].log_ratios) < plan.max_pairs
     ]
-    return min(splitting, key=lambda position: (abs(cumulative[position] - 0.5), position), default=None)
+    return min(
+        splitting, key=lambda position: (abs(cumulative[position] - 0.5), position), default=None
+    )

@@ -1,4 +1,6 @@
-"""Evidence about a step of a time, other than the series itself: pairs, counters, profiles, old code. Pure."""
+"""Evidence about a step of a time, other than the series itself: pairs, counters, profiles, old
+code. Pure.
+"""
 
 import math
 import statistics
@@ -63,9 +65,12 @@ class SupportingEvidence:
 
         Runs with counters and with profiles are in the order of the branch.
         """
-        self._counted = _grouped(counted, lambda one: (one.case_id, one.implementation, one.runner_class))
+        self._counted = _grouped(
+            counted, lambda one: (one.case_id, one.implementation, one.runner_class)
+        )
         self._profiled = _grouped(
-            profiled, lambda one: (one.profile.case_id, one.profile.implementation, one.runner_class)
+            profiled,
+            lambda one: (one.profile.case_id, one.profile.implementation, one.runner_class),
         )
         # a pair that was cut short has blocks without partners
         whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
@@ -91,14 +96,16 @@ class SupportingEvidence:
         where = f"counters read at {sides[0].commit.short_sha} and {sides[1].commit.short_sha}"
         if not largest:
             return Evidence(False, f"{where} are the same within 2 %")
-        return Evidence(True, f"{where}: {_listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)}")
+        return Evidence(
+            True, f"{where}: {_listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)}"
+        )
 
     def launches_around(self, key: SeriesKey, levels: Levels, log_change: float) -> Evidence | None:
         """Compare what calls launch on both sides of a step.
 
         Returns:
-            Changed if no other timed commit lies between the two profiles; None if a side has no profile, or if the
-            launches that differ take too little time to explain the step.
+            Changed if no other timed commit lies between the two profiles; None if a side has no
+            profile, or if the launches that differ take too little time to explain the step.
         """
         sides = _nearest(self._profiled.get(_subject(key), []), levels)
         if sides is None:
@@ -116,7 +123,8 @@ class SupportingEvidence:
     def check_step(
         self, key: SeriesKey, commits: Sequence[CommitRef], step: Step
     ) -> tuple[int, Status, Comparison | None]:
-        """Check a step against the paired measurements of its commits, and of the neighbours where it may also lie.
+        """Check a step against the paired measurements of its commits, and of the neighbours where
+        it may also lie.
 
         Returns:
             The index of the step, its status, and the comparison behind that.
@@ -136,9 +144,14 @@ class SupportingEvidence:
 
 
 def measured_again(
-    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint], *, log_change: float, ended: datetime | None
+    before: Sequence[SeriesPoint],
+    after: Sequence[SeriesPoint],
+    *,
+    log_change: float,
+    ended: datetime | None,
 ) -> Evidence | None:
-    """Whether the old level's commits take the new time when measured again; None if no run, or only noise, says so.
+    """Whether the old level's commits take the new time when measured again; None if no run, or
+    only noise, says so.
 
     Args:
         before: All timed runs of the commits of the old level, whenever they were made.
@@ -168,10 +181,16 @@ def measured_again(
     if _ERRORS * error > abs(log_change) / 3 or _STAYED < share < _MOVED:
         return None
     runs = "once" if len(late) == 1 else f"in {len(late)} runs"
-    sentence = f"old commits, measured again after it ({runs}), take {format_ns(statistics.median(late))}"
+    sentence = (
+        f"old commits, measured again after it ({runs}), take {format_ns(statistics.median(late))}"
+    )
     if share <= _STAYED:
         return Evidence(False, f"{sentence} as before")
-    return Evidence(True, f"{sentence} instead of {format_ns(math.exp(level))}: the change is there without the commit")
+    return Evidence(
+        True,
+        f"{sentence} instead of {format_ns(math.exp(level))}: the change is there without the "
+        f"commit",
+    )
 
 
 def describe_comparison(comparison: Comparison) -> str:
@@ -183,14 +202,18 @@ def describe_comparison(comparison: Comparison) -> str:
 
 
 def _rules_out(comparison: Comparison, step: Step, verdict: Verdict) -> bool:
-    """Whether a paired measurement excludes a step: its verdict is `unchanged` or the opposite, or its interval
-    includes 0 and ends below half of the step.
+    """Whether a paired measurement excludes a step: its verdict is `unchanged` or the opposite, or
+    its interval includes 0 and ends below half of the step.
     """
     if comparison.verdict is not Verdict.INCONCLUSIVE:
         return comparison.verdict is not verdict
     low, high = comparison.relative_interval
     half = (step.after / step.before) ** 0.5
-    return low <= 0 and 1 + high < half if verdict is Verdict.REGRESSED else high >= 0 and 1 + low > half
+    return (
+        low <= 0 and 1 + high < half
+        if verdict is Verdict.REGRESSED
+        else high >= 0 and 1 + low > half
+    )
 
 
 def _subject(one: Pair | SeriesKey) -> _Subject:
@@ -223,7 +246,11 @@ def _describe_counter(change: Change) -> str:
     name = change.metric.removesuffix("_share").removesuffix("_count").replace("_", " ")
     if change.metric.endswith("_share"):
         return f"{name} {change.base:.0%} to {change.head:.0%}"
-    return f"{name} {change.relative_change:+.0%}" if change.base else f"{name} {change.base:g} to {change.head:g}"
+    return (
+        f"{name} {change.relative_change:+.0%}"
+        if change.base
+        else f"{name} {change.base:g} to {change.head:g}"
+    )
 
 
 def _describe_launch(move: LaunchMove) -> str:

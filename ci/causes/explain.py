@@ -1,8 +1,10 @@
-"""Possible causes of a change: what else changed there, as suspects with odds and a sentence each. Pure.
+"""Possible causes of a change: what else changed there, as suspects with odds and a sentence each.
+Pure.
 
-The runs just before a step are compared with those just after it. Whatever changed with the level is a suspect;
-whatever is known not to have changed is excluded. Evidence gives a cause odds against `unknown`, which has odds of 1. A
-weight is a cause's share of all odds, so no cause is certain. docs/explanation/causes.md lists and argues the odds.
+The runs just before a step are compared with those just after it. Whatever changed with the level
+is a suspect; whatever is known not to have changed is excluded. Evidence gives a cause odds against
+`unknown`, which has odds of 1. A weight is a cause's share of all odds, so no cause is certain.
+docs/explanation/causes.md lists and argues the odds.
 """
 
 import math
@@ -97,7 +99,9 @@ class ChangeContext:
 
 
 def explain(context: ChangeContext) -> tuple[Suspect, ...]:
-    """List the possible causes of a step of a time, the likeliest first; `unknown` is always among them."""
+    """List the possible causes of a step of a time, the likeliest first; `unknown` is always among
+    them.
+    """
     odds: _Odds = {}
     flip = _autotune(context)
     if flip is not None:
@@ -127,13 +131,16 @@ def explain_drift(context: ChangeContext) -> tuple[Suspect, ...]:
 
 def explain_outcome(before: SeriesPoint, after: SeriesPoint, sentence: str) -> tuple[Suspect, ...]:
     """List the possible causes of a new or fixed failure."""
-    return weigh({**_environment(ChangeContext([before], [after])), Cause.CODE: Odds(_AT_STEP, sentence)})
+    return weigh(
+        {**_environment(ChangeContext([before], [after])), Cause.CODE: Odds(_AT_STEP, sentence)}
+    )
 
 
 def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...]:
     """List the possible causes of a changed error, memory or host time of a launch.
 
-    Equal machine code excludes nothing of the last two: the launcher allocates, and the host launches.
+    Equal machine code excludes nothing of the last two: the launcher allocates, and the host
+    launches.
     """
     odds = _environment(context)
     is_toolchain_suspected = Cause.TOOLCHAIN in odds
@@ -142,7 +149,8 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
         code = Odds(_POSSIBLE if is_toolchain_suspected else _AT_STEP, sentence)
     elif metric == "host_ns":
         sentence = (
-            "the commit may have changed what the host does to launch it; the kernel on the device is not timed here"
+            "the commit may have changed what the host does to launch it; the kernel on "
+            "the device is not timed here"
         )
         code = Odds(_POSSIBLE, sentence)
     else:
@@ -156,15 +164,26 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
 def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
     code, paired = context.code, context.paired
     if code is not None and not code.changed_targets:
-        return Odds(0.0, f"machine code unchanged on all {code.known_targets} targets, so the kernel's code is not it")
+        return Odds(
+            0.0,
+            f"machine code unchanged on all {code.known_targets} targets, so the kernel's code is "
+            f"not it",
+        )
     again = ""
     if paired is not None:
-        again = f"confirmed side by side in one job ({paired.relative_change:+.1%}), where only the commit differed"
+        again = (
+            f"confirmed side by side in one job ({paired.relative_change:+.1%}), where only "
+            f"the commit differed"
+        )
     if code is None:
-        unrecorded = "the commit may have done it: no machine code of this implementation is recorded"
+        unrecorded = (
+            "the commit may have done it: no machine code of this implementation is recorded"
+        )
         return Odds(_PAIRED, again) if again else Odds(_POSSIBLE, unrecorded)
     changed = f"machine code changed on {code.changed_targets} of {code.known_targets} targets"
-    changed += f": {code.facts}" if code.facts else "; registers, spills and shared memory unchanged"
+    changed += (
+        f": {code.facts}" if code.facts else "; registers, spills and shared memory unchanged"
+    )
     if again:
         return Odds(_PAIRED, f"{changed}; {again}")
     if is_toolchain_suspected:
@@ -173,7 +192,9 @@ def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
 
 
 def _add_launches(odds: _Odds, launches: Evidence, *, is_paired: bool) -> None:
-    """Suspect the host code, which equal machine code does not exclude, or the libraries of another toolchain."""
+    """Suspect the host code, which equal machine code does not exclude, or the libraries of another
+    toolchain.
+    """
     code = odds.get(Cause.CODE, Odds(0.0, ""))
     if Cause.TOOLCHAIN in odds:
         odds[Cause.TOOLCHAIN] = odds[Cause.TOOLCHAIN].updated(launches.sentence)
@@ -192,7 +213,9 @@ def _autotune(context: ChangeContext) -> Odds | None:
         old, new = before[function, key], after[function, key]
         if old.isdisjoint(new):
             chosen, earlier = (" or ".join(sorted(side)) for side in (new, old))
-            return Odds(_AT_STEP, f"the autotuner of {function} chose {chosen} after it, {earlier} before")
+            return Odds(
+                _AT_STEP, f"the autotuner of {function} chose {chosen} after it, {earlier} before"
+            )
     return None
 
 
@@ -215,7 +238,11 @@ def _environment(context: ChangeContext) -> _Odds:
             [(run.commit, dict(read(run.setting))) for run in runs if run.setting is not None]
             for runs in (context.before, context.after)
         )
-        if before and after and (odds := _setting_change(before, after, context.candidates)) is not None:
+        if (
+            before
+            and after
+            and (odds := _setting_change(before, after, context.candidates)) is not None
+        ):
             found[cause] = odds
     return found
 
@@ -223,7 +250,9 @@ def _environment(context: ChangeContext) -> _Odds:
 _Settings = Sequence[tuple[CommitRef, Mapping[str, str]]]
 
 
-def _setting_change(before: _Settings, after: _Settings, candidates: frozenset[CommitRef]) -> Odds | None:
+def _setting_change(
+    before: _Settings, after: _Settings, candidates: frozenset[CommitRef]
+) -> Odds | None:
     at_step, near = [], []
     for name in {**before[-1][1], **after[0][1]}:
         old, new = ([values.get(name) for _, values in side] for side in (before, after))
@@ -231,14 +260,18 @@ def _setting_change(before: _Settings, after: _Settings, candidates: frozenset[C
             at_step.append(f"{name} {old[-1] or 'unset'} → {new[0] or 'unset'}")
             continue
         readings = [(commit, values.get(name)) for commit, values in (*before, *after)]
-        changes = [commit for (_, value), (commit, next_value) in pairwise(readings) if value != next_value]
+        changes = [
+            commit for (_, value), (commit, next_value) in pairwise(readings) if value != next_value
+        ]
         # once, for good, and at a commit where the change may lie
         if len(changes) == 1 and changes[0] in candidates:
             near.append(f"{name} {old[0] or 'unset'} → {new[-1] or 'unset'}")
     if at_step:
         return Odds(_AT_STEP, f"{', '.join(at_step)} with the first run of the new level")
     if near:
-        return Odds(_NEAR_STEP, f"{', '.join(near)} at a neighbouring commit, where the step may also lie")
+        return Odds(
+            _NEAR_STEP, f"{', '.join(near)} at a neighbouring commit, where the step may also lie"
+        )
     return None
 
 
@@ -251,7 +284,9 @@ def _add_measured_again(odds: _Odds, again: Evidence) -> None:
         if code.against_unknown:
             odds[Cause.CODE] = code.updated(again.sentence, at_least=_AT_STEP)
         return
-    likeliest = max(surroundings, key=lambda cause: odds[cause].against_unknown, default=Cause.RUNNER)
+    likeliest = max(
+        surroundings, key=lambda cause: odds[cause].against_unknown, default=Cause.RUNNER
+    )
     if likeliest in odds and odds[likeliest].against_unknown >= _AT_STEP:
         odds[likeliest] = odds[likeliest].updated(again.sentence)
     else:
@@ -276,23 +311,34 @@ def _clock(context: ChangeContext) -> Odds | None:
 
 def _throttled(context: ChangeContext) -> str:
     """What throttled most runs of the slower level alone; empty if nothing did."""
-    slower, faster = (context.after, context.before) if context.log_change > 0 else (context.before, context.after)
+    slower, faster = (
+        (context.after, context.before)
+        if context.log_change > 0
+        else (context.before, context.after)
+    )
     usual = {reason for point in faster for reason in point.degraded_by}
     held = [point for point in slower if set(point.degraded_by) - usual]
     if 2 * len(held) <= len(slower):
         return ""
     reasons = sorted({reason for point in held for reason in point.degraded_by} - usual)
-    return f"{len(held)} of {len(slower)} runs on the slower level were held back by {', '.join(reasons)}"
+    return (
+        f"{len(held)} of {len(slower)} runs on the slower level were held back by "
+        f"{', '.join(reasons)}"
+    )
 
 
 # --- weights
 
 
 def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
-    """Convert odds to suspects, the likeliest first, with `unknown` among them. Odds of 0 exclude a cause."""
+    """Convert odds to suspects, the likeliest first, with `unknown` among them. Odds of 0 exclude a
+    cause.
+    """
     likely = {cause: one for cause, one in odds.items() if one.against_unknown > 0}
     total = 1.0 + sum(one.against_unknown for one in likely.values())
-    suspects = [Suspect(cause, one.against_unknown / total, one.sentence) for cause, one in likely.items()]
+    suspects = [
+        Suspect(cause, one.against_unknown / total, one.sentence) for cause, one in likely.items()
+    ]
     excluded = [one.sentence for one in odds.values() if one.against_unknown <= 0 and one.sentence]
     unknown = "unknown cause" if likely else "no recorded change coincides"
     return ranked([*suspects, Suspect(Cause.UNKNOWN, 1.0 / total, "; ".join([unknown, *excluded]))])
@@ -309,7 +355,9 @@ def cause_of(suspects: Sequence[Suspect]) -> Cause:
 
 
 def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
-    """Combine the suspects of many change points: the mean of their weights, each with its strongest sentence."""
+    """Combine the suspects of many change points: the mean of their weights, each with its
+    strongest sentence.
+    """
     if not several:
         return weigh({})
     by_cause: dict[Cause, list[Suspect]] = defaultdict(list)

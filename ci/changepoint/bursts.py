@@ -1,7 +1,8 @@
-"""Bursts: short spells that noise itself makes, such as a throttled clock or a busy neighbour. Pure.
+"""Bursts: short spells that noise itself makes, such as a throttled clock or a busy neighbour.
+Pure.
 
-A level lasts and a burst ends. The mean length m of bursts is learnt from the series. Lengths of a memoryless state are
-geometric: a burst reaches length L with probability (1 - 1/m)^(L - 1).
+A level lasts and a burst ends. The mean length m of bursts is learnt from the series. Lengths of a
+memoryless state are geometric: a burst reaches length L with probability (1 - 1/m)^(L - 1).
 """
 
 import math
@@ -24,9 +25,12 @@ _PRIOR_COUNT = 0.5
 _PRIOR_VALUES = 200.0
 """The prior rate: half a burst in 200 values."""
 _SEPARATE = 5.0
-"""Standard deviations between two levels from which on a value shows which of them it belongs to."""
+"""Standard deviations between two levels from which on a value shows which of them it belongs to.
+"""
 _LEVEL_FOR_SURE = 20
-"""A level of so many values is believed whatever the noise does. Without this limit, noise could hide any step."""
+"""A level of so many values is believed whatever the noise does. Without this limit, noise could
+hide any step.
+"""
 _LONG = 3 * _LEVEL_FOR_SURE
 """A segment of more values is a level."""
 
@@ -68,7 +72,9 @@ class Bursts:
         return 1 - math.log(max(odds, 1.0)) / math.log(1 - 1 / max(self._mean, 1.2))
 
 
-def find_burst(values: Values, cut: Segmentation, deviation: float, masked: Flags) -> tuple[int, int] | None:
+def find_burst(
+    values: Values, cut: Segmentation, deviation: float, masked: Flags
+) -> tuple[int, int] | None:
     """Find the shortest segment that is too short to be a level.
 
     Args:
@@ -99,7 +105,10 @@ def find_burst(values: Values, cut: Segmentation, deviation: float, masked: Flag
         elsewhere = is_outlier.copy()
         elsewhere[start:end] = masked[start:end]
         bursts = Bursts.of(elsewhere)
-        comes_and_goes = len(neighbours) == 2 and (levels[index] - neighbours[0]) * (levels[index] - neighbours[1]) > 0
+        comes_and_goes = (
+            len(neighbours) == 2
+            and (levels[index] - neighbours[0]) * (levels[index] - neighbours[1]) > 0
+        )
         needed = bursts.longest_inside(count) if comes_and_goes else bursts.longest_at_edge(count)
         if length < min(max(needed, MIN_SEGMENT), _LEVEL_FOR_SURE):
             return start, end
@@ -107,7 +116,9 @@ def find_burst(values: Values, cut: Segmentation, deviation: float, masked: Flag
 
 
 def _longest_away(values: Values, level: float, deviation: float) -> int:
-    """Values in the longest run that stays off a level. One value there is an outlier, two in succession a return."""
+    """Values in the longest run that stays off a level. One value there is an outlier, two in
+    succession a return.
+    """
     is_there = np.abs(values - level) < _SEPARATE / 2 * deviation
     returns = np.flatnonzero(is_there[1:] & is_there[:-1])
     if len(returns) == 0:

@@ -1,10 +1,11 @@
 """How often noise alone shows a step, or a drift, as large as one that was found. Pure.
 
-Student's t of the difference of two levels, in noise whose neighbours are correlated by ρ. The error of a level grows
-as if there were (1 - ρ) / (1 + ρ) times as many values, and the error of the noise's width as if there were
-(1 - ρ²) / (1 + ρ²) times as many (Bartlett 1935 and 1946, for an AR(1) process). ρ is taken two standard errors above
-its estimate, because a step fitted to a wandering series hides its wandering. All positions of the series are counted
-(Bonferroni), because the largest step was picked. docs/explanation/error-rates.md has the simulated rates.
+Student's t of the difference of two levels, in noise whose neighbours are correlated by ρ. The
+error of a level grows as if there were (1 - ρ) / (1 + ρ) times as many values, and the error of the
+noise's width as if there were (1 - ρ²) / (1 + ρ²) times as many (Bartlett 1935 and 1946, for an
+AR(1) process). ρ is taken two standard errors above its estimate, because a step fitted to a
+wandering series hides its wandering. All positions of the series are counted (Bonferroni), because
+the largest step was picked. docs/explanation/error-rates.md has the simulated rates.
 """
 
 import math
@@ -36,7 +37,9 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
         return []
     logs = np.log(np.asarray(values, dtype=np.float64))
     edges = [0, *(step.index for step in steps), len(logs)]
-    residuals = np.concatenate([logs[start:end] - np.median(logs[start:end]) for start, end in pairwise(edges)])
+    residuals = np.concatenate(
+        [logs[start:end] - np.median(logs[start:end]) for start, end in pairwise(edges)]
+    )
     dependence = _Dependence.of(residuals, edges, fitted_count=len(edges) - 1)
     width = _width(residuals)
     chances = []
@@ -47,11 +50,15 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
         error = deviation * math.sqrt(share * dependence.inflation)
         errors = abs(math.log(step.after / step.before)) / error if error > 0 else math.inf
         # the detector knows more about some kinds of noise: its estimate counts where it is smaller
-        chances.append(dependence.p_value(min(errors, step.standard_errors), len(own), tried=len(logs)))
+        chances.append(
+            dependence.p_value(min(errors, step.standard_errors), len(own), tried=len(logs))
+        )
     return chances
 
 
-def chance_of_drift(values: Sequence[float] | Values, times: Sequence[float] | Values, drift: Drift) -> float:
+def chance_of_drift(
+    values: Sequence[float] | Values, times: Sequence[float] | Values, drift: Drift
+) -> float:
     """Compute the p-value of a drift, valid wherever in the series it was found.
 
     Args:
@@ -107,7 +114,9 @@ class _Dependence:
         return (1 + self.correlation) / (1 - self.correlation)
 
     def p_value(self, standard_errors: float, count: int, *, tried: int) -> float:
-        """Student's t on the degrees of freedom that so many values leave, for the largest of all places tried."""
+        """Student's t on the degrees of freedom that so many values leave, for the largest of all
+        places tried.
+        """
         squared = self.correlation**2
         degrees = int(count * (1 - squared) / (1 + squared)) - _FITTED
         return 1.0 if degrees < 1 else min(1.0, tried * two_sided_p(standard_errors, degrees))
@@ -119,7 +128,8 @@ class _Dependence:
 def two_sided_p(t: float, degrees: int) -> float:
     """Compute the probability that |T| exceeds |t|; below about 1e-16 it is 0.
 
-    Source: the finite series of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4.
+    Source: the finite series of Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3
+    and 26.7.4.
 
     Raises:
         ValueError: `degrees` is below 1.

@@ -3,9 +3,11 @@
 Method (docs/explanation/verdicts.md has the arguments and the simulated error rates):
 
 1. Take logarithms, or keep the plain scale where a value is 0 or below.
-2. Learn levels and noise together (`roofwatch.ci.changepoint.levels`): optimal partitioning (Jackson et al. 2005) under
+2. Learn levels and noise together (`roofwatch.ci.changepoint.levels`): optimal partitioning
+  (Jackson et al. 2005) under
    a bounded cost (Fearnhead and Rigaill 2019) that is learnt from the series.
-3. Drop steps smaller than `min_relative_change`, the smallest first, and move boundaries to where they cost least.
+3. Drop steps smaller than `min_relative_change`, the smallest first, and move boundaries to where
+  they cost least.
 """
 
 import math
@@ -17,12 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.levels import Fit, centred_times, fit_levels, penalty
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, Values, bins_of, median, relative_widths
+from roofwatch.ci.changepoint.noise import (
+    MAD_TO_DEVIATION,
+    Values,
+    bins_of,
+    median,
+    relative_widths,
+)
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 
 _PLAUSIBLE_COST = 6.0
-"""A position that costs so much more than the best is excluded: a likelihood-ratio set that holds the true position in
-about 99 of 100 cases."""
+"""A position that costs so much more than the best is excluded: a likelihood-ratio set that holds
+the true position in about 99 of 100 cases."""
 _TIE_BREAK = 0.01
 """Cost per standard deviation of distance, which decides only where the noise does not."""
 
@@ -66,19 +74,24 @@ def find_change_points(
     Scaling the values changes nothing; reversing them mirrors the positions.
 
     Args:
-        values: In time order. A value that is not finite is a gap: it is skipped, and keeps its position.
-        min_relative_change: Smallest step to report. A rise by this much and the fall back count the same.
-        relative_errors: Standard error of each value as a fraction of it, NaN where it is not known. A value with a
-            larger error than most weighs less.
+        values: In time order. A value that is not finite is a gap: it is skipped, and keeps its
+            position.
+        min_relative_change: Smallest step to report. A rise by this much and the fall back count
+            the same.
+        relative_errors: Standard error of each value as a fraction of it, NaN where it is not
+            known. A value with a larger error than most weighs less.
 
     Returns:
         Steps in order; none if there are too few values for two levels.
 
     Raises:
-        ValueError: `min_relative_change` is not above 0, or there are more or fewer errors than values.
+        ValueError: `min_relative_change` is not above 0, or there are more or fewer errors than
+        values.
     """
     if not min_relative_change > 0:
-        raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
+        raise ValueError(
+            f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03"
+        )
     given = np.asarray(values, dtype=np.float64).ravel()
     positions = np.flatnonzero(np.isfinite(given))
     raw = given[positions]
@@ -96,7 +109,9 @@ def find_change_points(
     return _Steps(raw, scale, fit, positions).relevant() if fit.starts else []
 
 
-def noise_floor(values: Sequence[float] | Values, *, count: int = 10, min_relative_change: float = 0.03) -> NoiseFloor:
+def noise_floor(
+    values: Sequence[float] | Values, *, count: int = 10, min_relative_change: float = 0.03
+) -> NoiseFloor:
     """Measure how noisy a series is, and how small a change it can show.
 
     Args:
@@ -112,8 +127,9 @@ def noise_floor(values: Sequence[float] | Values, *, count: int = 10, min_relati
     if len(raw) < 2 or np.any(raw <= 0):
         raise ValueError(f"{len(raw)} finite values: give 2 or more, all above 0")
     noise = fit_levels(np.log(raw), floor=1e-9).noise
-    # a step is reported once twice its log likelihood ratio exceeds the penalty. Two standard errors more make that 9
-    # of 10 times: 1.28, and the cost of learning the noise from the same values
+    # a step is reported once twice its log likelihood ratio exceeds the penalty. Two standard
+    # errors more make that 9 of 10 times: 1.28, and the cost of learning the noise from the same
+    # values
     needed = math.sqrt(penalty(len(raw))) + 2.0
     smallest = needed * noise.deviation * math.sqrt(2 * noise.mean_inflation / count)
     return NoiseFloor(math.expm1(noise.deviation), max(math.expm1(smallest), min_relative_change))
@@ -142,10 +158,14 @@ class _Scale:
         return max(median(np.abs(self.values)) * self.min_relative_change / 3, 1e-9)
 
     def is_relevant(self, before: float, after: float) -> bool:
-        """Whether the change between two levels, in either order, reaches the smallest relative change."""
+        """Whether the change between two levels, in either order, reaches the smallest relative
+        change.
+        """
         if self.is_log:
             return abs(after - before) >= math.log1p(self.min_relative_change)
-        smallest = max(abs(before), abs(after)) * self.min_relative_change / (1 + self.min_relative_change)
+        smallest = (
+            max(abs(before), abs(after)) * self.min_relative_change / (1 + self.min_relative_change)
+        )
         return before != after and abs(after - before) >= smallest
 
 
@@ -162,7 +182,9 @@ class _Steps:
     def relevant(self) -> list[Step]:
         starts = self._settle(list(self._fit.starts))
         while starts:
-            levels = [self._level(start, end) for start, end in pairwise([0, *starts, len(self._values)])]
+            levels = [
+                self._level(start, end) for start, end in pairwise([0, *starts, len(self._values)])
+            ]
             sizes = [abs(after - before) for before, after in pairwise(levels)]
             weakest = sizes.index(min(sizes))
             if self._scale.is_relevant(levels[weakest], levels[weakest + 1]):
@@ -188,17 +210,22 @@ class _Steps:
 
     def _cheapest(self, start: int, boundary: int, end: int) -> int:
         if self._fit.noise.autocorrelation:
-            return boundary  # the fit has weighed the jump between neighbours, which says more than values around it
+            # the fit has weighed the jump between neighbours, which says more than values around it
+            return boundary
         costs = self._position_costs(start, boundary, end)
         ties = np.flatnonzero(costs <= costs.min() + 1e-9)
         rises = self._level(boundary, end) > self._level(start, boundary)
         return start + MIN_SEGMENT + int(ties[0] if rises else ties[-1])
 
     def _position_costs(self, start: int, boundary: int, end: int) -> Values:
-        """Cost of a boundary between two neighbouring levels, at each position that leaves both long enough."""
+        """Cost of a boundary between two neighbouring levels, at each position that leaves both
+        long enough.
+        """
         levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
         distances = (self._values[start:end] - levels) / self._fit.noise.deviation
-        to_before, to_after = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
+        to_before, to_after = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(
+            distances
+        )
         gained = np.where(self._fit.masked[start:end], 0.0, to_before - to_after)
         costs = np.concatenate([[0.0], np.cumsum(gained)])
         return costs[MIN_SEGMENT : end - start - MIN_SEGMENT + 1]
@@ -206,9 +233,13 @@ class _Steps:
     def _describe(self, start: int, boundary: int, end: int) -> Step:
         inflation = self._fit.noise.mean_inflation
         costs = self._position_costs(start, boundary, end)
-        plausible = np.flatnonzero(costs <= costs.min() + _PLAUSIBLE_COST * inflation) + (start + MIN_SEGMENT)
+        plausible = np.flatnonzero(costs <= costs.min() + _PLAUSIBLE_COST * inflation) + (
+            start + MIN_SEGMENT
+        )
         before, after = self._level(start, boundary), self._level(boundary, end)
-        residuals = np.concatenate([self._values[start:boundary] - before, self._values[boundary:end] - after])
+        residuals = np.concatenate(
+            [self._values[start:boundary] - before, self._values[boundary:end] - after]
+        )
         # two medians were fitted to these values, which makes their residuals too small
         correction = math.sqrt(len(residuals) / (len(residuals) - 2))
         local = MAD_TO_DEVIATION * median(np.abs(residuals)) * correction

@@ -1,8 +1,8 @@
 """A slow drift of a series, which no single step shows. Pure.
 
-A drift is a level that stands, then rises or falls by a constant factor per value, to the end or until it stands again.
-It must explain the series better than no change and better than steps, by the penalised likelihood of
-`roofwatch.ci.changepoint.levels`.
+A drift is a level that stands, then rises or falls by a constant factor per value, to the end or
+until it stands again. It must explain the series better than no change and better than steps, by
+the penalised likelihood of `roofwatch.ci.changepoint.levels`.
 """
 
 import math
@@ -29,9 +29,13 @@ _SHORTEST = 10
 _STARTS = 60
 """Starts that are tried of a drift that goes on, evenly spaced."""
 _PLACES = 30
-"""Places that are tried as start and end of a drift that ended, evenly spaced, then finer around the best two."""
+"""Places that are tried as start and end of a drift that ended, evenly spaced, then finer around
+the best two.
+"""
 _WORTH_A_TRY = 0.5
-"""Share of the penalty from which on an end is searched: a drift that ended looks like a slower one that goes on."""
+"""Share of the penalty from which on an end is searched: a drift that ended looks like a slower one
+that goes on.
+"""
 _ROUNDS = 3
 """How often to fit, winsorise at the fit, and fit again."""
 _MARGIN = 6.0
@@ -51,8 +55,8 @@ class Drift:
     end: int | None
     """Position of the first value of the new level; None where the drift goes on."""
     likelihood_ratio: float
-    """Twice the log likelihood ratio to the best explanation without drift, less penalties, corrected for dependence
-    between neighbours."""
+    """Twice the log likelihood ratio to the best explanation without drift, less penalties,
+    corrected for dependence between neighbours."""
 
 
 def find_drift(
@@ -65,17 +69,23 @@ def find_drift(
 
     Args:
         values: In time order, above 0; any other value is a gap.
-        times: When each was measured, in any unit, rising. The rate is per this unit; by position if left out.
+        times: When each was measured, in any unit, rising. The rate is per this unit; by position
+            if left out.
         min_relative_change: Smallest drift to report.
 
     Returns:
-        The drift; None if no change or steps explain the series as well, or if it has fewer than 20 values.
+        The drift; None if no change or steps explain the series as well, or if it has fewer than 20
+        values.
 
     Raises:
         ValueError: There are more or fewer times than values.
     """
     given = np.asarray(values, dtype=np.float64).ravel()
-    when = np.arange(len(given), dtype=np.float64) if times is None else np.asarray(times, dtype=np.float64).ravel()
+    when = (
+        np.arange(len(given), dtype=np.float64)
+        if times is None
+        else np.asarray(times, dtype=np.float64).ravel()
+    )
     if len(when) != len(given):
         raise ValueError(f"{len(when)} times of {len(given)} values: give one of each")
     positions = np.flatnonzero(np.isfinite(given) & (given > 0) & np.isfinite(when))
@@ -89,7 +99,8 @@ def find_drift(
     if not ramp.is_relevant(min_relative_change):
         return None
     noise, flat = ramp.noise(floor), logs - _fit_levels(logs, [], deviation)
-    # a bend pays for its place and its rate what a step pays for its place and its size; a second bend for its place
+    # a bend pays for its place and its rate what a step pays for its place and its size; a second
+    # bend for its place
     price, bends = penalty(len(logs)), 1.0
     if _cost(flat, noise) - _cost(ramp.residuals, noise) > _WORTH_A_TRY * price:
         ended = _best_ended_ramp(logs, when, deviation)
@@ -102,8 +113,14 @@ def find_drift(
     if flat_cost <= ramp_cost:
         return None
     starts = fit_levels(logs, floor=floor).starts
-    step_cost = _cost(logs - _fit_levels(logs, starts, deviation), noise) + len(starts) * price * noise.mean_inflation
-    ratio = min(flat_cost - ramp_cost, step_cost - ramp_cost - _MARGIN * noise.mean_inflation) / noise.mean_inflation
+    step_cost = (
+        _cost(logs - _fit_levels(logs, starts, deviation), noise)
+        + len(starts) * price * noise.mean_inflation
+    )
+    ratio = (
+        min(flat_cost - ramp_cost, step_cost - ramp_cost - _MARGIN * noise.mean_inflation)
+        / noise.mean_inflation
+    )
     if ratio <= 0:
         return None
     return Drift(
@@ -151,7 +168,9 @@ def _best_ended_ramp(logs: Values, when: Values, deviation: float) -> _Ramp:
     while apart > 1:
         apart /= 2
         around = apart * np.arange(-1, 2)
-        near = [np.clip(np.rint(place + around), 0, len(logs) - 1) for place in (best.start, best.end)]
+        near = [
+            np.clip(np.rint(place + around), 0, len(logs) - 1) for place in (best.start, best.end)
+        ]
         best = _best_ramp(logs, when, _pairs(*near), deviation)
     return best
 
@@ -181,11 +200,14 @@ def _best_ramp(logs: Values, when: Values, places: NDArray[np.intp], deviation: 
     best = int((rest**2).sum(axis=1).argmin())
     start, end = places[best].tolist()
     slope = float(slopes[best])
-    return _Ramp(start, end, slope, math.expm1(slope * (when[end] - when[start])), logs - lines[best])
+    return _Ramp(
+        start, end, slope, math.expm1(slope * (when[end] - when[start])), logs - lines[best]
+    )
 
 
 def _fit_levels(logs: Values, starts: Sequence[int], deviation: float) -> Values:
-    """The levels of a series at each value, by the estimator of ramps, so that noise affects both equally.
+    """The levels of a series at each value, by the estimator of ramps, so that noise affects both
+    equally.
 
     Args:
         logs: The values.

@@ -1,8 +1,8 @@
 """Levels and noise of one series, learnt together. Pure.
 
-The series is cut under the noise known by then, the noise is learnt from the residuals, and again, until the cut stays.
-Bursts are taken out on the way. A series that drifts is cut with a straight line taken off, if the likelihood is better
-than with steps alone.
+The series is cut under the noise known by then, the noise is learnt from the residuals, and again,
+until the cut stays. Bursts are taken out on the way. A series that drifts is cut with a straight
+line taken off, if the likelihood is better than with steps alone.
 """
 
 import math
@@ -25,14 +25,20 @@ from roofwatch.ci.changepoint.noise import (
 from roofwatch.ci.changepoint.segmentation import Segmentation, Segmenter
 
 _PENALTY = 8.0
-"""Cost of a step, plus 2 ln(n): the noise was learnt from the same values, and its shape was chosen."""
+"""Cost of a step, plus 2 ln(n): the noise was learnt from the same values, and its shape was
+chosen.
+"""
 _CAUTION = 1.5
 """Factor on the penalty of a cautious first cut, which knows only the width of the noise."""
 _MAX_ROUNDS = 5
 _BURST_COST = 8.0
-"""Cost of each burst and of each value in one: what an outlier costs, or masking values would explain them."""
+"""Cost of each burst and of each value in one: what an outlier costs, or masking values would
+explain them.
+"""
 _WORTH_A_TRY = 0.5
-"""Share of the penalty from which on a slope is tried. It must earn all of it under the noise learnt with it."""
+"""Share of the penalty from which on a slope is tried. It must earn all of it under the noise
+learnt with it.
+"""
 _MAX_STEPS = 12
 _ROUNDING = 1e-6
 """A smaller share of a step that is left next to the line and earlier steps is rounding."""
@@ -58,7 +64,9 @@ class Fit:
     def fitted(self) -> Values:
         """Level and drift at each value."""
         count = len(self.masked)
-        return np.repeat(self.levels, np.diff([0, *self.starts, count])) + self.slope * centred_times(count)
+        return np.repeat(
+            self.levels, np.diff([0, *self.starts, count])
+        ) + self.slope * centred_times(count)
 
 
 def penalty(count: int) -> float:
@@ -66,7 +74,9 @@ def penalty(count: int) -> float:
     return _PENALTY + 2 * math.log(count)
 
 
-def fit_levels(values: Values, *, floor: float, widths: Values | None = None, caution: float = 1.0) -> Fit:
+def fit_levels(
+    values: Values, *, floor: float, widths: Values | None = None, caution: float = 1.0
+) -> Fit:
     """Learn levels and noise of a series.
 
     Args:
@@ -84,14 +94,21 @@ def fit_levels(values: Values, *, floor: float, widths: Values | None = None, ca
         return flat
     sloped = _Learner(values, floor, widths, learner.step_cost, slope).fit()
     # a slope costs as much as a step
-    return sloped if sloped.score + learner.step_cost * sloped.noise.inflation < flat.score else flat
+    return (
+        sloped if sloped.score + learner.step_cost * sloped.noise.inflation < flat.score else flat
+    )
 
 
 class _Learner:
     """Learns levels and noise beside one slope."""
 
     def __init__(
-        self, values: Values, floor: float, widths: Values | None, step_cost: float, slope: float = 0.0
+        self,
+        values: Values,
+        floor: float,
+        widths: Values | None,
+        step_cost: float,
+        slope: float = 0.0,
     ) -> None:
         level_values = values - slope * centred_times(len(values))
         self.step_cost = step_cost
@@ -99,12 +116,22 @@ class _Learner:
         self._floor = floor
         self._count = len(values)
         self._stickiness = stickiness_of_differences(level_values)
-        self._segmenter = Segmenter(level_values, widths, max(deviation_of_differences(level_values), floor))
+        self._segmenter = Segmenter(
+            level_values, widths, max(deviation_of_differences(level_values), floor)
+        )
 
     def fit(self) -> Fit:
-        """The best of what a bold and a cautious first cut lead to; with a slope, only a cautious one."""
+        """The best of what a bold and a cautious first cut lead to; with a slope, only a cautious
+        one.
+        """
         rough = prior_noise(self._segmenter.deviation, self._stickiness)
-        cautions = [_CAUTION] if self._slope else [1.0, _CAUTION] if self._count >= MIN_FOR_SHAPE else [1.0]
+        cautions = (
+            [_CAUTION]
+            if self._slope
+            else [1.0, _CAUTION]
+            if self._count >= MIN_FOR_SHAPE
+            else [1.0]
+        )
         nothing = np.zeros(self._count, dtype=bool)
         cuts: list[Segmentation] = []
         for caution in cautions:
@@ -119,7 +146,9 @@ class _Learner:
     def likely_slope(self, flat: Fit) -> float:
         """The slope next to steps, if it may be worth its penalty; else 0."""
         segmenter = self._segmenter
-        slope = slope_with_steps(segmenter.winsorised, segmenter.places, self.step_cost * segmenter.deviation**2)
+        slope = slope_with_steps(
+            segmenter.winsorised, segmenter.places, self.step_cost * segmenter.deviation**2
+        )
         autocorrelation = flat.noise.autocorrelation
         earned = slope.standard_errors**2 * (1 - autocorrelation) / (1 + autocorrelation)
         return slope.per_value if earned > _WORTH_A_TRY * self.step_cost else 0.0
@@ -130,7 +159,9 @@ class _Learner:
         for turn in range(_MAX_ROUNDS):
             noise, learnt_from = self._noise_of(cut, masked), cut
             # a missed step looks like dependence, so the first cut does not allow for any
-            cut = self._segmenter.cut(noise, self.step_cost * (noise.inflation if turn else 1.0), masked)
+            cut = self._segmenter.cut(
+                noise, self.step_cost * (noise.inflation if turn else 1.0), masked
+            )
             is_settled = cut.starts == learnt_from.starts
             if not turn and not (is_settled and (not cut.starts or noise.inflation == 1.0)):
                 continue
@@ -141,7 +172,14 @@ class _Learner:
                 has_burst = True
             if not has_burst and (is_settled or turn > 1):
                 break
-        return Fit(cut.starts, cut.levels, self._slope, noise, masked, cut.cost + _scale_cost(noise, masked))
+        return Fit(
+            cut.starts,
+            cut.levels,
+            self._slope,
+            noise,
+            masked,
+            cut.cost + _scale_cost(noise, masked),
+        )
 
     def _noise_of(self, cut: Segmentation, masked: Flags) -> Noise:
         residuals = self._segmenter.values - cut.fitted(self._count)
@@ -193,7 +231,9 @@ def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) 
     chosen: list[int] = []
     while len(chosen) < min(_MAX_STEPS, len(places)):
         squares = (open_steps**2).sum(axis=1)
-        explained = np.where(squares > smallest, (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300), 0.0)
+        explained = np.where(
+            squares > smallest, (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300), 0.0
+        )
         best = int(explained.argmax())
         if explained[best] < min_gain or squares[best] <= smallest[best]:
             break

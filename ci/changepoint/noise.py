@@ -1,7 +1,8 @@
 """The noise of a series around its level: width, shape, dependence of neighbours. Pure.
 
-The noise is learnt from the series as a table of costs: -2 ln of the density by distance from the level. All steps of
-the method weigh evidence in this unit. docs/explanation/verdicts.md argues the constants.
+The noise is learnt from the series as a table of costs: -2 ln of the density by distance from the
+level. All steps of the method weigh evidence in this unit. docs/explanation/verdicts.md argues the
+constants.
 """
 
 import math
@@ -24,7 +25,9 @@ LAGS = 5
 """Lags over which the remaining dependence is summed."""
 
 _PER_DEVIATION = 8.0
-"""Bins of the table of costs in one standard deviation. Rounding to them costs a value less than 0.01."""
+"""Bins of the table of costs in one standard deviation. Rounding to them costs a value less than
+0.01.
+"""
 _HALF = 96
 """Bins on either side: from 12 standard deviations on, all outliers cost the same."""
 _BIN_COUNT = 2 * _HALF + 1
@@ -34,7 +37,9 @@ _KERNEL /= _KERNEL.sum() / _PER_DEVIATION
 """Normal, 0.4 standard deviations wide: Silverman's rule, 1.06 n^(-1/5), at some 150 values."""
 CORE = np.exp(-0.5 * _GRID**2) / math.sqrt(2 * math.pi)
 BROAD = 1.5 / (3.0 + np.abs(_GRID)) ** 2
-"""Prior density of outliers: half of them beyond 3 deviations, falling with the square of the distance."""
+"""Prior density of outliers: half of them beyond 3 deviations, falling with the square of the
+distance.
+"""
 _TIE_BREAK = 0.01 * np.abs(_GRID)
 """Puts an outlier that costs the same at two levels into the nearer one."""
 _FAR = (np.abs(_GRID) > OUTLIER).astype(np.float64)
@@ -45,7 +50,9 @@ _PRIOR_COSTS = -2 * np.log((1 - _PRIOR_OUTLIER_SHARE) * CORE + _PRIOR_OUTLIER_SH
 _PRIOR_COSTS = np.minimum(_PRIOR_COSTS, _PRIOR_COSTS[_HALF] + 10.0) + _TIE_BREAK
 _PRIOR_COSTS.flags.writeable = False
 _STICKY_RATIO = 1.8
-"""Variogram at lag 3 over lag 1, which is 1 + φ + φ² in an AR(1) series. Above, φ exceeds 0.53 and is modelled."""
+"""Variogram at lag 3 over lag 1, which is 1 + φ + φ² in an AR(1) series. Above, φ exceeds 0.53 and
+is modelled.
+"""
 _MAX_AUTOCORRELATION = 0.95
 _NO_SCORE = 1e-9
 """Scores below this are rounding."""
@@ -100,7 +107,8 @@ def median(values: Values) -> float:
 
 
 def deviation_of_differences(values: Values) -> float:
-    """Standard deviation from the median absolute first difference, which ignores steps and outliers.
+    """Standard deviation from the median absolute first difference, which ignores steps and
+    outliers.
 
     Values that alternate have a smaller median absolute deviation, which then counts.
     """
@@ -112,8 +120,8 @@ def deviation_of_differences(values: Values) -> float:
 def stickiness_of_differences(values: Values) -> float:
     """φ of an AR(1) series from winsorised differences at lags 1 and 3; 0 unless it exceeds a half.
 
-    Source: after Chakar, Lebarbier, Lévy-Leduc and Robin (2017), who take medians at lags 1 and 2. Winsorised means
-    vary half as much, and lag 3 tells an AR(1) process from bursts.
+    Source: after Chakar, Lebarbier, Lévy-Leduc and Robin (2017), who take medians at lags 1 and 2.
+    Winsorised means vary half as much, and lag 3 tells an AR(1) process from bursts.
     """
     if len(values) < MIN_FOR_AUTOCORRELATION:
         return 0.0
@@ -158,12 +166,15 @@ def prior_noise(deviation: float, autocorrelation: float = 0.0) -> Noise:
     return Noise(whole, _PRIOR_COSTS, autocorrelation, innovation, _PRIOR_COSTS)
 
 
-def estimate_noise(residuals: Values, starts: list[int], masked: Flags, *, is_sticky: bool, floor: float) -> Noise:
+def estimate_noise(
+    residuals: Values, starts: list[int], masked: Flags, *, is_sticky: bool, floor: float
+) -> Noise:
     """Learn the noise from the residuals of a segmentation.
 
     Args:
         residuals: Distance of each value from its level.
-        starts: First positions of all segments but the first. No pair of neighbours reaches across them.
+        starts: First positions of all segments but the first. No pair of neighbours reaches across
+            them.
         masked: Values that belong to no level.
         is_sticky: Whether to model an AR(1) process.
         floor: Smallest deviation believed.
@@ -183,7 +194,9 @@ def estimate_noise(residuals: Values, starts: list[int], masked: Flags, *, is_st
         inflation = leftover_inflation(_scores(bins, costs))
         stickiness, alone = _stickiness(is_outlier)
         # an outlier that stands alone has two neighbours that are none
-        return Noise(deviation, costs + 2 * alone * _FAR, stickiness=stickiness, inflation=inflation)
+        return Noise(
+            deviation, costs + 2 * alone * _FAR, stickiness=stickiness, inflation=inflation
+        )
     within = ~(is_outlier[1:] | is_outlier[:-1])
     within[np.asarray(starts, dtype=np.intp) - 1] = False
     ahead, behind = residuals[1:][within], residuals[:-1][within]
@@ -212,9 +225,11 @@ def _costs_of(bins: NDArray[np.intp], is_outlier: Flags, *, without_itself: bool
 
 
 def _stickiness(is_outlier: Flags) -> tuple[float, float]:
-    """Extra cost of two outliers in succession over two alone, and of an outlier beside a value that is none.
+    """Extra cost of two outliers in succession over two alone, and of an outlier beside a value
+    that is none.
 
-    Each is -2 ln of how much likelier the pair is than if the two were independent, shrunk towards independence.
+    Each is -2 ln of how much likelier the pair is than if the two were independent, shrunk towards
+    independence.
     """
     both = int(np.count_nonzero(is_outlier[1:] & is_outlier[:-1]))
     either = int(np.count_nonzero(is_outlier[1:]) + np.count_nonzero(is_outlier[:-1]))
@@ -241,7 +256,9 @@ def _scores(bins: NDArray[np.intp], costs: Values) -> Values:
 
 
 def leftover_inflation(scores: Values) -> float:
-    """Variance of a sum of scores relative to independent ones, from their dependence at short lags."""
+    """Variance of a sum of scores relative to independent ones, from their dependence at short
+    lags.
+    """
     power = float(scores @ scores)
     if power <= len(scores) * _NO_SCORE**2:
         return 1.0

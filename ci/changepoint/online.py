@@ -1,9 +1,10 @@
 """Change points of a series that grows: each new value is judged as it arrives. Pure; online.
 
-Evidence for a step is what the last few values cost at the present level, less what they cost at the best new level.
-The cost of a value is -2 ln of its density, which the series itself has shown: a kernel density estimate of its
-distances from its level. Source of the test: the window-limited generalised likelihood ratio (Willsky and Jones 1976;
-Lai 1995), here with bounded evidence per value, so a short burst is no step.
+Evidence for a step is what the last few values cost at the present level, less what they cost at
+the best new level. The cost of a value is -2 ln of its density, which the series itself has shown:
+a kernel density estimate of its distances from its level. Source of the test: the window-limited
+generalised likelihood ratio (Willsky and Jones 1976; Lai 1995), here with bounded evidence per
+value, so a short burst is no step.
 """
 
 import math
@@ -14,12 +15,20 @@ import numpy as np
 
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.levels import fit_levels
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, OUTLIER, Values, leftover_inflation, median
+from roofwatch.ci.changepoint.noise import (
+    MAD_TO_DEVIATION,
+    OUTLIER,
+    Values,
+    leftover_inflation,
+    median,
+)
 
 LEARNING = 30
 """Values before the first judgement, which the offline method cuts into levels."""
 THRESHOLD = 24.0
-"""Evidence for a step in a long history: docs/explanation/error-rates.md has the false alarms that it allows."""
+"""Evidence for a step in a long history: docs/explanation/error-rates.md has the false alarms that
+it allows.
+"""
 
 _LEARNING_CAUTION = 2.0
 """Factor on the penalty of steps among the first values, whose noise is not known yet."""
@@ -30,7 +39,9 @@ _LEVEL = 48
 _WINDOW = 24
 """Values over which a step is searched: one that needs more is left to the offline method."""
 _GUARD = 10
-"""Newest values that are not used to learn the level and its noise, because they may belong to the next level."""
+"""Newest values that are not used to learn the level and its noise, because they may belong to the
+next level.
+"""
 _MIN_LEVEL = 8
 """Values that a level needs before a step away from it can be seen."""
 _MIN_NEW = 5
@@ -48,13 +59,16 @@ _DEPENDENCE = 0.3
 _BURSTS = 2.0
 """Largest increase of the threshold for a distant level in a series with bursts."""
 _NEAR, _DISTANT = 14.0, 30.0
-"""Standard deviations between which that increase begins and is complete: real steps are rarely so large."""
+"""Standard deviations between which that increase begins and is complete: real steps are rarely so
+large.
+"""
 _SOME_OUTLIERS = 0.03
 """Share of outliers at which half of that increase applies."""
 _RETURN_THRESHOLD = 20.0
 """Evidence for a return to the level before: bursts end, and no place is searched."""
 _BANDWIDTH = 0.4
-"""Width of the kernel in standard deviations: Silverman's rule, 1.06 n^(-1/5), at some 150 values."""
+"""Width of the kernel in standard deviations: Silverman's rule, 1.06 n^(-1/5), at some 150 values.
+"""
 _PRIOR_VALUES = 2.0
 """Weight of a normal density beside the values that the series has shown."""
 _OUTLIER_SHARE = 0.02
@@ -95,7 +109,9 @@ class OnlineDetector:
             ValueError: `min_relative_change` is not above 0.
         """
         if not min_relative_change > 0:
-            raise ValueError(f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03")
+            raise ValueError(
+                f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03"
+            )
         self._smallest_step = math.log1p(min_relative_change)
         self._floor = self._smallest_step / 3
         self._threshold = threshold
@@ -122,7 +138,9 @@ class OnlineDetector:
                 self._end_learning()
             return None
         alarm = self._find_step()
-        if len(self._earlier) and (len(self._logs) >= _ACCEPTED if alarm is None else not alarm.is_return):
+        if len(self._earlier) and (
+            len(self._logs) >= _ACCEPTED if alarm is None else not alarm.is_return
+        ):
             # the present level is no burst: of the level before, keep the noise alone
             self._remember(self._earlier - median(self._earlier))
             self._earlier = np.empty(0)
@@ -130,7 +148,8 @@ class OnlineDetector:
             burst, self._logs = np.split(self._logs, [-alarm.count_after])
             self._positions = self._positions[-alarm.count_after :]
             if alarm.is_return:
-                # no step will be searched among the values before the burst, so their positions do not matter
+                # no step will be searched among the values before the burst, so their positions do
+                # not matter
                 self._remember(burst - median(self._earlier))
                 self._logs = np.concatenate([self._earlier, self._logs])
                 self._positions = np.pad(self._positions, (len(self._earlier), 0), mode="edge")
@@ -186,7 +205,8 @@ class OnlineDetector:
 def is_seen_online(values: Sequence[float], step: Step, min_relative_change: float) -> bool:
     """Whether the detector sees a step of the offline method too.
 
-    A step with 20 values on either side counts as seen. In the first 30 values it sees no other: it learns from them.
+    A step with 20 values on either side counts as seen. In the first 30 values it sees no other: it
+    learns from them.
     """
     if min(step.index, len(values) - step.index) >= _ACCEPTED:
         return True
@@ -198,18 +218,24 @@ def is_seen_online(values: Sequence[float], step: Step, min_relative_change: flo
 
 
 def _caution(known: Values, noise_widths: float) -> float:
-    """Factor on the threshold: how dependent the noise of this series is, and how likely a burst of this size."""
+    """Factor on the threshold: how dependent the noise of this series is, and how likely a burst of
+    this size.
+    """
     dependence = 1 + _DEPENDENCE * math.log(leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)))
     outliers = float((np.abs(known) > max(noise_widths / 4, OUTLIER)).mean())
-    distance = min(max(math.log(max(noise_widths, 1e-3) / _NEAR) / math.log(_DISTANT / _NEAR), 0.0), 1.0)
+    distance = min(
+        max(math.log(max(noise_widths, 1e-3) / _NEAR) / math.log(_DISTANT / _NEAR), 0.0), 1.0
+    )
     return dependence * (1 + _BURSTS * distance * outliers / (outliers + _SOME_OUTLIERS))
 
 
 def _gains(tail: Values, residuals: Values) -> Values:
-    """How much better the best new level explains the newest 1, 2, ... values than the present level.
+    """How much better the best new level explains the newest 1, 2, ... values than the present
+    level.
 
     Args:
-        tail: Distances of the newest values from the present level, in standard deviations, shape [values].
+        tail: Distances of the newest values from the present level, in standard deviations, shape
+            [values].
         residuals: Such distances that the series has shown.
     """
     # a new level is where some of its values are
@@ -222,7 +248,10 @@ def _gains(tail: Values, residuals: Values) -> Values:
 
 def _costs(distances: Values, residuals: Values) -> Values:
     """-2 ln density of each distance; distances and residuals in standard deviations."""
-    shown = np.exp(-0.5 * ((distances[..., None] - residuals) / _BANDWIDTH) ** 2).sum(axis=-1) / _BANDWIDTH
+    shown = (
+        np.exp(-0.5 * ((distances[..., None] - residuals) / _BANDWIDTH) ** 2).sum(axis=-1)
+        / _BANDWIDTH
+    )
     normal = _PRIOR_VALUES * np.exp(-0.5 * distances**2)
     outliers = max(_OUTLIER_SHARE * len(residuals), 1.0)
     broad = outliers * _OUTLIER_SCALE / 2 / (_OUTLIER_SCALE + np.abs(distances)) ** 2

@@ -1,8 +1,9 @@
 """Where the levels of a series begin, by least total cost over all ways to cut it. Pure.
 
-Optimal partitioning (Jackson et al. 2005) under a learnt table of costs (`roofwatch.ci.changepoint.noise`). Levels are
-quantiles of the series, and boundaries come from a scan of it. Costs are summed once per block between two possible
-boundaries, and the recursion runs over blocks.
+Optimal partitioning (Jackson et al. 2005) under a learnt table of costs
+(`roofwatch.ci.changepoint.noise`). Levels are quantiles of the series, and boundaries come from a
+scan of it. Costs are summed once per block between two possible boundaries, and the recursion runs
+over blocks.
 """
 
 import math
@@ -21,7 +22,9 @@ MAX_BOUNDARIES = 36
 _MAX_LEVELS = 48
 """A level of 20 values in 300 still has three quantiles to choose from."""
 _WINDOWS = (1, 3, 6, 12, 25, 50)
-"""Values on either side over which the scan compares: a factor of two apart, so every length is near one of them."""
+"""Values on either side over which the scan compares: a factor of two apart, so every length is
+near one of them.
+"""
 _MIN_RISE = 1.5
 """Standard errors of the difference between two windows from which on a boundary is tried."""
 _GRAINS = 2.0**20
@@ -29,7 +32,9 @@ _GRAINS = 2.0**20
 _MIN_STICKINESS = 0.5
 """A smaller discount on outliers in succession is ignored."""
 _SMOOTHING = 9
-"""Values of the running median that the scan winsorises around: bursts of up to four cannot move it."""
+"""Values of the running median that the scan winsorises around: bursts of up to four cannot move
+it.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,8 @@ class Segmenter:
 
         Args:
             values: On the scale they are judged on.
-            widths: How much wider each value spreads than a typical one, as a factor; None: all equal.
+            widths: How much wider each value spreads than a typical one, as a factor; None: all
+                equal.
             deviation: First guess at the noise, for the scan.
         """
         self.values = values
@@ -96,8 +102,8 @@ class Segmenter:
         return Segmentation(starts[::-1], levels[::-1], cost)
 
     def block_costs(self, noise: Noise, masked: Flags) -> tuple[Values, Values]:
-        """Costs of the values from each boundary to the next, shape [blocks, levels], and the part of each that
-        depends on the value before the block.
+        """Costs of the values from each boundary to the next, shape [blocks, levels], and the part
+        of each that depends on the value before the block.
         """
         own = noise.costs[bins_of(self._distances / noise.deviation)]
         ties = self._ties(noise, own)
@@ -151,8 +157,8 @@ def winsorised(values: Values, deviation: float) -> Values:
 
 
 def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
-    """Positions at which a level may begin: all in a short series, else where the means of windows on either side
-    differ most, for windows of several lengths.
+    """Positions at which a level may begin: all in a short series, else where the means of windows
+    on either side differ most, for windows of several lengths.
 
     Args:
         values: Winsorised.
@@ -171,7 +177,9 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
             break
         # at an end of the series, a window is as long as that allows
         left, right = np.minimum(window, places), np.minimum(window, count - places)
-        rises = (sums[places + right] - sums[places]) / right - (sums[places] - sums[places - left]) / left
+        rises = (sums[places + right] - sums[places]) / right - (
+            sums[places] - sums[places - left]
+        ) / left
         sizes = np.abs(rises) * np.sqrt(left * right / (left + right))
         reach = max(1, window // 2)
         around = np.zeros(len(sizes) + 2 * reach)

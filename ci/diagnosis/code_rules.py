@@ -12,7 +12,9 @@ from roofwatch.collector.record.results import StaticFacts
 NARROW_BITS = 32
 """One instruction can load 128 bits."""
 PRODUCT_INTENSITY = 20.0
-"""FLOP per byte above which a kernel must be a matrix product; a square one of side 64 in half precision has 21."""
+"""FLOP per byte above which a kernel must be a matrix product; a square one of side 64 in half
+precision has 21.
+"""
 FEW_BYTES = 2**20
 """Below it the launch takes longer than the bytes."""
 LOW_OCCUPANCY = 0.25
@@ -62,36 +64,55 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
         return
     paths = [(fact, code_facts(fact).tensor_path) for fact in evidence.compiled]
     targets_with = {fact.target for fact, path in paths if path not in {None, TensorPath.NONE}}
-    facts = [fact for fact, path in paths if path is TensorPath.NONE and fact.target not in targets_with]
+    facts = [
+        fact for fact, path in paths if path is TensorPath.NONE and fact.target not in targets_with
+    ]
     if not facts:
         return
     where, words = _where(facts)
     utilisation, share = evidence.utilisation, evidence.vector_share
     is_measured = evidence.has_own_facts and utilisation is not None
-    reached = "" if share is None else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
+    reached = (
+        ""
+        if share is None
+        else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
+    )
     yield Finding(
         title="tensor cores are not used",
-        text=f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} has no tensor core "
+        text=f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} "
+        f"has no tensor core "
         f"instructions and runs on far slower units.{reached}",
         words=words,
-        advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile dimension must be at least "
+        advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile "
+        "dimension must be at least "
         "16, and the tensor cores must support the type of both operands.",
-        weight=Weight.BINDING if evidence.limit is Limit.COMPUTE and is_measured else _weight(evidence),
-        most_speedup=1 / (utilisation or 1.0) if is_measured and evidence.limit is not Limit.MEMORY else None,
+        weight=Weight.BINDING
+        if evidence.limit is Limit.COMPUTE and is_measured
+        else _weight(evidence),
+        most_speedup=1 / (utilisation or 1.0)
+        if is_measured and evidence.limit is not Limit.MEMORY
+        else None,
     )
 
 
 def spills(evidence: Evidence) -> Iterator[Finding]:
-    facts = [fact for fact in evidence.compiled if fact.local_bytes or fact.spill_store_count or fact.spilled_registers]
+    facts = [
+        fact
+        for fact in evidence.compiled
+        if fact.local_bytes or fact.spill_store_count or fact.spilled_registers
+    ]
     if facts:
         where, words = _where(facts)
         worst = max(facts, key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0))
         yield Finding(
             title="register spills",
-            text=f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in local memory, with "
-            f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill loads.",
+            text=f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in "
+            f"local memory, with "
+            f"{worst.spill_store_count or 0} spill stores and {worst.spill_load_count or 0} spill "
+            f"loads.",
             words=words,
-            advice="Use fewer registers per thread: a smaller tile, the same tile with more warps, or fewer stages.",
+            advice="Use fewer registers per thread: a smaller tile, the same tile with more "
+            "warps, or fewer stages.",
             weight=_weight(evidence),
         )
 
@@ -99,8 +120,14 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
 def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit not in {Limit.LATENCY, Limit.UNDETERMINED, Limit.MEMORY}:
         return
-    facts = [fact for fact in evidence.compiled if 0 < (fact.theoretical_occupancy or 1.0) < LOW_OCCUPANCY]
-    if evidence.limit is not Limit.LATENCY:  # few warps suffice if loads run ahead of the tensor cores
+    facts = [
+        fact
+        for fact in evidence.compiled
+        if 0 < (fact.theoretical_occupancy or 1.0) < LOW_OCCUPANCY
+    ]
+    if (
+        evidence.limit is not Limit.LATENCY
+    ):  # few warps suffice if loads run ahead of the tensor cores
         facts = [fact for fact in facts if not code_facts(fact).tensor_counts]
     if facts:
         where, words = _where(facts)
@@ -109,7 +136,8 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
         yield Finding(
             title="low occupancy",
-            text=f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} (limited by "
+            text=f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} "
+            f"(limited by "
             f"{' and '.join(limits) or 'its resources'}).",
             words=words,
             advice=f"Aim for {remedies}, or more independent loads per thread.",
@@ -122,23 +150,34 @@ def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:
         return
     widths = [(fact, code_facts(fact).reads.main_width) for fact in evidence.compiled]
-    narrow = [(fact, width) for fact, width in widths if 0 < width <= NARROW_BITS and not fact.instructions.get("tma")]
+    narrow = [
+        (fact, width)
+        for fact, width in widths
+        if 0 < width <= NARROW_BITS and not fact.instructions.get("tma")
+    ]
     if narrow:
         where, words = _where([fact for fact, _ in narrow])
         widest = max(width for _, width in narrow)
         yield Finding(
             title="narrow loads",
-            text=f"In {where}, most data is loaded {widest} bits per instruction; 128 are possible.",
+            text=f"In {where}, most data is loaded {widest} bits per instruction; 128 are "
+            f"possible.",
             words=words,
-            advice="Give each thread neighbouring elements: a contiguous innermost dimension, strides and pointers "
-            "that the compiler knows to be multiples of 16 bytes, and masks on whole groups of elements.",
+            advice="Give each thread neighbouring elements: a contiguous innermost dimension, "
+            "strides and pointers "
+            "that the compiler knows to be multiples of 16 bytes, and masks on whole groups of "
+            "elements.",
             weight=Weight.HINT,
         )
 
 
 CODE_RULES: tuple[Rule, ...] = (
-    *(too_large_to_launch, failed_to_compile, no_tensor_cores),
-    *(spills, low_occupancy, narrow_loads),
+    too_large_to_launch,
+    failed_to_compile,
+    no_tensor_cores,
+    spills,
+    low_occupancy,
+    narrow_loads,
 )
 
 
@@ -149,8 +188,12 @@ def summarise_code(evidence: Evidence) -> Remark | None:
         return None
     targets, words = _listed([fact.target for fact in compiled])
     spill_count = sum(bool(fact.local_bytes) for fact in compiled)
-    parts = ["no spills" if not spill_count else f"{spill_count} of {len(compiled)} functions spill"]
-    shares = [fact.theoretical_occupancy for fact in compiled if fact.theoretical_occupancy is not None]
+    parts = [
+        "no spills" if not spill_count else f"{spill_count} of {len(compiled)} functions spill"
+    ]
+    shares = [
+        fact.theoretical_occupancy for fact in compiled if fact.theoretical_occupancy is not None
+    ]
     if shares:
         low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
         parts.append(f"theoretical occupancy {low if low == high else f'{low} to {high}'}")

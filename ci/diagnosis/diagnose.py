@@ -28,7 +28,9 @@ _AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
 
 
 def subjects_of(record: RunRecord) -> list[Subject]:
-    """Every case and implementation with times, machine code or counters, in the order of the record."""
+    """Every case and implementation with times, machine code or counters, in the order of the
+    record.
+    """
     return list(_by_subject([*record.measurements, *record.static_facts, *record.counters]))
 
 
@@ -49,7 +51,9 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
         if timing is not None:
             medians_ns[each.case_id, each.timer, each.cache][each.implementation] = timing.median_ns
             if each.case_id in cases and cases[each.case_id].kernel == _EMPTY_KERNEL:
-                floors_ns[each.timer, each.cache].append(timing.median_ns / (timing.kernel_count or 1))
+                floors_ns[each.timer, each.cache].append(
+                    timing.median_ns / (timing.kernel_count or 1)
+                )
     device_name, clock_mhz = record.environment.device_name, record.sm_clock_mhz
     published = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
 
@@ -67,7 +71,9 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
             target=target,
             facts=tuple(fact for fact in own if fact.target == target) or tuple(own),
             counters=tuple(counters.get((case_id, implementation), ())),
-            others={name: median_ns for name, median_ns in others.items() if name != implementation},
+            others={
+                name: median_ns for name, median_ns in others.items() if name != implementation
+            },
             floor_ns=min(floors_ns.get(timed_by, ()), default=None),
             published=published,
         )
@@ -107,16 +113,24 @@ _MAX_NEW_FINDINGS = 3
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Name the limit that binds, and sort the findings of all rules by weight, then by possible speedup."""
+    """Name the limit that binds, and sort the findings of all rules by weight, then by possible
+    speedup.
+    """
     findings = [
-        replace(finding, rule=rule.__name__, most_speedup=finding.most_speedup and max(finding.most_speedup, 1.0))
+        replace(
+            finding,
+            rule=rule.__name__,
+            most_speedup=finding.most_speedup and max(finding.most_speedup, 1.0),
+        )
         for rule in RULES
         for finding in rule(evidence)
     ]
     return Diagnosis(
         evidence=evidence,
         headline=_headline(evidence),
-        findings=tuple(sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))),
+        findings=tuple(
+            sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))
+        ),
         missing=tuple(_missing(evidence)),
     )
 
@@ -137,7 +151,9 @@ class BottleneckChange:
 def bottleneck_changes(
     base: RunRecord, head: RunRecord, subjects: Iterable[tuple[str, str]]
 ) -> tuple[BottleneckChange, ...]:
-    """Diagnose cases and implementations in both records; nothing is returned for those without news or a limit."""
+    """Diagnose cases and implementations in both records; nothing is returned for those without
+    news or a limit.
+    """
     wanted = list(subjects)
     sides = [map(diagnose, collect_evidence(record, wanted)) for record in (base, head)]
     changes = []
@@ -193,10 +209,14 @@ def _missing(evidence: Evidence) -> Iterator[Remark]:
         where = "" if evidence.is_gpu else ", on a machine with a GPU if the code needs one"
         yield Remark(f"times; from: `roofwatch diagnose {{}}`{where}", case)
     elif evidence.roof.ideal_ns is None:
-        yield Remark("a roof; from: a flop_count and memory_bytes of the kernel, and ceilings of the device")
+        yield Remark(
+            "a roof; from: a flop_count and memory_bytes of the kernel, and ceilings of the device"
+        )
     if evidence.is_gpu and timing is not None:
         if not evidence.counters:
-            yield Remark("counters of memory traffic, occupancy and stalls; from: `roofwatch ncu {}`", case)
+            yield Remark(
+                "counters of memory traffic, occupancy and stalls; from: `roofwatch ncu {}`", case
+            )
         if timing.host_ns is None:
             yield Remark("host time; from: a timer that measures it, see `roofwatch run --help`")
         if timing.sm_clock_mhz is None:

@@ -1,8 +1,8 @@
 """What is known about one case and implementation, and which limit binds it.
 
-Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); Nsight Compute documentation, Speed Of Light, for
-the thresholds; Volkov, Understanding Latency Hiding on GPUs (2016); Gray, Getting Started with CUDA Graphs (NVIDIA
-developer blog, 2019).
+Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); Nsight Compute documentation,
+Speed Of Light, for the thresholds; Volkov, Understanding Latency Hiding on GPUs (2016); Gray,
+Getting Started with CUDA Graphs (NVIDIA developer blog, 2019).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,39 @@ from functools import cached_property
 
 from roofwatch.ci.static.facts import code_facts
 from roofwatch.collector.device.datasheets import DatasheetComparison
-from roofwatch.collector.device.roofline import LevelPosition, Roof, binding_level, level_positions, roof_of
+from roofwatch.collector.device.roofline import (
+    LevelPosition,
+    Roof,
+    binding_level,
+    level_positions,
+    roof_of,
+)
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import CacheState, CaseRecord, Measurement, is_host_bound, median_of
+from roofwatch.collector.record.measurement import (
+    CacheState,
+    CaseRecord,
+    Measurement,
+    is_host_bound,
+    median_of,
+)
 from roofwatch.collector.record.results import Counters, StaticFacts
 
 NEAR = 0.8
 """Share of a ceiling from which on it binds and little can be gained."""
 FAR = 0.6
-"""Share below which no ceiling explains the time; between `FAR` and `NEAR` the nearer ceiling binds."""
+"""Share below which no ceiling explains the time; between `FAR` and `NEAR` the nearer ceiling
+binds.
+"""
 FIXED_COST_NS = {"cpu": 3_000.0, "cuda": 2_000.0, "hip": 3_000.0}
-"""Typical time of an empty launch, or of one torch operator on a CPU; used if the record has no measurement."""
+"""Typical time of an empty launch, or of one torch operator on a CPU; used if the record has no
+measurement.
+"""
 FIXED_SHARE = 0.5
 """Share of the time from which on empty launches bind."""
 GAP_SHARE = 0.2
-"""Share of gaps between kernels from which on they bind; kernels issued ahead follow within a microsecond."""
+"""Share of gaps between kernels from which on they bind; kernels issued ahead follow within a
+microsecond.
+"""
 
 
 class Limit(StrEnum):
@@ -53,7 +71,9 @@ class Timing:
     median_ns: float
     """Device busy time."""
     span_ns: float
-    """From the start of the first kernel to the end of the last; the median if the timer does not measure it."""
+    """From the start of the first kernel to the end of the last; the median if the timer does not
+    measure it.
+    """
     host_ns: float | None
     kernel_count: int | None
     sm_clock_mhz: float | None
@@ -62,8 +82,12 @@ class Timing:
     def of(cls, measurement: Measurement | None) -> "Timing | None":
         if measurement is None or measurement.median_ns is None:
             return None
-        kernel_counts = [block.kernel_count for block in measurement.blocks if block.kernel_count is not None]
-        states = [block.device_state for block in measurement.blocks if block.device_state is not None]
+        kernel_counts = [
+            block.kernel_count for block in measurement.blocks if block.kernel_count is not None
+        ]
+        states = [
+            block.device_state for block in measurement.blocks if block.device_state is not None
+        ]
         return cls(
             median_ns=measurement.median_ns,
             span_ns=max(measurement.span_ns or 0.0, measurement.median_ns),
@@ -120,7 +144,11 @@ class Evidence:
 
     @cached_property
     def roof(self) -> Roof:
-        return roof_of(self.case, self.ceilings, CacheState.HOT if self.measurement is None else self.measurement.cache)
+        return roof_of(
+            self.case,
+            self.ceilings,
+            CacheState.HOT if self.measurement is None else self.measurement.cache,
+        )
 
     @property
     def has_roof(self) -> bool:
@@ -180,7 +208,9 @@ class Evidence:
     def counted_ceiling(self) -> LevelPosition | None:
         """The memory level whose counted bytes bind; None if none does."""
         level = binding_level(self.levels)
-        binds = level is not None and (level.utilisation or 0.0) >= max(NEAR, self.compute_share or 0.0)
+        binds = level is not None and (level.utilisation or 0.0) >= max(
+            NEAR, self.compute_share or 0.0
+        )
         return level if binds else None
 
     def _share(self, time_ns: float | None) -> float | None:
@@ -190,7 +220,11 @@ class Evidence:
 
     def _share_of_ceiling(self, name: str, work: float) -> float | None:
         """Share of the measured ceiling of a memory level or dtype."""
-        found = (each for each in self.ceilings if name in (each.level, each.dtype) and each.source == "measured")
+        found = (
+            each
+            for each in self.ceilings
+            if name in (each.level, each.dtype) and each.source == "measured"
+        )
         ceiling = next(found, None)
         return None if ceiling is None else self._share(work / ceiling.per_s * 1e9 or None)
 
@@ -200,8 +234,8 @@ class Evidence:
     def limit(self) -> Limit:
         """The limit that explains most of the time.
 
-        The order of tests: what keeps the device idle (host, gaps), then the ceilings, then the cost of launches. The
-        rest is latency on a GPU, and undetermined on a CPU.
+        The order of tests: what keeps the device idle (host, gaps), then the ceilings, then the
+        cost of launches. The rest is latency on a GPU, and undetermined on a CPU.
         """
         timing, utilisation = self.timing, self.utilisation or 0.0
         if timing is None:
@@ -226,7 +260,8 @@ class Evidence:
             return Limit.MEMORY if (self.dram_share or 0.0) <= 1 / NEAR else Limit.CACHE
         if self.is_gpu:
             return Limit.UNDETERMINED if self.utilisation is None else Limit.LATENCY
-        # kernels are not counted on a CPU: call overhead binds if the work takes less than half of one call
+        # kernels are not counted on a CPU: call overhead binds if the work takes less than half of
+        # one call
         is_little = self.has_roof and (self.roof.ideal_ns or 0.0) < FIXED_SHARE * self.one_launch_ns
         return Limit.LAUNCH if is_little else Limit.UNDETERMINED
 
@@ -264,8 +299,14 @@ class Evidence:
 
     @property
     def is_past_fastest_cache(self) -> bool:
-        """The data fits the cache, but arrives at the speed of memory or of a slower level of the cache."""
-        return self._is_cache_roof and (self.utilisation or 0.0) < FAR and (self.dram_share or 0.0) >= NEAR
+        """The data fits the cache, but arrives at the speed of memory or of a slower level of the
+        cache.
+        """
+        return (
+            self._is_cache_roof
+            and (self.utilisation or 0.0) < FAR
+            and (self.dram_share or 0.0) >= NEAR
+        )
 
     @property
     def _is_cache_roof(self) -> bool:

@@ -43,7 +43,9 @@ class Finding:
 
 
 Rule = Callable[[Evidence], Iterator[Finding]]
-"""Yields nothing if its condition does not hold. docs/how-to/diagnose.md lists all rules with their sources."""
+"""Yields nothing if its condition does not hold. docs/how-to/diagnose.md lists all rules with their
+sources.
+"""
 
 
 @dataclass(frozen=True)

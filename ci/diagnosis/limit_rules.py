@@ -10,25 +10,36 @@ from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 
 _MOVE_FEWER_BYTES = (
-    "Move fewer bytes: fuse it with the operation before or after it, or store the data in a narrower type."
+    "Move fewer bytes: fuse it with the operation before or after it, or store "
+    "the data in a narrower type."
 )
 _BLOCK_FOR_CACHE = (
-    "Process blocks that fit the nearest cache one after another, or move fewer bytes. If that changes nothing, the "
-    "limit is scalar arithmetic such as exp and division, or operators that read and write intermediate values."
+    "Process blocks that fit the nearest cache one after another, or move fewer bytes. If that "
+    "changes nothing, the "
+    "limit is scalar arithmetic such as exp and division, or operators that read and write "
+    "intermediate values."
 )
-_REUSE_DATA = "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
-_DO_LESS_ARITHMETIC = "Do less arithmetic: use a narrower type if accuracy allows, or skip unnecessary work."
+_REUSE_DATA = (
+    "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
+)
+_DO_LESS_ARITHMETIC = (
+    "Do less arithmetic: use a narrower type if accuracy allows, or skip unnecessary work."
+)
 _FEED_TENSOR_CORES = (
-    "The arithmetic units wait for operands: use larger tiles, load more of them ahead (num_stages), or run fewer "
+    "The arithmetic units wait for operands: use larger tiles, load more of them ahead "
+    "(num_stages), or run fewer "
     "other instructions between the products."
 )
 _KEEP_MEMORY_BUSY = (
-    "Keep more loads in flight: wider loads, more warps or stages (num_stages), or enough blocks for every "
+    "Keep more loads in flight: wider loads, more warps or stages (num_stages), or enough blocks "
+    "for every "
     "multiprocessor."
 )
 _CPU_ADVICE = (
-    "On a CPU the rest is usually one of: several operators that read and write intermediate values (fuse them with "
-    "torch.compile); scalar arithmetic such as exp and division; a memory layout with large strides."
+    "On a CPU the rest is usually one of: several operators that read and write intermediate "
+    "values (fuse them with "
+    "torch.compile); scalar arithmetic such as exp and division; a memory layout with large "
+    "strides."
 )
 
 
@@ -54,7 +65,8 @@ def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]
     write = metric("flop_per_s").format
     text = (
         f"It does {write(flop_count).removesuffix('/s')} in {format_ns(timing.median_ns)}, or "
-        f"{write(flop_count / timing.median_ns * 1e9)}: {share:.0%} of the {write(roof.compute.per_s)} of a large "
+        f"{write(flop_count / timing.median_ns * 1e9)}: {share:.0%} of the "
+        f"{write(roof.compute.per_s)} of a large "
         "matrix product in the same run."
     )
     far_advice = _FEED_TENSOR_CORES if evidence.is_gpu else _CPU_ADVICE
@@ -69,12 +81,14 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
     share = roof.memory_ns / timing.median_ns
     source = "the cache" if roof.memory.level == "cache" else "memory"
     text = (
-        f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the {_bytes_per_s(roof.memory.per_s)} "
+        f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the "
+        f"{_bytes_per_s(roof.memory.per_s)} "
         f"of {source} in the same run."
     )
     if evidence.is_past_fastest_cache:
         text += (
-            f" The data fits the cache but not its fastest level: that is {evidence.dram_share:.0%} of memory's speed."
+            f" The data fits the cache but not its fastest level: that is "
+            f"{evidence.dram_share:.0%} of memory's speed."
         )
         advice = _BLOCK_FOR_CACHE
     elif share >= NEAR:
@@ -88,18 +102,27 @@ def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition
     share, is_memory = level.utilisation or 1.0, evidence.limit is Limit.MEMORY
     excess = level.byte_count / evidence.case.memory_bytes if evidence.case.memory_bytes else 1.0
     has_excess = excess > EXCESS_TRAFFIC
-    memory_advice = "Move fewer bytes: the kernel moves more than it needs." if has_excess else _MOVE_FEWER_BYTES
+    memory_advice = (
+        "Move fewer bytes: the kernel moves more than it needs."
+        if has_excess
+        else _MOVE_FEWER_BYTES
+    )
     source = "device memory" if is_memory else "the cache"
     text = (
-        f"The hardware counted {format_bytes(level.byte_count)} through {source} in {format_ns(timing.median_ns)}: "
+        f"The hardware counted {format_bytes(level.byte_count)} through {source} in "
+        f"{format_ns(timing.median_ns)}: "
         f"{share:.0%} of its ceiling."
     )
-    most_speedup = min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share
+    most_speedup = (
+        min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share
+    )
     advice = memory_advice if is_memory else _REUSE_DATA
     return _binding(evidence, text, advice, most_speedup=most_speedup, is_near=not has_excess)
 
 
-def _binding(evidence: Evidence, text: str, advice: str, *, most_speedup: float, is_near: bool) -> Finding:
+def _binding(
+    evidence: Evidence, text: str, advice: str, *, most_speedup: float, is_near: bool
+) -> Finding:
     what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(evidence.limit, "memory")
     return Finding(
         title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
@@ -124,8 +147,10 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         title="the device mostly waits",
         text=" ".join(sentences),
-        advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a split of the longest "
-        "dimension), more independent loads per thread (num_stages, unrolled loops), and more warps if registers and "
+        advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a "
+        "split of the longest "
+        "dimension), more independent loads per thread (num_stages, unrolled loops), and more "
+        "warps if registers and "
         "shared memory allow.",
         weight=Weight.BINDING,
         most_speedup=_most_speedup(evidence),
@@ -150,9 +175,11 @@ def links(evidence: Evidence) -> Iterator[Finding]:
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
         yield Finding(
             title="the links between devices are the limit",
-            text=f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not measured: compare it "
+            text=f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not "
+            f"measured: compare it "
             "with the datasheet.",
-            advice="Send fewer bytes (a narrower type, or less often), or overlap it with independent arithmetic.",
+            advice="Send fewer bytes (a narrower type, or less often), or overlap it with "
+            "independent arithmetic.",
             weight=Weight.BINDING,
         )
 
@@ -162,12 +189,21 @@ LIMIT_RULES: tuple[Rule, ...] = (near_roof, latency, undetermined, links)
 
 def _most_speedup(evidence: Evidence) -> float | None:
     reachable_ns = evidence.reachable_ns
-    return None if reachable_ns is None or evidence.timing is None else evidence.timing.median_ns / reachable_ns
+    return (
+        None
+        if reachable_ns is None or evidence.timing is None
+        else evidence.timing.median_ns / reachable_ns
+    )
 
 
 def _shares_in_words(evidence: Evidence) -> str:
-    shares = [(evidence.memory_share, "the memory ceiling"), (evidence.compute_share, "the compute ceiling")]
-    return " and ".join(f"{share_in_words(share)} of {ceiling}" for share, ceiling in shares if share is not None)
+    shares = [
+        (evidence.memory_share, "the memory ceiling"),
+        (evidence.compute_share, "the compute ceiling"),
+    ]
+    return " and ".join(
+        f"{share_in_words(share)} of {ceiling}" for share, ceiling in shares if share is not None
+    )
 
 
 def _moved(byte_count: float, timing: Timing) -> str:

@@ -1,4 +1,6 @@
-"""Rules about the measurement, launches, hardware counters, other implementations and autotuning."""
+"""Rules about the measurement, launches, hardware counters,
+other implementations and autotuning.
+"""
 
 import math
 import statistics
@@ -39,19 +41,35 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
 
 def throttled(evidence: Evidence) -> Iterator[Finding]:
     blocks = () if evidence.measurement is None else evidence.measurement.blocks
-    degraded = [block for block in blocks if block.device_state is not None and block.device_state.degraded_by]
+    degraded = [
+        block
+        for block in blocks
+        if block.device_state is not None and block.device_state.degraded_by
+    ]
     if not degraded:
         return
-    reasons = sorted({name for block in degraded if block.device_state for name in block.device_state.degraded_by})
+    reasons = sorted(
+        {
+            name
+            for block in degraded
+            if block.device_state
+            for name in block.device_state.degraded_by
+        }
+    )
     clean = [block.median_ns for block in blocks if block not in degraded]
-    ratio = statistics.median(block.median_ns for block in degraded) / statistics.median(clean) if clean else None
+    ratio = (
+        statistics.median(block.median_ns for block in degraded) / statistics.median(clean)
+        if clean
+        else None
+    )
     slower = "" if ratio is None else f" They took {ratio:.2f} times as long as the others."
     names = ", ".join("{}" for _ in reasons)
     yield Finding(
         title="the device was throttled or shared",
         text=f"{len(degraded)} of {len(blocks)} blocks were affected by {names}.{slower}",
         words=tuple(reasons),
-        advice="Measure again on a cool and idle device; raise the power limit, or lock the clocks at a sustainable "
+        advice="Measure again on a cool and idle device; raise the power limit, or lock the "
+        "clocks at a sustainable "
         "value.",
         weight=Weight.DOUBT,
         most_speedup=ratio if ratio is not None and ratio > 1 else None,
@@ -62,12 +80,22 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
 def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
     for published in evidence.published:
         if published.is_suspicious:
-            measured, allowed = published.measured, max(published.published_per_s, published.at_clock_per_s)
-            write = metric("memory_bytes_per_s" if measured.resource == "memory" else "flop_per_s").format
-            resource, words = ("memory", ()) if measured.dtype is None else ("arithmetic in {}", (measured.dtype,))
+            measured, allowed = (
+                published.measured,
+                max(published.published_per_s, published.at_clock_per_s),
+            )
+            write = metric(
+                "memory_bytes_per_s" if measured.resource == "memory" else "flop_per_s"
+            ).format
+            resource, words = (
+                ("memory", ())
+                if measured.dtype is None
+                else ("arithmetic in {}", (measured.dtype,))
+            )
             yield Finding(
                 title="a measured ceiling above the datasheet",
-                text=f"This run measured {write(measured.per_s)} for {resource}; the datasheet allows {write(allowed)}."
+                text=f"This run measured {write(measured.per_s)} for {resource}; the datasheet "
+                f"allows {write(allowed)}."
                 " Shares of that ceiling are too low.",
                 words=words,
                 advice="Measure again; if it persists, the timer or the reported device is wrong.",
@@ -80,9 +108,11 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
     if share is not None and share > ABOVE_ROOF:
         yield Finding(
             title="faster than the roof",
-            text=f"{share:.0%} of the roofline: either the device was slower while its ceilings were measured, "
+            text=f"{share:.0%} of the roofline: either the device was slower while its ceilings "
+            f"were measured, "
             "or the cost model counts work that is not done.",
-            advice="Measure again on an idle device; if it persists, check flop_count and memory_bytes of the case.",
+            advice="Measure again on an idle device; if it persists, check flop_count and "
+            "memory_bytes of the case.",
             weight=Weight.DOUBT,
         )
 
@@ -107,26 +137,37 @@ def host_gaps(evidence: Evidence) -> Iterator[Finding]:
     if any(block.has_host_gaps for block in blocks):
         yield Finding(
             title="times include host time",
-            text="Launches could not be queued ahead: the call waits for the device or issues too slowly.",
-            advice="Measure with --timer cupti, or remove the synchronisation (.item(), .cpu(), printing a tensor).",
+            text="Launches could not be queued ahead: the call waits for the device or issues too "
+            "slowly.",
+            advice="Measure with --timer cupti, or remove the synchronisation (.item(), .cpu(), "
+            "printing a tensor).",
             weight=Weight.DOUBT,
         )
 
 
 def host_bound(evidence: Evidence) -> Iterator[Finding]:
     timing = evidence.timing
-    if timing is None or timing.host_ns is None or not is_host_bound(timing.median_ns, timing.host_ns):
+    if (
+        timing is None
+        or timing.host_ns is None
+        or not is_host_bound(timing.median_ns, timing.host_ns)
+    ):
         return
     busy_ns, host_ns = timing.median_ns, timing.host_ns
     if host_ns > busy_ns:
         consequence = f"in a loop the device is idle for {1 - busy_ns / host_ns:.0%} of the time"
     else:
-        consequence = f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would wait for the host"
+        consequence = (
+            f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would "
+            f"wait for the host"
+        )
     yield Finding(
         title="the host is slower than the device",
-        text=f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: {consequence}.",
+        text=f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: "
+        f"{consequence}.",
         advice="Issue less work from the host: a CUDA graph of several calls (torch.compile with "
-        "mode='reduce-overhead'), larger batches, or fewer and larger kernels. A faster kernel changes nothing here.",
+        "mode='reduce-overhead'), larger batches, or fewer and larger kernels. A faster kernel "
+        "changes nothing here.",
         weight=Weight.BINDING if evidence.limit is Limit.HOST else Weight.CAUSE,
         most_speedup=host_ns / busy_ns,
     )
@@ -139,9 +180,11 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
     kernels = f"its {timing.kernel_count} kernels" if timing.kernel_count else "its kernels"
     yield Finding(
         title="gaps between kernels",
-        text=f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only {format_ns(timing.median_ns)}: "
+        text=f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only "
+        f"{format_ns(timing.median_ns)}: "
         f"nothing runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time.",
-        advice="Fuse the kernels into one (in Triton, or with torch.compile), or launch them as one CUDA graph.",
+        advice="Fuse the kernels into one (in Triton, or with torch.compile), or launch them as "
+        "one CUDA graph.",
         weight=Weight.BINDING if evidence.limit is Limit.LAUNCH else Weight.CAUSE,
         most_speedup=timing.span_ns / timing.median_ns,
     )
@@ -154,20 +197,28 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
     time = f"A call takes {format_ns(timing.median_ns)}"
     source = "measured in the same run" if evidence.floor_ns else "a typical value"
     if evidence.fixed_share >= FIXED_SHARE:
-        kernels = f"{timing.kernel_count} empty kernels" if (timing.kernel_count or 1) > 1 else "an empty kernel"
+        kernels = (
+            f"{timing.kernel_count} empty kernels"
+            if (timing.kernel_count or 1) > 1
+            else "an empty kernel"
+        )
         text = (
-            f"{time}; {kernels} would take about {format_ns(evidence.fixed_ns)} ({source}), {evidence.fixed_share:.0%} "
+            f"{time}; {kernels} would take about {format_ns(evidence.fixed_ns)} ({source}), "
+            f"{evidence.fixed_share:.0%} "
             "of it."
         )
     else:
         text = (
-            f"{time}, but its work needs only {format_ns(evidence.roof.ideal_ns or 0.0)}; one empty operator takes "
-            f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call overhead."
+            f"{time}, but its work needs only {format_ns(evidence.roof.ideal_ns or 0.0)}; one "
+            f"empty operator takes "
+            f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call "
+            f"overhead."
         )
     yield Finding(
         title="too little work per launch",
         text=text,
-        advice="Do more work per launch: use larger batches, or fuse it with its neighbours. Tuning the kernel does "
+        advice="Do more work per launch: use larger batches, or fuse it with its neighbours. "
+        "Tuning the kernel does "
         "not help at this size.",
         weight=Weight.BINDING,
         most_speedup=timing.median_ns / evidence.one_launch_ns,
@@ -182,8 +233,10 @@ def many_kernels(evidence: Evidence) -> Iterator[Finding]:
     if mean_ns < SMALL_KERNEL_NS:
         yield Finding(
             title="many small kernels",
-            text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on average.",
-            advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate values in registers.",
+            text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on "
+            f"average.",
+            advice="Fuse them with torch.compile or in one Triton kernel, to keep intermediate "
+            "values in registers.",
             most_speedup=None if reachable_ns is None else timing.median_ns / reachable_ns,
         )
 
@@ -199,10 +252,13 @@ def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
     is_bounded = evidence.limit is Limit.MEMORY and utilisation is not None
     yield Finding(
         title="more memory traffic than necessary",
-        text=f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model needs "
+        text=f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model "
+        f"needs "
         f"{format_bytes(needed)}: {counted / needed:.1f} times as much.",
-        advice="Either data is read again after eviction from the cache (reorder the blocks to share data, enlarge "
-        "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring addresses).",
+        advice="Either data is read again after eviction from the cache (reorder the blocks to "
+        "share data, enlarge "
+        "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring "
+        "addresses).",
         most_speedup=min(counted / needed, 1 / (utilisation or 1.0)) if is_bounded else None,
     )
 
@@ -218,12 +274,14 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
         yield Finding(
             title="too few blocks for the device",
             text=f"Its blocks fill {count:.0%} of one wave.",
-            advice="Launch more blocks: use smaller tiles, or split the reduction dimension (split-K).",
+            advice="Launch more blocks: use smaller tiles, or split the reduction dimension "
+            "(split-K).",
         )
     elif started / count >= PARTIAL_WAVE:
         yield Finding(
             title="a partial last wave",
-            text=f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves multiprocessors idle.",
+            text=f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves "
+            f"multiprocessors idle.",
             advice="Choose tiles that make a whole number of waves, or use a persistent kernel.",
             most_speedup=started / count,
         )
@@ -259,14 +317,17 @@ def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
             title="a rule of Nsight Compute",
             text=f"{{}} could save {saved:.0%} of its time: {{}}",
             words=(function, message),
-            advice="Open the report that `roofwatch ncu --output` keeps. The saving is an estimate of Nsight Compute.",
+            advice="Open the report that `roofwatch ncu --output` keeps. The saving is an "
+            "estimate of Nsight Compute.",
             most_speedup=1 / (1 - saved) if len(evidence.counters) == 1 else None,
         )
 
 
 def autotuning(evidence: Evidence) -> Iterator[Finding]:
     for tuning in () if evidence.measurement is None else evidence.measurement.autotuning:
-        times_ns = {str(each.configuration): each.time_ns for each in tuning.timings if each.time_ns}
+        times_ns = {
+            str(each.configuration): each.time_ns for each in tuning.timings if each.time_ns
+        }
         chosen_ns = times_ns.pop(str(tuning.chosen), None)
         if chosen_ns is None or not times_ns:
             continue
@@ -284,7 +345,8 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
         elif other_ns <= chosen_ns * CLOSE_SECOND:
             yield Finding(
                 title="the autotuner has a close second",
-                text=f"For {{}} the two fastest configurations differ by {abs(other_ns / chosen_ns - 1):.1%}: another "
+                text=f"For {{}} the two fastest configurations differ by "
+                f"{abs(other_ns / chosen_ns - 1):.1%}: another "
                 "run may choose the other one.",
                 words=(tuning.function,),
                 advice="Fix the configuration if runs must be comparable.",
@@ -293,7 +355,19 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
 
 
 MEASUREMENT_RULES: tuple[Rule, ...] = (
-    *(failed, throttled, implausible_ceilings, above_the_roof, varying_kernels, host_gaps),
-    *(host_bound, gaps, small_launches, many_kernels),
-    *(excess_traffic, waves, faster_implementation, profiler_advice, autotuning),
+    failed,
+    throttled,
+    implausible_ceilings,
+    above_the_roof,
+    varying_kernels,
+    host_gaps,
+    host_bound,
+    gaps,
+    small_launches,
+    many_kernels,
+    excess_traffic,
+    waves,
+    faster_implementation,
+    profiler_advice,
+    autotuning,
 )

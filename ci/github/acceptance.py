@@ -1,4 +1,7 @@
-"""The regressions of a report with the size of each, and what an acceptance of them covers. Pure."""
+"""The regressions of a report with the size of each, and what an acceptance of them covers.
+
+Pure.
+"""
 
 import hashlib
 from collections.abc import Iterator
@@ -27,11 +30,15 @@ class _Document(BaseModel):
 
 
 class Findings(_Document):
-    """The regressions of a report, as far as needed to accept them and to compare them with those of another report."""
+    """The regressions of a report, as far as needed to accept them and to compare them with those
+    of another report.
+    """
 
     head_sha: str
     most: dict[str, float]
-    """Size up to which an acceptance covers a finding, by hash of the finding and its measure; empty if too many."""
+    """Size up to which an acceptance covers a finding, by hash of the finding and its measure;
+    empty if too many.
+    """
     worst: tuple[str, str] | None = None
     """Case and implementation of the worst slowdown."""
     least: dict[str, float] = Field(default_factory=dict, exclude=True)
@@ -39,7 +46,9 @@ class Findings(_Document):
 
 
 class Acceptance(_Document):
-    """Which comment accepted which findings. Its author, date and reason are read from that comment each time."""
+    """Which comment accepted which findings. Its author, date and reason are read from that comment
+    each time.
+    """
 
     comment_id: int
     most: dict[str, float]
@@ -48,7 +57,9 @@ class Acceptance(_Document):
     def covers(self, findings: Findings) -> bool:
         """Return whether every finding was accepted, and none is noticeably larger than then."""
         found = findings.least.items()
-        return bool(found) and all(key in self.most and size <= self.most[key] for key, size in found)
+        return bool(found) and all(
+            key in self.most and size <= self.most[key] for key, size in found
+        )
 
 
 def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
@@ -56,7 +67,9 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
     if judgement.verdict is not Verdict.REGRESSED:
         return None
     sizes = {
-        hashlib.sha256("\0".join(name).encode()).hexdigest()[:8]: tuple(float(f"{size:.4g}") for size in sizes)
+        hashlib.sha256("\0".join(name).encode()).hexdigest()[:8]: tuple(
+            float(f"{size:.4g}") for size in sizes
+        )
         for name, *sizes in _sizes(judgement)
     }
     if len(sizes) > MAX_BOUNDS:
@@ -72,7 +85,9 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
 
 
 _Size = tuple[tuple[str, ...], float, float]
-"""Names of the finding and its measure, its smallest credible size, and the size up to which it is accepted."""
+"""Names of the finding and its measure, its smallest credible size, and the size up to which it is
+accepted.
+"""
 
 
 def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
@@ -82,7 +97,9 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
     for item in judgement.static:
         if item.verdict is Verdict.REGRESSED:
             function = item.case_id, item.implementation, item.function, item.target, item.reason
-            yield from (((*function, measure), size, size) for measure, size in _code_sizes(item).items())
+            yield from (
+                ((*function, measure), size, size) for measure, size in _code_sizes(item).items()
+            )
     for change in judgement.secondary_changes:
         if change.verdict is Verdict.REGRESSED:
             low, high = change.relative_interval or (change.relative_change, change.relative_change)
@@ -114,7 +131,9 @@ def _code_sizes(item: StaticJudgement) -> dict[str, float]:
     after = _badness(code_facts(item.head))
     if item.base is not None and item.base.outcome is Outcome.OK:
         before = _badness(code_facts(item.base))
-        after = {name: size for name, size in after.items() if name in before and size > before[name]}
+        after = {
+            name: size for name, size in after.items() if name in before and size > before[name]
+        }
     return after or {"": 0.0}
 
 
@@ -123,4 +142,6 @@ def _badness(facts: CodeFacts) -> dict[str, float]:
     widths = {"read": facts.reads.main_width, "write": facts.writes.main_width}
     sizes = {name: facts.values[name] for name in DECISIVE_FACTS if name in facts.values}
     sizes |= {f"{name} instructions per byte": 8 / width for name, width in widths.items() if width}
-    return sizes | ({} if facts.tensor_path is None else {"tensor path": 1 / (1 + facts.tensor_path)})
+    return sizes | (
+        {} if facts.tensor_path is None else {"tensor path": 1 / (1 + facts.tensor_path)}
+    )

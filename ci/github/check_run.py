@@ -85,7 +85,10 @@ class CheckRun:
 
     def accepted(self, sentence: str) -> "CheckRun":
         """Return the same check-run, neutral because someone accepted it."""
-        title, summary = f"accepted: {self.title}"[:_MAX_TITLE], f"**Accepted** {sentence}.\n\n{self.summary}"
+        title, summary = (
+            f"accepted: {self.title}"[:_MAX_TITLE],
+            f"**Accepted** {sentence}.\n\n{self.summary}",
+        )
         return replace(self, conclusion=Conclusion.NEUTRAL, title=title, summary=summary)
 
 
@@ -93,14 +96,18 @@ BEGUN = CheckRun(None, "measuring", "Base and head are being measured.")
 
 
 def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
-    """Write the check-run of a judgement, with its report as Markdown; GitHub's limit is 65,535 characters."""
+    """Write the check-run of a judgement, with its report as Markdown; GitHub's limit is 65,535
+    characters.
+    """
     title = plain(summary_line(judgement), limit=_MAX_TITLE)
     return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
 
 
 def not_measured(reason: str, title: str = "no result: not measured") -> CheckRun:
     """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
-    return CheckRun(Conclusion.NEUTRAL, title, f"Nothing was compared: {code(reason, limit=1_000)}.")
+    return CheckRun(
+        Conclusion.NEUTRAL, title, f"Nothing was compared: {code(reason, limit=1_000)}."
+    )
 
 
 def without_records(found: NotMeasured) -> CheckRun:
@@ -124,8 +131,14 @@ def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
 def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
     regressed = [finding for finding in findings if finding.verdict is Verdict.REGRESSED]
     shown = regressed or findings
-    texts = [plain(f"{finding.name}: {finding.text}", limit=_MAX_TEXT) for finding in shown[:_MAX_FINDINGS]]
+    texts = [
+        plain(f"{finding.name}: {finding.text}", limit=_MAX_TEXT)
+        for finding in shown[:_MAX_FINDINGS]
+    ]
     if len(shown) > _MAX_FINDINGS:
         texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
-    title = f"{plain(line.function, limit=100)}: {len(shown)} {'regressed' if regressed else 'improved'}"
+    title = (
+        f"{plain(line.function, limit=100)}: {len(shown)} "
+        f"{'regressed' if regressed else 'improved'}"
+    )
     return Annotation(line.file, line.line, bool(regressed), title, "\n".join(texts))

@@ -1,4 +1,6 @@
-"""A client for comments, check-runs, issues and workflows of one GitHub repository, through githubkit."""
+"""A client for comments, check-runs, issues and workflows of one GitHub repository, through
+githubkit.
+"""
 
 import logging
 import re
@@ -27,7 +29,13 @@ from roofwatch.ci.github.event import (
     to_comment,
     to_pull_request,
 )
-from roofwatch.ci.messages import ForgeError, NotFoundError, UncertainError, may_carry_secrets, on_one_line
+from roofwatch.ci.messages import (
+    ForgeError,
+    NotFoundError,
+    UncertainError,
+    may_carry_secrets,
+    on_one_line,
+)
 
 MAX_ATTEMPTS = 5
 MAX_WAIT_S = 900.0
@@ -44,8 +52,10 @@ _WRITERS = frozenset({"admin", "write"})
 _GONE = frozenset({404, 410})
 _ADVICE = {
     401: "the token is not valid, or has expired",
-    403: "the token may not do this: give the job `permissions:` with `pull-requests: write` and `checks: write`, and "
-    "for commands `actions: write`; the token of a pull request from a fork can only read, so post from a workflow_run "
+    403: "the token may not do this: give the job `permissions:` with `pull-requests: write` and "
+    "`checks: write`, and "
+    "for commands `actions: write`; the token of a pull request from a fork can only read, so "
+    "post from a workflow_run "
     "job",
     404: "it does not exist, or the token may not see it",
     422: "GitHub rejects the request as invalid",
@@ -80,8 +90,9 @@ class FoundCheckRun:
 class GitHubRepository:
     """One repository on GitHub.com or GitHub Enterprise.
 
-    Requests are repeated after rate limits, server errors and broken connections. A POST that may have been carried out
-    raises `UncertainError` instead. Every method raises `ForgeError` if GitHub refuses.
+    Requests are repeated after rate limits, server errors and broken connections. A POST that may
+    have been carried out raises `UncertainError` instead. Every method raises `ForgeError` if
+    GitHub refuses.
 
     Args:
         api_url: Of the REST API, as in `GITHUB_API_URL`; https, or http to this machine.
@@ -93,9 +104,13 @@ class GitHubRepository:
 
     def __init__(self, api_url: str, repository: str, token: str) -> None:
         if not may_carry_secrets(api_url):
-            raise ForgeError(f"GITHUB_API_URL {api_url[:200]!r} must be https: plain http would reveal the token")
+            raise ForgeError(
+                f"GITHUB_API_URL {api_url[:200]!r} must be https: plain http would reveal the token"
+            )
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise ForgeError(f"{TOKEN_VARIABLE} is not a token: it has a space, a line break, or is not ASCII")
+            raise ForgeError(
+                f"{TOKEN_VARIABLE} is not a token: it has a space, a line break, or is not ASCII"
+            )
         self._named = tuple(repository.split("/"))
         self._token = token
         self._waited_s = 0.0
@@ -105,7 +120,9 @@ class GitHubRepository:
             user_agent="roofwatch",
             timeout=_TIMEOUT_S,
             follow_redirects=False,
-            trust_env=api_url.startswith("https:"),  # no proxy sees a token that is sent over plain http
+            trust_env=api_url.startswith(
+                "https:"
+            ),  # no proxy sees a token that is sent over plain http
             http_cache=False,
             ssl_verify=_trusted_certificates(),
             auto_retry=self._retry,
@@ -115,27 +132,38 @@ class GitHubRepository:
     # --- comments and issues; to GitHub a pull request is an issue
 
     def comments(self, number: int) -> list[Comment]:
-        return [to_comment(one, number) for one in self._list(self._rest.issues.list_comments, number)]
+        return [
+            to_comment(one, number) for one in self._list(self._rest.issues.list_comments, number)
+        ]
 
     def create_comment(self, number: int, body: str) -> Comment:
         return to_comment(self._call(self._rest.issues.create_comment, number, body=body), number)
 
     def edit_comment(self, comment: Comment, body: str) -> bool:
         """Replace a comment's text; False if it was deleted."""
-        return self._find(self._rest.issues.update_comment, comment.comment_id, body=body) is not None
+        return (
+            self._find(self._rest.issues.update_comment, comment.comment_id, body=body) is not None
+        )
 
     def delete_comment(self, comment: Comment) -> None:
         self._find(self._rest.issues.delete_comment, comment.comment_id)
 
     def react(self, comment_id: int, reaction: str) -> None:
         """Add a reaction to a comment; repeating it changes nothing."""
-        self._find(self._rest.reactions.create_for_issue_comment, comment_id, data={"content": reaction})
+        self._find(
+            self._rest.reactions.create_for_issue_comment, comment_id, data={"content": reaction}
+        )
 
     def list_issues(self, label: str) -> list[Issue]:
         """List open and closed issues with a label, the newest first."""
         found = self._list(self._rest.issues.list_for_repo, state="all", labels=label)
         return [
-            Issue(int(one["number"]), str(one.get("body") or ""), one["state"] == "open", is_trusted(one))
+            Issue(
+                int(one["number"]),
+                str(one.get("body") or ""),
+                one["state"] == "open",
+                is_trusted(one),
+            )
             for one in found
             if "pull_request" not in one
         ]
@@ -149,7 +177,9 @@ class GitHubRepository:
     # --- pull requests and check-runs
 
     def pull_requests(self, job: Job) -> Sequence[PullRequest]:
-        """Return the pull requests that a job is about; none if they were closed, or their branch moved."""
+        """Return the pull requests that a job is about; none if they were closed, or their branch
+        moved.
+        """
         if job.pull_requests or job.head_label is None:
             return job.pull_requests
         found = self._list(self._rest.pulls.list, state="open", head=job.head_label)
@@ -174,15 +204,23 @@ class GitHubRepository:
         """Replace fields of a check-run; annotations are added to the existing ones."""
         self._call(self._rest.checks.update, check_run_id, data=fields)
 
-    def conclude(self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None) -> None:
-        """Leave one check-run of a run on a commit: the one in progress becomes the one that concludes.
+    def conclude(
+        self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None
+    ) -> None:
+        """Leave one check-run of a run on a commit: the one in progress becomes the one that
+        concludes.
 
-        A run that is older than one with a conclusion changes nothing, unless its own check-run is in progress.
+        A run that is older than one with a conclusion changes nothing, unless its own check-run is
+        in progress.
         """
         check_runs = self.check_runs(head_sha, name)
         found = _newest(check_runs, order)
-        is_late = any(one.is_completed and one.order is not None and one.order > order for one in check_runs)
-        if (found is None or found.is_completed) and (is_late or (found is not None and check.conclusion is None)):
+        is_late = any(
+            one.is_completed and one.order is not None and one.order > order for one in check_runs
+        )
+        if (found is None or found.is_completed) and (
+            is_late or (found is not None and check.conclusion is None)
+        ):
             return
         if found is not None and found.is_completed:
             check = replace(check, annotations=())  # it has them
@@ -196,7 +234,9 @@ class GitHubRepository:
                 check_run_id = self.create_check_run(new)
             except UncertainError:
                 created = _newest(self.check_runs(head_sha, name), order)
-                check_run_id = self.create_check_run(new) if created is None else created.check_run_id
+                check_run_id = (
+                    self.create_check_run(new) if created is None else created.check_run_id
+                )
         for batch in more:
             self.update_check_run(check_run_id, batch)
 
@@ -211,7 +251,9 @@ class GitHubRepository:
 
     # --- requests
 
-    def _list(self, request: _Request, *arguments: Any, key: str | None = None, **fields: Any) -> list[dict[str, Any]]:
+    def _list(
+        self, request: _Request, *arguments: Any, key: str | None = None, **fields: Any
+    ) -> list[dict[str, Any]]:
         """Return all items of a paginated list; some lists are below a key."""
         found: list[dict[str, Any]] = []
         for page in range(1, _MAX_PAGES + 1):
@@ -241,10 +283,14 @@ class GitHubRepository:
                 raise NotFoundError(f"GitHub: {self._explained(error)}") from None
             if _is_uncertain(error) and not _is_repeatable(error):
                 time.sleep(1.0)  # until GitHub lists the result
-                raise UncertainError(f"GitHub: {self._explained(error)}; it is unknown whether this was done") from None
+                raise UncertainError(
+                    f"GitHub: {self._explained(error)}; it is unknown whether this was done"
+                ) from None
             raise ForgeError(f"GitHub: {self._explained(error)}") from None
         if answer.is_redirect:
-            raise ForgeError(f"GitHub: {answer.url.path} has moved; is GITHUB_REPOSITORY an old name?")
+            raise ForgeError(
+                f"GitHub: {answer.url.path} has moved; is GITHUB_REPOSITORY an old name?"
+            )
         return answer
 
     def _retry(self, error: GitHubException, retry_count: int) -> RetryOption:
@@ -255,7 +301,11 @@ class GitHubRepository:
         wait_s = _limit_wait_s(error)
         if wait_s is None and _is_uncertain(error) and _is_repeatable(error):
             wait_s = 2.0**retry_count
-        if wait_s is None or retry_count + 1 >= MAX_ATTEMPTS or self._waited_s + wait_s > MAX_WAIT_S:
+        if (
+            wait_s is None
+            or retry_count + 1 >= MAX_ATTEMPTS
+            or self._waited_s + wait_s > MAX_WAIT_S
+        ):
             return RetryOption(False)
         if wait_s >= _LONG_WAIT_S:
             _log.warning("GitHub limits the rate of requests: waiting %.0f s", wait_s)
@@ -270,7 +320,10 @@ class GitHubRepository:
         text = f"{request}: HTTP {status}: {self._quoted(_message_of(error.response))}"
         wait_s = _limit_wait_s(error)
         if wait_s is not None:
-            return f"{text}; the rate limit needs {wait_s:.0f} s, and this job waits {MAX_WAIT_S:.0f} s at most"
+            return (
+                f"{text}; the rate limit needs {wait_s:.0f} s, and this job waits "
+                f"{MAX_WAIT_S:.0f} s at most"
+            )
         return f"{text}; {_ADVICE[status]}" if status in _ADVICE else text
 
     def _quoted(self, text: str) -> str:
@@ -300,11 +353,20 @@ def _limit_wait_s(error: GitHubException) -> float | None:
 
 
 def _is_uncertain(error: GitHubException) -> bool:
-    return not isinstance(error, RequestFailed) or error.response.status_code in {500, 502, 503, 504}
+    return not isinstance(error, RequestFailed) or error.response.status_code in {
+        500,
+        502,
+        503,
+        504,
+    }
 
 
 def _is_repeatable(error: GitHubException) -> bool:
-    request = error.exc.request if isinstance(error, RequestError) and isinstance(error.exc, httpx.HTTPError) else None
+    request = (
+        error.exc.request
+        if isinstance(error, RequestError) and isinstance(error.exc, httpx.HTTPError)
+        else None
+    )
     return request is None or request.method != "POST" or request.url.path.endswith("/reactions")
 
 
@@ -312,14 +374,21 @@ def _json_of(answer: Response[Any]) -> Any:
     try:
         return answer.json()
     except ValueError:
-        raise ForgeError(f"{answer.url.host} is not GitHub's API: is GITHUB_API_URL correct?") from None
+        raise ForgeError(
+            f"{answer.url.host} is not GitHub's API: is GITHUB_API_URL correct?"
+        ) from None
 
 
 def _message_of(answer: Response[Any]) -> str:
-    """Return the words of a refusal: GitHub's message and its errors, or the text of an answer that is not JSON."""
+    """Return the words of a refusal: GitHub's message and its errors, or the text of an answer that
+    is not JSON.
+    """
     try:
         found = answer.json()
-        errors = [one if isinstance(one, str) else one.get("message") or one for one in found.get("errors") or ()]
+        errors = [
+            one if isinstance(one, str) else one.get("message") or one
+            for one in found.get("errors") or ()
+        ]
         return "; ".join(map(str, [found["message"], *errors]))
     except (ValueError, KeyError, TypeError, AttributeError):
         return str(answer.text)

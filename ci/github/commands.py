@@ -28,7 +28,13 @@ from roofwatch.ci.github.comment import (
     read_state,
     with_acceptance,
 )
-from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, RequestedMeasurement, RunOrder
+from roofwatch.ci.github.event import (
+    ActionsRun,
+    CommandRequest,
+    Comment,
+    RequestedMeasurement,
+    RunOrder,
+)
 from roofwatch.ci.messages import ForgeError, code
 
 if TYPE_CHECKING:
@@ -80,7 +86,9 @@ class CommandError(Exception):
 
 
 def commands_in(body: str) -> list[str]:
-    """Return the lines that start with the prefix, if the first line does; code blocks and quotes do not count."""
+    """Return the lines that start with the prefix, if the first line does; code blocks and quotes
+    do not count.
+    """
     blocks = pairwise(MarkdownIt("commonmark").parse(body))
     lines = [
         line.strip()
@@ -89,7 +97,9 @@ def commands_in(body: str) -> list[str]:
         for line in inside.content.splitlines()
     ]
     found = [line for line in lines if line.split()[:1] == [COMMAND_PREFIX]]
-    return found if found[:1] == lines[:1] and body.lstrip("\r\n").startswith(COMMAND_PREFIX) else []
+    return (
+        found if found[:1] == lines[:1] and body.lstrip("\r\n").startswith(COMMAND_PREFIX) else []
+    )
 
 
 def parse_command(line: str) -> Command:
@@ -110,24 +120,38 @@ def parse_command(line: str) -> Command:
         runner, _, rest = ("", "", rest) if _COMMIT.fullmatch(rest) else rest.partition(" ")
     if verb == Verb.BISECT and len(words) > 2 and words[-3] == "on":
         rest, runner = " ".join(words[:-3]), words[-2]
-    if verb == Verb.BISECT and (len(rest) > MAX_SERIES or not rest.isprintable() or rest.startswith("-")):
-        raise CommandError("name a case and an implementation: `/roofwatch bisect <case> <implementation>`")
-    if (runner and not _RUNNER.fullmatch(runner)) or (verb == Verb.RUN and rest and not _COMMIT.fullmatch(rest)):
-        raise CommandError(f"name a label of the runner, and perhaps a commit: `{COMMAND_PREFIX} run h100 0123abcd`")
+    if verb == Verb.BISECT and (
+        len(rest) > MAX_SERIES or not rest.isprintable() or rest.startswith("-")
+    ):
+        raise CommandError(
+            "name a case and an implementation: `/roofwatch bisect <case> <implementation>`"
+        )
+    if (runner and not _RUNNER.fullmatch(runner)) or (
+        verb == Verb.RUN and rest and not _COMMIT.fullmatch(rest)
+    ):
+        raise CommandError(
+            f"name a label of the runner, and perhaps a commit: `{COMMAND_PREFIX} run h100 "
+            f"0123abcd`"
+        )
     return Command(Verb(verb), rest[:_MAX_REASON] if verb == Verb.ACCEPT else rest, runner)
 
 
 def valid_acceptance(
     repository: Forge, number: int, name: str, findings: Findings
 ) -> tuple[Acceptance, Comment, str] | None:
-    """Return an acceptance of these findings with its comment and reason, if its author still has write access."""
+    """Return an acceptance of these findings with its comment and reason, if its author still has
+    write access.
+    """
     ours = find_report(repository, number, name)
     if ours is not None and not repository.starts_jobs_for_comments:
         ours = _with_new_acceptance(repository, ours)
     acceptance = None if ours is None else read_state(ours.body).acceptance
     if acceptance is None or not acceptance.covers(findings):
         return None
-    comment = next((one for one in repository.comments(number) if one.comment_id == acceptance.comment_id), None)
+    comment = next(
+        (one for one in repository.comments(number) if one.comment_id == acceptance.comment_id),
+        None,
+    )
     if comment is None:
         return None
     reason = next(iter(_reasons_in(comment.body)), None)
@@ -137,7 +161,9 @@ def valid_acceptance(
 
 
 def _with_new_acceptance(repository: Forge, ours: Comment) -> Comment:
-    """Add to a report's state what somebody with write access accepted since it was last written."""
+    """Add to a report's state what somebody with write access accepted since it was last
+    written.
+    """
     findings, written_at = read_state(ours.body).findings, datetime.fromisoformat(ours.updated_at)
     if findings is None or not findings.most:
         return ours
@@ -146,7 +172,9 @@ def _with_new_acceptance(repository: Forge, ours: Comment) -> Comment:
         is_newer = datetime.fromisoformat(comment.written_at) > written_at
         if reason is not None and is_newer and repository.may_write(comment.login):
             acceptance = Acceptance(comment_id=comment.comment_id, most=findings.most)
-            return replace(ours, body=with_acceptance(ours.body, acceptance, accepted_by(comment, reason)))
+            return replace(
+                ours, body=with_acceptance(ours.body, acceptance, accepted_by(comment, reason))
+            )
     return ours
 
 
@@ -196,7 +224,11 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
 
 def reply(repository: Forge, number: int, key: str, run: ActionsRun, text: str) -> None:
     """Leave one comment with that key on a pull request."""
-    post_comment(repository, number, compose(f"<!-- roofwatch:{key} -->", CommentState(order=run.order), text))
+    post_comment(
+        repository,
+        number,
+        compose(f"<!-- roofwatch:{key} -->", CommentState(order=run.order), text),
+    )
 
 
 def describe(request: RequestedMeasurement, run: ActionsRun) -> str:
@@ -222,7 +254,9 @@ class _PullRequest:
             case Verb.RUN:
                 return self._request_measurement(command, self._reviewed(command.rest), "")
             case Verb.BISECT:
-                return self._request_measurement(command, self._reviewed(""), self._series(command.rest))
+                return self._request_measurement(
+                    command, self._reviewed(""), self._series(command.rest)
+                )
 
     def _accept(self, reason: str) -> str:
         if self._request.labelled_sha is not None:
@@ -231,26 +265,36 @@ class _PullRequest:
         head_sha = self._head_sha
         if findings.head_sha != head_sha:
             raise CommandError(
-                f"The report is of {code(findings.head_sha[:8])}, and the branch is at {code(head_sha[:8])} now: "
+                f"The report is of {code(findings.head_sha[:8])}, and the branch is at "
+                f"{code(head_sha[:8])} now: "
                 "wait for the report of that commit."
             )
         if not findings.most:
-            raise CommandError(f"A comment can accept at most {MAX_BOUNDS} findings, and there are more.")
+            raise CommandError(
+                f"A comment can accept at most {MAX_BOUNDS} findings, and there are more."
+            )
         acceptance = Acceptance(comment_id=self._request.comment.comment_id, most=findings.most)
         sentence = accepted_by(self._request.comment, reason)
-        if not self._repository.edit_comment(ours, with_acceptance(ours.body, acceptance, sentence)):
+        if not self._repository.edit_comment(
+            ours, with_acceptance(ours.body, acceptance, sentence)
+        ):
             raise CommandError("The report was deleted meanwhile; nothing was accepted.")
         found = self._newest_check_run()
         if found is not None and found.conclusion == Conclusion.FAILURE:
             check = CheckRun(Conclusion.FAILURE, found.title, found.summary).accepted(sentence)
             self._repository.update_check_run(found.check_run_id, next(check.requests(found.url)))
-        return f"Accepted {sentence}. It holds until something else is found, or this command is deleted."
+        return (
+            f"Accepted {sentence}. It holds until something else is found, or this command is "
+            f"deleted."
+        )
 
     def _rerun(self) -> str:
         head_sha = self._head_sha
         found = self._newest_check_run()
         if found is None or found.order is None:
-            raise CommandError(f"{code(head_sha[:8])} was not measured yet, so there is nothing to run again.")
+            raise CommandError(
+                f"{code(head_sha[:8])} was not measured yet, so there is nothing to run again."
+            )
         if not found.is_completed:
             raise CommandError("The measurement is still running.")
         self._repository.run_again(found.order.run_id)
@@ -259,19 +303,26 @@ class _PullRequest:
         return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
     def _reviewed(self, named: str) -> str:
-        """Return the commit that the author of the command has seen: a branch may move between command and job."""
+        """Return the commit that the author of the command has seen: a branch may move between
+        command and job.
+        """
         head_sha = self._head_sha
         if self._request.labelled_sha is not None:
             return self._request.labelled_sha
         if named and not head_sha.startswith(named):
-            raise CommandError(f"The branch is at {code(head_sha[:8])}, not at {code(named[:8])}: review that commit.")
+            raise CommandError(
+                f"The branch is at {code(head_sha[:8])}, not at {code(named[:8])}: review that "
+                f"commit."
+            )
         checks = self._repository.check_runs(head_sha, self._name)
         started_at = [check.started_at for check in checks if check.order is not None]
         if named or (started_at and min(started_at) <= self._request.comment.written_at):
             return head_sha
         raise CommandError(
-            f"{code(head_sha[:8])} was not reported before your comment, so you may not have seen it. "
-            f"Review it and write the command again, for a run with the commit: `run <runner> {head_sha[:8]}`."
+            f"{code(head_sha[:8])} was not reported before your comment, so you may not have seen "
+            f"it. "
+            f"Review it and write the command again, for a run with the commit: `run <runner> "
+            f"{head_sha[:8]}`."
         )
 
     def _request_measurement(self, command: Command, head_sha: str, series: str) -> str:
@@ -285,7 +336,11 @@ class _PullRequest:
             reply=f"{self._request.comment.comment_id}.{len(self.requests)}",
         )
         self.requests.append(request)
-        what = f"Searching for the commit that changed {code(series)}, up to" if series else "Measuring"
+        what = (
+            f"Searching for the commit that changed {code(series)}, up to"
+            if series
+            else "Measuring"
+        )
         return f"{what} {describe(request, self._request.run)}. The result will be a reply here."
 
     def _series(self, named: str) -> str:

@@ -1,8 +1,8 @@
 """Keep one comment on a pull request or an issue, with hidden state and possibly an acceptance.
 
-The first line of a comment is a hidden marker, the second its hidden state. A comment is ours if it has both and its
-author is a bot or belongs to the repository; a person may quote the marker alone. If two jobs post at the same time,
-the next run merges the comments.
+The first line of a comment is a hidden marker, the second its hidden state. A comment is ours if it
+has both and its author is a bot or belongs to the repository; a person may quote the marker alone.
+If two jobs post at the same time, the next run merges the comments.
 """
 
 import base64
@@ -52,9 +52,13 @@ class CommentAction(StrEnum):
 
 
 def check_name(name: str) -> None:
-    """Raise `ForgeError` unless it can be the name of a report: it is part of a marker and of a check-run's name."""
+    """Raise `ForgeError` unless it can be the name of a report: it is part of a marker and of a
+    check-run's name.
+    """
     if not _NAME.fullmatch(name) or "--" in name:
-        raise ForgeError(f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -")
+        raise ForgeError(
+            f"--name {name[:100]!r}: use at most 60 letters, digits, spaces and . ( ) / + -"
+        )
 
 
 def report_marker(name: str) -> str:
@@ -83,7 +87,10 @@ def with_acceptance(body: str, acceptance: Acceptance, sentence: str) -> str:
     marker, _, *lines = body.splitlines()
     lines = [line for line in lines if not line.startswith(_ACCEPTED)]
     heading = next((index for index, line in enumerate(lines) if line.startswith("### ")), 0)
-    lines[heading + 1 : heading + 1] = ["", f"{_ACCEPTED}{sentence}. It holds until something else is found."]
+    lines[heading + 1 : heading + 1] = [
+        "",
+        f"{_ACCEPTED}{sentence}. It holds until something else is found.",
+    ]
     return compose(marker, state, "\n".join(lines))
 
 
@@ -92,10 +99,13 @@ def accepted_by(comment: Comment, reason: str) -> str:
     return f"by {code(comment.login)} on {code(comment.written_at[:10])}: {code(reason, limit=200)}"
 
 
-def post_comment(repository: Forge, number: int, body: str, *, is_silent: bool = False) -> CommentAction:
+def post_comment(
+    repository: Forge, number: int, body: str, *, is_silent: bool = False
+) -> CommentAction:
     """Leave one comment with a marker on a pull request or an issue, with the newest run's text.
 
-    Without a state every run may replace it. A silent one updates an earlier comment, but posts none.
+    Without a state every run may replace it. A silent one updates an earlier comment, but posts
+    none.
 
     Raises:
         ForgeError: GitHub refuses.
@@ -122,11 +132,15 @@ def post_comment(repository: Forge, number: int, body: str, *, is_silent: bool =
         if repository.edit_comment(oldest, body):
             return CommentAction.EDITED
     reason = "is something deleting it?" if uncertain is None else str(uncertain)
-    raise ForgeError(f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one: {reason}")
+    raise ForgeError(
+        f"#{number} has no comment after {_MAX_ATTEMPTS} attempts to post one: {reason}"
+    )
 
 
 def find_report(repository: Forge, number: int, name: str) -> Comment | None:
-    """Return the comment of a report whose state can be trusted: by a bot, or by someone with write access."""
+    """Return the comment of a report whose state can be trusted: by a bot, or by someone with write
+    access.
+    """
     ours = next(iter(_with_marker(repository.comments(number), (report_marker(name), True))), None)
     if ours is None or ours.is_bot or repository.may_write(ours.login):
         return ours

@@ -1,7 +1,7 @@
 """What started a job of GitHub Actions: the run, the commit, the pull request or the comment. Pure.
 
-Nothing here comes from a file that a pull request can write. In a job that `workflow_run` starts, the event names the
-measured commit, and the pull request is found by that commit.
+Nothing here comes from a file that a pull request can write. In a job that `workflow_run` starts,
+the event names the measured commit, and the pull request is found by that commit.
 """
 
 import re
@@ -90,7 +90,9 @@ class Comment:
 
 @dataclass(frozen=True)
 class CommandRequest:
-    """A job that a comment on a pull request started, or a label: its name is read like a comment."""
+    """A job that a comment on a pull request started, or a label:
+    its name is read like a comment.
+    """
 
     run: ActionsRun
     comment: Comment
@@ -100,7 +102,9 @@ class CommandRequest:
 
 
 class RequestedMeasurement(BaseModel):
-    """What somebody with write access asked for: the command's job hands it to the job that measures."""
+    """What somebody with write access asked for: the command's job hands it to the job that
+    measures.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -119,7 +123,8 @@ class RequestedMeasurement(BaseModel):
 
 
 def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
-    """Determine the run, commit and pull request of a job by its variables and the document at `GITHUB_EVENT_PATH`.
+    """Determine the run, commit and pull request of a job by its variables and the document at
+    `GITHUB_EVENT_PATH`.
 
     Raises:
         ForgeError: this is not a job of GitHub Actions, or the event is not valid.
@@ -132,7 +137,9 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             return _after_another_run(run, event["workflow_run"])
         if name in _PULL_REQUEST_EVENTS:
             found = event["pull_request"]
-            return Job(run, _matched(SHA, found["head"]["sha"]), pull_requests=(to_pull_request(found),))
+            return Job(
+                run, _matched(SHA, found["head"]["sha"]), pull_requests=(to_pull_request(found),)
+            )
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
     try:
@@ -142,7 +149,8 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
 
 
 def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement | None:
-    """Return what the workflow's job for commands asked this job to measure; None if it is another job.
+    """Return what the workflow's job for commands asked this job to measure; None if it is another
+    job.
 
     Raises:
         ForgeError: it cannot be read.
@@ -154,8 +162,11 @@ def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement 
         raise ForgeError(f"{REQUEST_VARIABLE} is not valid: {error.errors()[0]['msg']}") from None
 
 
-def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> CommandRequest | None:
-    """Return the comment or the label that started a job; None if it is not a new one on a pull request.
+def command_request(
+    variables: Mapping[str, str], event: Mapping[str, Any]
+) -> CommandRequest | None:
+    """Return the comment or the label that started a job; None if it is not a new one on a pull
+    request.
 
     Raises:
         ForgeError: this is not a job of GitHub Actions that a comment or a label started.
@@ -168,11 +179,21 @@ def command_request(variables: Mapping[str, str], event: Mapping[str, Any]) -> C
             return CommandRequest(run, to_comment(event["comment"], int(event["issue"]["number"])))
         if name == "pull_request_target" and event["action"] == "labeled":
             found, body = event["pull_request"], f"/{event['label']['name']}"
-            label = {"id": run.order.run_id, "body": body, "user": event["sender"], "created_at": found["updated_at"]}
-            return CommandRequest(run, to_comment(label, int(found["number"])), _matched(SHA, found["head"]["sha"]))
+            label = {
+                "id": run.order.run_id,
+                "body": body,
+                "user": event["sender"],
+                "created_at": found["updated_at"],
+            }
+            return CommandRequest(
+                run, to_comment(label, int(found["number"])), _matched(SHA, found["head"]["sha"])
+            )
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
-    raise ForgeError("commands come from comments and labels: run this after issue_comment or pull_request_target")
+    raise ForgeError(
+        "commands come from comments and labels: run this after issue_comment or "
+        "pull_request_target"
+    )
 
 
 def to_comment(found: Any, number: int) -> Comment:
@@ -204,12 +225,18 @@ def _is_bot(found: Any) -> bool:
 def _run_of(variables: Mapping[str, str]) -> ActionsRun:
     try:
         repository = _matched(_REPOSITORY, variables.get("GITHUB_REPOSITORY"))
-        order = RunOrder(int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1")))
+        order = RunOrder(
+            int(variables.get("GITHUB_RUN_ID", "0")), int(variables.get("GITHUB_RUN_ATTEMPT", "1"))
+        )
     except ValueError as error:
-        raise ForgeError(f"GITHUB_REPOSITORY or GITHUB_RUN_ID: {error}; run this in a job of GitHub Actions") from None
+        raise ForgeError(
+            f"GITHUB_REPOSITORY or GITHUB_RUN_ID: {error}; run this in a job of GitHub Actions"
+        ) from None
     server = variables.get("GITHUB_SERVER_URL", "https://github.com")
     api_url = variables.get("GITHUB_API_URL") or "https://api.github.com"
-    return ActionsRun(api_url, repository, order, safe_link(f"{server}/{repository}/actions/runs/{order.run_id}"))
+    return ActionsRun(
+        api_url, repository, order, safe_link(f"{server}/{repository}/actions/runs/{order.run_id}")
+    )
 
 
 def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
@@ -217,15 +244,21 @@ def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     named, label = [], None
     if other["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
-        named = [found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha]
+        named = [
+            found for found in other.get("pull_requests") or () if found["head"]["sha"] == head_sha
+        ]
         label = f"{other['head_repository']['owner']['login']}:{other['head_branch']}"
     order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
     measured = replace(run, order=order, url=safe_link(str(other.get("html_url", ""))))
-    return Job(measured, head_sha, other.get("conclusion"), tuple(map(to_pull_request, named)), label)
+    return Job(
+        measured, head_sha, other.get("conclusion"), tuple(map(to_pull_request, named)), label
+    )
 
 
 def _invalid_event(error: Exception) -> ForgeError:
-    return ForgeError(f"the event of GITHUB_EVENT_PATH is not valid: {type(error).__name__}: {error}")
+    return ForgeError(
+        f"the event of GITHUB_EVENT_PATH is not valid: {type(error).__name__}: {error}"
+    )
 
 
 def _matched(form: re.Pattern[str], value: Any) -> str:

@@ -1,7 +1,9 @@
-"""Analyse a project: read its history from the database, find what changed, and store the regressions.
+"""Analyse a project: read its history from the database, find what changed, and store the
+regressions.
 
-Most series never changed. They are screened by columns of numbers, with the same steps as a full analysis. Only cases
-that changed, failed or were compiled differently are read with all their evidence.
+Most series never changed. They are screened by columns of numbers, with the same steps as a full
+analysis. Only cases that changed, failed or were compiled differently are read with all their
+evidence.
 """
 
 from collections import defaultdict
@@ -52,8 +54,15 @@ Subject = tuple[str, str]
 
 JUDGED_METRICS = (
     # rates and utilisation follow from the median time
-    *("median_ns", *SECONDARY_METRICS, "rmse_ratio"),
-    *("registers", "spilled_registers", "spill_store_count", "spill_load_count", "local_bytes", "shared_bytes"),
+    "median_ns",
+    *SECONDARY_METRICS,
+    "rmse_ratio",
+    "registers",
+    "spilled_registers",
+    "spill_store_count",
+    "spill_load_count",
+    "local_bytes",
+    "shared_bytes",
     "theoretical_occupancy",
 )
 _VALUES_AT_ONCE = 400_000
@@ -63,7 +72,8 @@ _VALUES_AT_ONCE = 400_000
 def analyse_project(engine: Engine, project: str) -> list[Regression]:
     """Find the regressions in a project's history and replace the stored ones.
 
-    Pairs count as runs of their two commits too, so a repeated measurement corrects a disturbed one.
+    Pairs count as runs of their two commits too, so a repeated measurement corrects a disturbed
+    one.
     """
     with analysis_lock(engine, project):
         note_unreachable(engine, project)
@@ -84,7 +94,9 @@ def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> Serie
     found = SeriesAnalysis()
     with reading_session(engine) as session:
         times: dict[Subject, list[TimeColumns]] = defaultdict(list)
-        changed = list_failed_checks(session, project, row_ids) | list_changed_code(session, project, row_ids)
+        changed = list_failed_checks(session, project, row_ids) | list_changed_code(
+            session, project, row_ids
+        )
         changed |= list_imported(session, row_ids)
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)

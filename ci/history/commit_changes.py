@@ -9,15 +9,33 @@ from roofwatch.ci.causes.explain import CodeChange, Odds, explain_outcome, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding
 from roofwatch.ci.history.steps import points_by_commit
 from roofwatch.ci.messages import plain
-from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, facts_in_words, judge_code, judge_facts, moved_facts
+from roofwatch.ci.static.facts import (
+    DECISIVE_FACTS,
+    CodeFacts,
+    facts_in_words,
+    judge_code,
+    judge_facts,
+    moved_facts,
+)
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import Layer, metric
-from roofwatch.db.values import Cause, ChangePoint, CommitRef, Series, SeriesKey, SeriesPoint, Suspect, Verdict
+from roofwatch.db.values import (
+    Cause,
+    ChangePoint,
+    CommitRef,
+    Series,
+    SeriesKey,
+    SeriesPoint,
+    Suspect,
+    Verdict,
+)
 
 OUTCOME_METRICS = frozenset({"median_ns", "rmse_ratio"})
 """One of each kind of check: all other metrics of it fail together."""
 
-_MACHINE_DEPENDENT = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY, Outcome.INVALID})
+_MACHINE_DEPENDENT = frozenset(
+    {Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY, Outcome.INVALID}
+)
 """Failures that the machine may cause alone: two runs must agree."""
 _MAX_MESSAGE = 200
 _OCCUPANCY = "theoretical_occupancy"
@@ -49,7 +67,9 @@ class CompiledHistory:
     """All compiled facts of a project's history, by function and commit."""
 
     def __init__(self, series: Iterable[Series]) -> None:
-        self._functions: dict[tuple[str, str], dict[_Function, dict[CommitRef, _Facts]]] = defaultdict(dict)
+        self._functions: dict[tuple[str, str], dict[_Function, dict[CommitRef, _Facts]]] = (
+            defaultdict(dict)
+        )
         for one in series:
             key = one.key
             if key.definition.layer is Layer.STATIC:
@@ -65,43 +85,68 @@ class CompiledHistory:
 
     def findings(self) -> Iterator[TrendFinding]:
         """Find what got worse or better from one commit to the next."""
-        for by_commit in (one for functions in self._functions.values() for one in functions.values()):
+        for by_commit in (
+            one for functions in self._functions.values() for one in functions.values()
+        ):
             for (previous, before), (commit, after) in pairwise(sorted(by_commit.items())):
                 for change in _changes(before, after, previous, commit):
                     yield TrendFinding.at_commit(change, Status.CONFIRMED, _suspects(before, after))
 
-    def code_change(self, key: SeriesKey, base: CommitRef, head: CommitRef, verdict: Verdict) -> CodeChange | None:
+    def code_change(
+        self, key: SeriesKey, base: CommitRef, head: CommitRef, verdict: Verdict
+    ) -> CodeChange | None:
         """Compare an implementation's machine code at two commits; None unless it is known at both.
 
         Only the code for the timed device counts, if it is known.
         """
         before, after = self._known(key, base), self._known(key, head)
-        capabilities = {facts.point.setting.compute_capability for facts in after.values() if facts.point.setting}
-        own_targets = {f"sm_{capability.replace('.', '')}" for capability in capabilities if capability}
+        capabilities = {
+            facts.point.setting.compute_capability
+            for facts in after.values()
+            if facts.point.setting
+        }
+        own_targets = {
+            f"sm_{capability.replace('.', '')}" for capability in capabilities if capability
+        }
         common = before.keys() & after.keys()
-        timed = sorted(function for function in common if function[-1] in own_targets) or sorted(common)
+        timed = sorted(function for function in common if function[-1] in own_targets) or sorted(
+            common
+        )
         targets = {function[-1] for function in timed}
         if not targets:
             return None
-        hashes = [{function: facts.code_hash for function, facts in side.items()} for side in (before, after)]
+        hashes = [
+            {function: facts.code_hash for function, facts in side.items()}
+            for side in (before, after)
+        ]
         changed = {
             function[-1]
             for function in {*before, *after}
             if function[-1] in targets and hashes[0].get(function) != hashes[1].get(function)
         }
-        moved = [function for function in timed if before[function].code_hash != after[function].code_hash]
-        words = [facts_in_words(before[function].values, after[function].values) for function in moved]
+        moved = [
+            function
+            for function in timed
+            if before[function].code_hash != after[function].code_hash
+        ]
+        words = [
+            facts_in_words(before[function].values, after[function].values) for function in moved
+        ]
         return CodeChange(
             changed_targets=len(changed),
             known_targets=len(targets),
             facts=max(words, key=len, default=""),
-            is_worse=any(before[function].verdict_on(after[function]) is verdict for function in moved),
+            is_worse=any(
+                before[function].verdict_on(after[function]) is verdict for function in moved
+            ),
         )
 
     def _known(self, key: SeriesKey, commit: CommitRef) -> Mapping[_Function, _Facts]:
         return {
             function: by_commit[commit]
-            for function, by_commit in self._functions.get((key.case_id, key.implementation), {}).items()
+            for function, by_commit in self._functions.get(
+                (key.case_id, key.implementation), {}
+            ).items()
             if commit in by_commit and by_commit[commit].code_hash is not None
         }
 
@@ -111,12 +156,18 @@ def _suspects(before: _Facts, after: _Facts) -> tuple[Suspect, ...]:
     if old is None or new is None or old.toolchain == new.toolchain:
         return weigh({Cause.CODE: Odds(_CODE_ODDS, "same compiler, different machine code")})
     known = dict(old.toolchain)
-    moved = [f"{name} {known.get(name, 'unset')} → {to}" for name, to in new.toolchain if known.get(name) != to]
+    moved = [
+        f"{name} {known.get(name, 'unset')} → {to}"
+        for name, to in new.toolchain
+        if known.get(name) != to
+    ]
     sentence = f"{', '.join(moved) or 'a setting was dropped'} between the two compilations"
     return weigh({Cause.TOOLCHAIN: Odds(_TOOLCHAIN_ODDS, sentence)})
 
 
-def _changes(before: _Facts, after: _Facts, previous: CommitRef, commit: CommitRef) -> Iterator[ChangePoint]:
+def _changes(
+    before: _Facts, after: _Facts, previous: CommitRef, commit: CommitRef
+) -> Iterator[ChangePoint]:
     works, worked = after.point.outcome is Outcome.OK, before.point.outcome is Outcome.OK
     if works and worked:
         if before.code_hash is not None and before.code_hash == after.code_hash:
@@ -126,7 +177,11 @@ def _changes(before: _Facts, after: _Facts, previous: CommitRef, commit: CommitR
         evidence = f"machine code changed: {facts_in_words(before.values, after.values)}"
     elif works or worked:
         verdict = Verdict.IMPROVED if works else Verdict.REGRESSED
-        names = [name for name in (*DECISIVE_FACTS, *after.keys) if name in after.keys and name in before.keys][:1]
+        names = [
+            name
+            for name in (*DECISIVE_FACTS, *after.keys)
+            if name in after.keys and name in before.keys
+        ][:1]
         outcomes = f"compiling was {before.point.outcome}, is {after.point.outcome}"
         evidence = f"{outcomes}{_in_brackets(after.point.message)}"
     else:
@@ -143,7 +198,9 @@ def _changes(before: _Facts, after: _Facts, previous: CommitRef, commit: CommitR
         )
 
 
-def _deciding(before: Mapping[str, float], after: Mapping[str, float], verdict: Verdict) -> Iterator[str]:
+def _deciding(
+    before: Mapping[str, float], after: Mapping[str, float], verdict: Verdict
+) -> Iterator[str]:
     """The facts that give the verdict by themselves."""
     if verdict is Verdict.UNCHANGED:
         return
@@ -161,7 +218,9 @@ def _deciding(before: Mapping[str, float], after: Mapping[str, float], verdict: 
 
 
 def outcome_findings(series: Series) -> Iterator[TrendFinding]:
-    """Find every change from working to failing and back in a series of one of `OUTCOME_METRICS`."""
+    """Find every change from working to failing and back in a series of one of
+    `OUTCOME_METRICS`.
+    """
     points = series.points
     if series.key.definition.layer is Layer.IMPORTED:  # what another tool skipped did not fail
         points = tuple(point for point in points if point.outcome is not Outcome.UNSUPPORTED)
@@ -189,11 +248,18 @@ def outcome_findings(series: Series) -> Iterator[TrendFinding]:
             verdict=Verdict.IMPROVED if works else Verdict.REGRESSED,
             before=before.value,
             after=after.value,
-            evidence=f"{what} was {before.outcome}, is {after.outcome}{_in_brackets(after.message)}",
+            evidence=f"{what} was {before.outcome}, is "
+            f"{after.outcome}{_in_brackets(after.message)}",
         )
-        is_sure = (before if works else after).outcome not in _MACHINE_DEPENDENT or failing_runs >= 2
-        suspects = explain_outcome(before, after, f"it {'failed' if works else 'worked'} at the commit before")
-        yield TrendFinding.at_commit(change, Status.CONFIRMED if is_sure else Status.UNCONFIRMED, suspects)
+        is_sure = (
+            before if works else after
+        ).outcome not in _MACHINE_DEPENDENT or failing_runs >= 2
+        suspects = explain_outcome(
+            before, after, f"it {'failed' if works else 'worked'} at the commit before"
+        )
+        yield TrendFinding.at_commit(
+            change, Status.CONFIRMED if is_sure else Status.UNCONFIRMED, suspects
+        )
 
 
 def _in_brackets(message: str | None) -> str:

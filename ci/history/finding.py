@@ -1,7 +1,8 @@
 """Findings: changes of one series each, and where on the branch several lie together. Pure.
 
-Each series places a change of one cause a little differently, so a finding has a window of commits. The fewest commits
-that reach every window are found by taking windows in the order of their ends (greedy interval stabbing).
+Each series places a change of one cause a little differently, so a finding has a window of commits.
+The fewest commits that reach every window are found by taking windows in the order of their ends
+(greedy interval stabbing).
 """
 
 import math
@@ -21,7 +22,9 @@ from roofwatch.db.values import ChangePoint, CommitRef, Outline, SeriesKey, Susp
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""
 _SAME_SIZE = 1 / 3
-"""Log changes that differ by less than this share of the larger one are of one size: +8 % and +11 %."""
+"""Log changes that differ by less than this share of the larger one are of one size: +8 % and +11
+%.
+"""
 _ERRORS = 2.0
 """Standard errors that two sizes may differ by on top."""
 
@@ -36,7 +39,9 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A range of places on the branch, both ends included. A place is a commit's `first_parent_count`."""
+    """A range of places on the branch, both ends included. A place is a commit's
+    `first_parent_count`.
+    """
 
     first: int
     last: int
@@ -67,7 +72,9 @@ class TrendFinding:
     log_error: float = 0.0
     """Standard error of the log change; 0 for exact changes."""
     p_value: float | None = None
-    """How often noise alone shows such a change; 1 if it is new and not sure, None for other metrics than time."""
+    """How often noise alone shows such a change; 1 if it is new and not sure, None for other
+    metrics than time.
+    """
     measured_on: date | None = None
     """Date (UTC) of the first measurement of the new level."""
     runner_changed: bool | None = None
@@ -75,7 +82,9 @@ class TrendFinding:
     outline: Outline | None = None
 
     @classmethod
-    def at_commit(cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]) -> "TrendFinding":
+    def at_commit(
+        cls, change: ChangePoint, status: Status, suspects: tuple[Suspect, ...]
+    ) -> "TrendFinding":
         """A finding that is certain to lie between two neighbouring commits."""
         window, _ = windows_between([change.previous_commit, change.commit], 1, 1)
         return cls(change, status, suspects, window, reach=window)
@@ -107,7 +116,9 @@ class TrendFinding:
 
 
 def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:
-    """Window and reach of a change that began at one of the commits `first` to `last`, by position."""
+    """Window and reach of a change that began at one of the commits `first` to `last`,
+    by position.
+    """
 
     def window(first: int, last: int) -> Window:
         end = commits[last].first_parent_count
@@ -155,8 +166,12 @@ class Site:
     @cached_property
     def reach(self) -> Window:
         """The core, and about one measured commit more on either side."""
-        before = statistics.median_low(finding.window.first - finding.reach.first for finding in self.findings)
-        after = statistics.median_low(finding.reach.last - finding.window.last for finding in self.findings)
+        before = statistics.median_low(
+            finding.window.first - finding.reach.first for finding in self.findings
+        )
+        after = statistics.median_low(
+            finding.reach.last - finding.window.last for finding in self.findings
+        )
         return Window(self.core.first - before, self.core.last + after)
 
     @cached_property
@@ -169,11 +184,19 @@ class Site:
 
     @cached_property
     def size(self) -> tuple[float, float] | None:
-        """Median log change of the times, or else of the host times, and its standard error; None without either."""
+        """Median log change of the times, or else of the host times, and its standard error; None
+        without either.
+        """
         for metric in ("median_ns", "host_ns"):
-            own = [one for one in self.findings if one.change.series.metric == metric and not is_outcome(one.change)]
+            own = [
+                one
+                for one in self.findings
+                if one.change.series.metric == metric and not is_outcome(one.change)
+            ]
             if own:
-                error = statistics.median(finding.log_error for finding in own) / math.sqrt(len(own))
+                error = statistics.median(finding.log_error for finding in own) / math.sqrt(
+                    len(own)
+                )
                 return statistics.median(finding.log_change for finding in own), error
         return None
 
@@ -186,7 +209,9 @@ class Site:
         if self.size is None or other.size is None:
             return True
         (own, error), (theirs, their_error) = self.size, other.size
-        tolerated = _SAME_SIZE * max(abs(own), abs(theirs)) + _ERRORS * math.hypot(error, their_error)
+        tolerated = _SAME_SIZE * max(abs(own), abs(theirs)) + _ERRORS * math.hypot(
+            error, their_error
+        )
         return abs(own - theirs) <= tolerated
 
     def joined(self, other: "Site") -> "Site":
@@ -196,14 +221,21 @@ class Site:
 def find_sites(findings: Iterable[TrendFinding]) -> list[Site]:
     """Split findings by where they lie, in the order of the branch.
 
-    Neighbouring sites that touch within their reach are joined if they share no series: a series that stepped twice
-    shows that there are two.
+    Neighbouring sites that touch within their reach are joined if they share no series: a series
+    that stepped twice shows that there are two.
     """
-    ordered = sorted(findings, key=lambda finding: (finding.window.last, finding.window.first, finding.change.series))
+    ordered = sorted(
+        findings,
+        key=lambda finding: (finding.window.last, finding.window.first, finding.change.series),
+    )
     sites = [Site(tuple(members)) for members in _by_place(ordered)]
     joined: list[Site] = []
     for site in sorted(sites, key=lambda site: (site.core.last, site.core.first)):
-        if joined and joined[-1].reach.touches(site.reach) and joined[-1].series.isdisjoint(site.series):
+        if (
+            joined
+            and joined[-1].reach.touches(site.reach)
+            and joined[-1].series.isdisjoint(site.series)
+        ):
             joined[-1] = joined[-1].joined(site)
         else:
             joined.append(site)
@@ -240,7 +272,8 @@ def _by_place(ordered: Sequence[TrendFinding]) -> list[list[TrendFinding]]:
         if not stabs or stabs[-1] < finding.window.first:
             stabs.append(finding.window.last)
     reached = [
-        range(bisect_left(stabs, finding.window.first), bisect_right(stabs, finding.window.last)) for finding in ordered
+        range(bisect_left(stabs, finding.window.first), bisect_right(stabs, finding.window.last))
+        for finding in ordered
     ]
     support = [0.0] * len(stabs)
     for finding, places in zip(ordered, reached, strict=True):

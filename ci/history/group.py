@@ -2,7 +2,8 @@
 
 1. A change of half of the series of a runner class is an event of the environment.
 2. The rest of each kernel and direction is split by where it lies (`roofwatch.ci.history.finding`).
-3. Sites of several kernels are joined if a common cause is likelier than a coincidence: a narrow place and times that
+3. Sites of several kernels are joined if a common cause is likelier than a coincidence: a narrow
+  place and times that
    changed by one factor, or the same recorded change of the environment.
 """
 
@@ -12,8 +13,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.causes.explain import Odds, cause_of, combine, weigh
-from roofwatch.ci.history.finding import ALL_KERNELS, Site, Status, TrendFinding, find_sites, is_time_step
-from roofwatch.ci.history.regression import Population, not_refuted, place_of, regression_of, size_of, worst_first
+from roofwatch.ci.history.finding import (
+    ALL_KERNELS,
+    Site,
+    Status,
+    TrendFinding,
+    find_sites,
+    is_time_step,
+)
+from roofwatch.ci.history.regression import (
+    Population,
+    not_refuted,
+    place_of,
+    regression_of,
+    size_of,
+    worst_first,
+)
 from roofwatch.ci.verdicts import THRESHOLDS
 from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
 
@@ -38,13 +53,16 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
     by_kernel: dict[tuple[str, Verdict, bool, str], list[TrendFinding]] = defaultdict(list)
     for finding in rest:
         change = finding.change
-        by_kernel[change.series.project, change.verdict, change.is_gradual, finding.kernel].append(finding)
+        by_kernel[change.series.project, change.verdict, change.is_gradual, finding.kernel].append(
+            finding
+        )
     by_kind: dict[tuple[str, Verdict, bool], list[Site]] = defaultdict(list)
     for (project, verdict, is_gradual, _), of_kernel in by_kernel.items():
         by_kind[project, verdict, is_gradual].extend(find_sites(of_kernel))
     joined = [site for of_kind in by_kind.values() for site in _join_kernels(of_kind)]
     grouped = [
-        (regression_of(site.findings, population), tuple(not_refuted(site.findings))) for site in _join_keys(joined)
+        (regression_of(site.findings, population), tuple(not_refuted(site.findings)))
+        for site in _join_keys(joined)
     ]
     return sorted([*events, *grouped], key=lambda pair: worst_first(pair[0]))
 
@@ -54,13 +72,19 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
 
 def _join_kernels(sites: Sequence[Site]) -> list[Site]:
     """Join sites of several kernels that share a cause."""
-    ordered = sorted(sites, key=lambda site: (site.core.first, site.core.last, sorted(site.kernels)))
+    ordered = sorted(
+        sites, key=lambda site: (site.core.first, site.core.last, sorted(site.kernels))
+    )
     places_per_commit = _places_per_commit(ordered)
     joined: list[Site] = []
     near: list[int] = []  # positions in `joined` that a later site can still meet
     for site in ordered:
         near = [position for position in near if joined[position].reach.last >= site.reach.first]
-        partners = (position for position in near if _is_one_cause(joined[position], site, places_per_commit))
+        partners = (
+            position
+            for position in near
+            if _is_one_cause(joined[position], site, places_per_commit)
+        )
         partner = next(partners, None)
         if partner is None:
             near.append(len(joined))
@@ -112,7 +136,12 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
     for site in sites:
         own = not_refuted(site.findings)
         change = own[0].change
-        key = (change.series.project, change.verdict, frozenset(finding.kernel for finding in own), place_of(own))
+        key = (
+            change.series.project,
+            change.verdict,
+            frozenset(finding.kernel for finding in own),
+            place_of(own),
+        )
         by_key[key] = by_key[key].joined(site) if key in by_key else site
     joined = list(by_key.values())
     return joined if len(joined) == len(sites) else _join_keys(joined)
@@ -130,12 +159,14 @@ class _CommonChange:
     site: Site
 
 
-def _take_events(findings: Sequence[TrendFinding], population: Population) -> tuple[list[Grouped], list[TrendFinding]]:
+def _take_events(
+    findings: Sequence[TrendFinding], population: Population
+) -> tuple[list[Grouped], list[TrendFinding]]:
     """Find the events of the environment, and return the other findings too.
 
-    An event is a common change of at least half of a runner class's time series over several kernels. No paired
-    measurement has confirmed it, and old code does not show that the machine stayed the same. Changes of several runner
-    classes in one place are one event.
+    An event is a common change of at least half of a runner class's time series over several
+    kernels. No paired measurement has confirmed it, and old code does not show that the machine
+    stayed the same. Changes of several runner classes in one place are one event.
     """
     unconfirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     confirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
@@ -153,7 +184,11 @@ def _take_events(findings: Sequence[TrendFinding], population: Population) -> tu
             if _is_common(site, count, confirmed[key]):
                 taken.update(map(id, site.findings))
                 common[project, verdict].append(_CommonChange(runner_class, count, site))
-    events = [_event(together, population) for of_project in common.values() for together in _in_one_place(of_project)]
+    events = [
+        _event(together, population)
+        for of_project in common.values()
+        for together in _in_one_place(of_project)
+    ]
     return events, [finding for finding in findings if id(finding) not in taken]
 
 
@@ -173,7 +208,9 @@ def _in_one_place(changes: Iterable[_CommonChange]) -> list[list[_CommonChange]]
     groups: list[list[_CommonChange]] = []
     for change in sorted(changes, key=lambda change: (change.site.core.last, change.runner_class)):
         last = groups[-1][0].site if groups else None
-        if last is not None and (last.core.touches(change.site.core) or last.commit == change.site.commit):
+        if last is not None and (
+            last.core.touches(change.site.core) or last.commit == change.site.commit
+        ):
             groups[-1].append(change)
         else:
             groups.append([change])
@@ -208,12 +245,18 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
 
 def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Suspect, ...]:
     """The recorded changes of the environment; the runner if there are none."""
-    combined = {suspect.cause: suspect for suspect in combine([finding.suspects for finding in findings])}
+    combined = {
+        suspect.cause: suspect for suspect in combine([finding.suspects for finding in findings])
+    }
     recorded = [suspect for cause, suspect in combined.items() if cause in _ENVIRONMENT]
     heaviest = max((suspect.weight for suspect in recorded), default=1.0)
-    odds = {one.cause: Odds(_COMMON_MOVE_ODDS * one.weight / heaviest, one.sentence) for one in recorded}
+    odds = {
+        one.cause: Odds(_COMMON_MOVE_ODDS * one.weight / heaviest, one.sentence) for one in recorded
+    }
     if not odds:
-        odds[Cause.RUNNER] = Odds(_COMMON_MOVE_ODDS, f"{together}, which no change of one kernel explains")
+        odds[Cause.RUNNER] = Odds(
+            _COMMON_MOVE_ODDS, f"{together}, which no change of one kernel explains"
+        )
     if Cause.CODE in combined:
         # one commit can affect all kernels, but rarely does
         odds[Cause.CODE] = Odds(combined[Cause.CODE].weight, combined[Cause.CODE].sentence)

@@ -1,8 +1,9 @@
 """Analyse a project's history: from series of values over commits to regressions. Pure.
 
-Judged are steps and drifts of the median time, steps of errors, memory, host time and imported values
-(`step_findings`), and outcomes and compiled facts of neighbouring commits (`commit_changes`). Findings are grouped by
-cause (`group`). docs/explanation/verdicts.md argues each rule.
+Judged are steps and drifts of the median time, steps of errors, memory, host time and imported
+values (`step_findings`), and outcomes and compiled facts of neighbouring commits
+(`commit_changes`). Findings are grouped by cause (`group`). docs/explanation/verdicts.md argues
+each rule.
 """
 
 from collections import Counter, defaultdict
@@ -13,7 +14,13 @@ from datetime import date
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.finding import ALL_KERNELS, TrendFinding, is_share, is_time_step, log_change
+from roofwatch.ci.history.finding import (
+    ALL_KERNELS,
+    TrendFinding,
+    is_share,
+    is_time_step,
+    log_change,
+)
 from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.regression import COST_SHIFT_NOTE, Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
@@ -40,7 +47,9 @@ class SeriesAnalysis:
     def regressions(self) -> list[Regression]:
         """Regressions and improvements, worst first, dismissed ones last."""
         grouped = group_findings(list(settle_shares(self.findings)), population=self.population)
-        chosen = choose_alerts(grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate)
+        chosen = choose_alerts(
+            grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate
+        )
         return note_recoveries(chosen)
 
 
@@ -72,10 +81,10 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> Se
 def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
     """Judge changes of shares of a workload's step by changes of the step at the same place.
 
-    If the time of the step did not change, its kernels traded places (renamed, fused, tuned), which is no alert.
-    A share that changed with the step in the same direction stays, without a p-value: the time decides on the alert.
-    One that changed in the other direction only follows from the step, and is dropped. The rest become
-    notes.
+    If the time of the step did not change, its kernels traded places (renamed, fused, tuned), which
+    is no alert. A share that changed with the step in the same direction stays, without a p-value:
+    the time decides on the alert. One that changed in the other direction only follows from the
+    step, and is dropped. The rest become notes.
     """
     everything = list(findings)
     steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
@@ -86,10 +95,16 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
         if not is_share(finding.change.series):
             yield finding
             continue
-        near = [step for step in steps[_step_of(finding.change.series)] if step.reach.touches(finding.reach)]
+        near = [
+            step
+            for step in steps[_step_of(finding.change.series)]
+            if step.reach.touches(finding.reach)
+        ]
         if not near:
             change = finding.change
-            note = replace(change, verdict=Verdict.INCONCLUSIVE, evidence=change.evidence + COST_SHIFT_NOTE)
+            note = replace(
+                change, verdict=Verdict.INCONCLUSIVE, evidence=change.evidence + COST_SHIFT_NOTE
+            )
             yield replace(finding, change=note, p_value=None)
         elif any(step.change.verdict is finding.change.verdict for step in near):
             yield replace(finding, p_value=None)
@@ -107,11 +122,13 @@ def choose_alerts(
 ) -> list[Regression]:
     """Set `is_alert` of the regressions that are sure enough, at a controlled false discovery rate.
 
-    A step of a time has a p-value (`roofwatch.ci.changepoint.chance`), and a regression has Simes's (1986) over its
-    change points. Benjamini and Hochberg's procedure (1995) controls the regressions of a day, not change points: a
-    cause that changes a hundred series counts once (Benjamini and Heller 2007).
+    A step of a time has a p-value (`roofwatch.ci.changepoint.chance`), and a regression has Simes's
+    (1986) over its change points. Benjamini and Hochberg's procedure (1995) controls the
+    regressions of a day, not change points: a cause that changes a hundred series counts once
+        (Benjamini and Heller 2007).
 
-    Confirmed regressions always alert. Dismissed ones, unconfirmed failures and times that the clock explains never do.
+    Confirmed regressions always alert. Dismissed ones, unconfirmed failures and times that the
+    clock explains never do.
 
     Args:
         regressions: Each with its findings.
@@ -131,23 +148,32 @@ def choose_alerts(
             alerts.add(position)
         own = sorted(finding.p_value for finding in findings if finding.p_value is not None)
         if own and regression.verdict is not Verdict.INCONCLUSIVE:
-            p_values[position] = min(1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1)))
+            p_values[position] = min(
+                1.0, *(p * len(own) / rank for rank, p in enumerate(own, start=1))
+            )
             days = [finding.measured_on for finding in findings if finding.measured_on is not None]
             by_day[min(days, default=None)].append(position)
     for day, positions in by_day.items():
         # a series that did not change is a hypothesis too, with a p-value of 1
-        changed = sum(one.p_value is not None for position in positions for one in regressions[position][1])
+        changed = sum(
+            one.p_value is not None for position in positions for one in regressions[position][1]
+        )
         judged = series_by_date.get(day, 0) if day is not None else 0
         count = len(positions) + max(judged - changed, 0)
         largest = largest_discovery([p_values[position] for position in positions], rate, count)
         alerts.update(position for position in positions if p_values[position] <= largest)
-    return [replace(regression, is_alert=position in alerts) for position, (regression, _) in enumerate(regressions)]
+    return [
+        replace(regression, is_alert=position in alerts)
+        for position, (regression, _) in enumerate(regressions)
+    ]
 
 
 def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:
-    """List the steps to measure again in pairs: those of open, unconfirmed regressions, the largest first.
+    """List the steps to measure again in pairs: those of open, unconfirmed regressions, the largest
+    first.
 
-    Steps that the clock explains come last. Of an environment event, only the largest step of each kernel counts.
+    Steps that the clock explains come last. Of an environment event, only the largest step of each
+    kernel counts.
     """
     steps: list[ChangePoint] = []
     for regression in regressions:
@@ -157,5 +183,7 @@ def unconfirmed(regressions: Iterable[Regression]) -> list[ChangePoint]:
                 points = list({point.series.kernel: point for point in reversed(points)}.values())
             steps += points
     return sorted(
-        steps, key=lambda step: (step.verdict is not Verdict.INCONCLUSIVE, abs(log_change(step))), reverse=True
+        steps,
+        key=lambda step: (step.verdict is not Verdict.INCONCLUSIVE, abs(log_change(step))),
+        reverse=True,
     )

@@ -1,8 +1,9 @@
-"""What single runs say against the noise of the newest runs: changes too new to judge, and two runs side by side. Pure.
+"""What single runs say against the noise of the newest runs: changes too new to judge, and two runs
+side by side. Pure.
 
-The noise of a series is the spread of the differences between neighbouring runs, which a step or a drift hardly
-changes (von Neumann et al. 1941), by the median absolute deviation. It includes what differs from job to job, which
-the samples of one run do not show.
+The noise of a series is the spread of the differences between neighbouring runs, which a step or a
+drift hardly changes (von Neumann et al. 1941), by the median absolute deviation. It includes what
+differs from job to job, which the samples of one run do not show.
 """
 
 import math
@@ -60,10 +61,14 @@ def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]
     """Estimate the noise of each runner class that has enough runs."""
     found = {}
     for runner in runners:
-        spreads = [spread for one in runner.series if (spread := Spread.of(one.medians_ns)) is not None]
+        spreads = [
+            spread for one in runner.series if (spread := Spread.of(one.medians_ns)) is not None
+        ]
         if spreads:
             deviation = statistics.median(spread.deviation for spread in spreads)
-            found[runner.runner_class] = HistoryNoise(math.expm1(deviation), len(spreads), len(runner.commits))
+            found[runner.runner_class] = HistoryNoise(
+                math.expm1(deviation), len(spreads), len(runner.commits)
+            )
     return found
 
 
@@ -87,8 +92,11 @@ class PossibleChange:
     """Of the newest run."""
 
 
-def possible_changes(runners: Iterable[RecentRuns], regressions: Iterable[Regression]) -> list[PossibleChange]:
-    """Find times that the newest runs show off their level, before the history can judge them; the largest first.
+def possible_changes(
+    runners: Iterable[RecentRuns], regressions: Iterable[Regression]
+) -> list[PossibleChange]:
+    """Find times that the newest runs show off their level, before the history can judge them; the
+    largest first.
 
     Args:
         runners: The newest runs of each runner class.
@@ -121,11 +129,15 @@ def possible_changes(runners: Iterable[RecentRuns], regressions: Iterable[Regres
         )
         for (kernel, runner_class, count, _), own in moved.items()
     ]
-    return sorted(found, key=lambda one: (-abs(math.log1p(one.relative_change)), one.kernel, one.runner_class))
+    return sorted(
+        found, key=lambda one: (-abs(math.log1p(one.relative_change)), one.kernel, one.runner_class)
+    )
 
 
 def _newest_change(medians_ns: Sequence[float], edge: float) -> tuple[int, float]:
-    """Return how many of the newest values left the level before, and the log change; 0 if none, or if it is old."""
+    """Return how many of the newest values left the level before, and the log change; 0 if none, or
+    if it is old.
+    """
     old = medians_ns[: 1 - RUNS_FOR_A_VERDICT]
     spread = Spread.of(old)
     if spread is None:
@@ -134,11 +146,17 @@ def _newest_change(medians_ns: Sequence[float], edge: float) -> tuple[int, float
     off = [math.log(value) - level for value in medians_ns]
     count = 0
     for value in reversed(off):
-        if abs(value) <= max(edge, _ERRORS_OF_MORE * spread.deviation) or (value > 0) != (off[-1] > 0):
+        if abs(value) <= max(edge, _ERRORS_OF_MORE * spread.deviation) or (value > 0) != (
+            off[-1] > 0
+        ):
             break
         count += 1
     is_sure = count > 1 or (count == 1 and abs(off[-1]) > _ERRORS_OF_ONE * spread.deviation)
-    return (count, statistics.median(off[-count:])) if is_sure and count < RUNS_FOR_A_VERDICT else (0, 0.0)
+    return (
+        (count, statistics.median(off[-count:]))
+        if is_sure and count < RUNS_FOR_A_VERDICT
+        else (0, 0.0)
+    )
 
 
 # --- two runs side by side
@@ -159,7 +177,9 @@ class MedianChange:
 
     @property
     def relative_interval(self) -> tuple[float, float]:
-        return math.expm1(self.log_ratio - self.half_width), math.expm1(self.log_ratio + self.half_width)
+        return math.expm1(self.log_ratio - self.half_width), math.expm1(
+            self.log_ratio + self.half_width
+        )
 
 
 Case = tuple[str, str]
@@ -181,7 +201,9 @@ def compare_medians(
         log_ratio = math.log(head / base)
         half_width = critical_t(degrees, _CONFIDENCE) * error
         found[case] = MedianChange(log_ratio, half_width, two_sided_p(log_ratio / error, degrees))
-    largest = largest_discovery([one.p_value for one in found.values()], THRESHOLDS.false_discovery_rate)
+    largest = largest_discovery(
+        [one.p_value for one in found.values()], THRESHOLDS.false_discovery_rate
+    )
     edge = math.log1p(THRESHOLDS.relative_change)
     for case, one in found.items():
         if one.p_value <= largest:

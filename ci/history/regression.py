@@ -1,4 +1,6 @@
-"""Findings of one cause as one regression, the family of series that changed, and whether it has recovered. Pure."""
+"""Findings of one cause as one regression, the family of series that changed, and whether it has
+recovered. Pure.
+"""
 
 import math
 import statistics
@@ -8,11 +10,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from roofwatch.ci.causes.explain import cause_of, combine
-from roofwatch.ci.history.finding import Status, TrendFinding, commit_of, is_outcome, is_share, log_change
+from roofwatch.ci.history.finding import (
+    Status,
+    TrendFinding,
+    commit_of,
+    is_outcome,
+    is_share,
+    log_change,
+)
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.metrics import Layer
-from roofwatch.db.values import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.db.values import (
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+    Verdict,
+)
 
 _LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.IMPORTED: 1, Layer.STATIC: 2}
 _SECONDARY = 3
@@ -24,7 +40,8 @@ _MAX_NAMED_KERNELS = 3
 _MIN_FAMILY = 3
 """Fewer times are named one by one."""
 _RECOVERED_SHARE = 0.8
-"""Share of a regression's change points that must be undone; the steps of some series are missed."""
+"""Share of a regression's change points that must be undone; the steps of some series are missed.
+"""
 
 
 # --- families of series
@@ -34,7 +51,9 @@ class Population:
     """Counts of all judged series of times, changed or not, by their traits."""
 
     def __init__(self, series: Iterable[SeriesKey] = ()) -> None:
-        self._by_kernel: dict[tuple[str, str], Counter[frozenset[tuple[str, str]]]] = defaultdict(Counter)
+        self._by_kernel: dict[tuple[str, str], Counter[frozenset[tuple[str, str]]]] = defaultdict(
+            Counter
+        )
         self._by_class: Counter[tuple[str, str]] = Counter()
         for key in series:
             self.add(key)
@@ -52,21 +71,32 @@ class Population:
         return self._by_class[project, runner_class]
 
     def describe_family(self, changed: Collection[SeriesKey]) -> str:
-        """Describe the smallest family with these series: those of their kernels that share what they all share.
+        """Describe the smallest family with these series: those of their kernels that share what
+        they all share.
 
         Returns:
-            For example `all 12 bfloat16 triton series of attention` or `3 of 4 fwd series of softmax`; empty if nothing
-            changed.
+            For example `all 12 bfloat16 triton series of attention` or `3 of 4 fwd series of
+            softmax`; empty if nothing changed.
         """
         keys = set(changed)
         if not keys:
             return ""
         kernels = {(key.project, key.kernel) for key in keys}
-        kinds = [(dict(traits), count) for kernel in kernels for traits, count in self._by_kernel[kernel].items()]
+        kinds = [
+            (dict(traits), count)
+            for kernel in kernels
+            for traits, count in self._by_kernel[kernel].items()
+        ]
         shared = dict(set.intersection(*(set(_traits(key).items()) for key in keys)))
-        traits = {name: value for name, value in shared.items() if any(kind.get(name) != value for kind, _ in kinds)}
+        traits = {
+            name: value
+            for name, value in shared.items()
+            if any(kind.get(name) != value for kind, _ in kinds)
+        }
         total = sum(count for kind, count in kinds if traits.items() <= kind.items())
-        adjectives = [traits[name] for name in ("dtype", "direction", "implementation") if name in traits]
+        adjectives = [
+            traits[name] for name in ("dtype", "direction", "implementation") if name in traits
+        ]
         where = f" on {traits['runner class']}" if "runner class" in traits else ""
         every = "the only" if len(keys) == 1 else f"all {len(keys)}"
         count = every if total <= len(keys) else f"{len(keys)} of {total}"
@@ -104,7 +134,9 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     family = population.describe_family([finding.change.series for finding in times])
     suspects = combine([finding.suspects for finding in confirmed or own])
     kernel = _join_names(sorted({finding.kernel for finding in own}))
-    in_common = f"; typically {size} on {family}" if size is not None and len(times) >= _MIN_FAMILY else ""
+    in_common = (
+        f"; typically {size} on {family}" if size is not None and len(times) >= _MIN_FAMILY else ""
+    )
     is_refuted = all(finding.status is Status.REFUTED for finding in own)
     note = _CLOCK_CHANGED if own[0].is_clock_move else ""
     if is_share(own[0].change.series) and own[0].change.verdict is Verdict.INCONCLUSIVE:
@@ -129,10 +161,14 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
 
 def place_of(findings: Sequence[TrendFinding]) -> CommitRef:
     """The commit at which all of them can lie; confirmed findings decide if there are any."""
-    return commit_of([finding for finding in findings if finding.status is Status.CONFIRMED] or findings)
+    return commit_of(
+        [finding for finding in findings if finding.status is Status.CONFIRMED] or findings
+    )
 
 
-def worst_first(regression: Regression) -> tuple[bool, bool, bool, tuple[int, float], CommitRef, str]:
+def worst_first(
+    regression: Regression,
+) -> tuple[bool, bool, bool, tuple[int, float], CommitRef, str]:
     """Sort key: open, regressed, confirmed and large regressions come first."""
     return (
         regression.state is not RegressionState.OPEN,
@@ -145,10 +181,11 @@ def worst_first(regression: Regression) -> tuple[bool, bool, bool, tuple[int, fl
 
 
 def _evidence_rank(change: ChangePoint, commit: CommitRef) -> tuple[Any, ...]:
-    """Sort key of the best evidence. The largest change does not come first, for it is often on the noisiest runner.
+    """Sort key of the best evidence. The largest change does not come first, for it is often on the
+    noisiest runner.
 
-    Within a layer, changes at the regression's own commit come first, then those of a device that was not slowed down,
-    those whose machine code is known, and those of the most standard errors.
+    Within a layer, changes at the regression's own commit come first, then those of a device that
+    was not slowed down, those whose machine code is known, and those of the most standard errors.
     """
     layer, size = _rank(change)
     return (
@@ -177,14 +214,18 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
     for change in changes:
         # another tool's file has several statistics of one metric, which change together
-        is_imported = change.series.definition.layer is Layer.IMPORTED and not is_share(change.series)
+        is_imported = change.series.definition.layer is Layer.IMPORTED and not is_share(
+            change.series
+        )
         metric = "imported" if is_imported else change.series.metric
         by_metric["outcome" if is_outcome(change) else metric].append(change)
     parts = []
     for name, group in by_metric.items():
         # a failed check counts once for all of its tensors
         labels = {
-            _subject(change) if name == "outcome" else f"{change.series.label} {change.series.runner_class}"
+            _subject(change)
+            if name == "outcome"
+            else f"{change.series.label} {change.series.runner_class}"
             for change in group
         }
         others = len(labels) - 1
@@ -210,7 +251,10 @@ def _subject(change: ChangePoint) -> str:
 def _join_names(kernels: Sequence[str]) -> str:
     if len(kernels) <= _MAX_NAMED_KERNELS:
         return " + ".join(kernels)
-    return f"{' + '.join(kernels[: _MAX_NAMED_KERNELS - 1])} + {len(kernels) - _MAX_NAMED_KERNELS + 1} more"
+    return (
+        f"{' + '.join(kernels[: _MAX_NAMED_KERNELS - 1])} + "
+        f"{len(kernels) - _MAX_NAMED_KERNELS + 1} more"
+    )
 
 
 @dataclass(frozen=True)
@@ -265,10 +309,15 @@ def note_recoveries(regressions: Sequence[Regression]) -> list[Regression]:
                 if other.commit > point.commit and _is_back(point, other, tolerance)
             ]
             undone += [min(later)] if later else []
-        return max(undone) if worse and len(undone) >= math.ceil(_RECOVERED_SHARE * len(worse)) else None
+        return (
+            max(undone)
+            if worse and len(undone) >= math.ceil(_RECOVERED_SHARE * len(worse))
+            else None
+        )
 
     return [
-        replace(one, recovered_at=recovery(one)) if one.verdict is Verdict.REGRESSED else one for one in regressions
+        replace(one, recovered_at=recovery(one)) if one.verdict is Verdict.REGRESSED else one
+        for one in regressions
     ]
 
 
@@ -277,5 +326,9 @@ def _is_back(point: ChangePoint, improvement: ChangePoint, tolerance: float) -> 
         return improvement.before is None
     if improvement.after is None:
         return False
-    limit = point.before * (1 + tolerance) if point.after > point.before else point.before * (1 - tolerance)
+    limit = (
+        point.before * (1 + tolerance)
+        if point.after > point.before
+        else point.before * (1 - tolerance)
+    )
     return not point.series.definition.is_worse(base=limit, head=improvement.after)

@@ -1,7 +1,8 @@
 """Steps and drifts of a series as findings, with their evidence. Pure.
 
-A step of a time is unconfirmed until its two commits are measured again in a pair. No pair confirms a step of memory,
-error or host time: if all runs of a level have the same number, the step is certain, else it stays unconfirmed.
+A step of a time is unconfirmed until its two commits are measured again in a pair. No pair confirms
+a step of memory, error or host time: if all runs of a level have the same number, the step is
+certain, else it stays unconfirmed.
 """
 
 import math
@@ -14,8 +15,20 @@ import numpy as np
 
 from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.causes.evidence import Evidence, SupportingEvidence, describe_comparison, measured_again
-from roofwatch.ci.causes.explain import NEAR_RUNS, ChangeContext, CodeChange, explain, explain_drift, explain_secondary
+from roofwatch.ci.causes.evidence import (
+    Evidence,
+    SupportingEvidence,
+    describe_comparison,
+    measured_again,
+)
+from roofwatch.ci.causes.explain import (
+    NEAR_RUNS,
+    ChangeContext,
+    CodeChange,
+    explain,
+    explain_drift,
+    explain_secondary,
+)
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
@@ -38,7 +51,9 @@ from roofwatch.db.values import ChangePoint, CommitRef, SeriesPoint, Verdict
 _MIN_SURE_RUNS = 2
 """Runs on either side that must have the same number."""
 _MAX_DRIFT_STEPS = 3
-"""Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not slow."""
+"""Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not
+slow.
+"""
 _SURE_OF_A_DRIFT = 6.0
 """Likelihood ratio by which a drift must beat the steps in its place: odds of 20 to 1."""
 
@@ -60,7 +75,9 @@ def step_findings(
         seen.update(finding.change.commit for finding in findings)
 
 
-def _change(line: Timeline, index: int, before: float, after: float, evidence: str, **further: Any) -> ChangePoint:
+def _change(
+    line: Timeline, index: int, before: float, after: float, evidence: str, **further: Any
+) -> ChangePoint:
     is_worse = line.key.definition.is_worse(base=before, head=after)
     return ChangePoint(
         series=line.key,
@@ -91,7 +108,9 @@ def _clock_checked(
 # --- times
 
 
-def _time_findings(line: Timeline, evidence: SupportingEvidence, compiled: CompiledHistory) -> Iterator[TrendFinding]:
+def _time_findings(
+    line: Timeline, evidence: SupportingEvidence, compiled: CompiledHistory
+) -> Iterator[TrendFinding]:
     """The steps of a time, and the drift since the last of them."""
     steps = find_time_steps(line.values, line.relative_errors)
     chances = chances_of_steps(line.values, steps)
@@ -99,15 +118,23 @@ def _time_findings(line: Timeline, evidence: SupportingEvidence, compiled: Compi
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
         smallest = THRESHOLDS.trend_relative_change
-        is_sure = chance <= THRESHOLDS.false_discovery_rate and is_seen_online(line.values, step, smallest)
-        log_error = abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
+        is_sure = chance <= THRESHOLDS.false_discovery_rate and is_seen_online(
+            line.values, step, smallest
+        )
+        log_error = (
+            abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
+        )
         yield replace(finding, log_error=log_error, p_value=chance if is_sure else 1.0)
     if drift is not None:
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
 
 
-def _drift_after(line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence) -> tuple[int, Drift | None]:
-    """How many of the steps to report, and the drift after them: the newest steps may be parts of a drift."""
+def _drift_after(
+    line: Timeline, steps: Sequence[Step], evidence: SupportingEvidence
+) -> tuple[int, Drift | None]:
+    """How many of the steps to report, and the drift after them: the newest steps may be parts of a
+    drift.
+    """
 
     def drift_since(count: int) -> Drift | None:
         begins = steps[count - 1].index if count else 0
@@ -116,7 +143,10 @@ def _drift_after(line: Timeline, steps: Sequence[Step], evidence: SupportingEvid
     fewest = len(steps)
     for step in reversed(steps[-_MAX_DRIFT_STEPS:]):
         # a step that is known to the commit, or was measured again, is no drift
-        if len(step.candidates) < 2 or evidence.check_step(line.key, line.commits, step)[2] is not None:
+        if (
+            len(step.candidates) < 2
+            or evidence.check_step(line.key, line.commits, step)[2] is not None
+        ):
             break
         fewest -= 1
     for count in range(fewest, len(steps)):
@@ -126,20 +156,29 @@ def _drift_after(line: Timeline, steps: Sequence[Step], evidence: SupportingEvid
     return len(steps), drift_since(len(steps))
 
 
-def _time_finding(line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory) -> TrendFinding:
-    commits, begins, end = line.commits, step.index - step.count_before, step.index + step.count_after
+def _time_finding(
+    line: Timeline, step: Step, evidence: SupportingEvidence, compiled: CompiledHistory
+) -> TrendFinding:
+    commits, begins, end = (
+        line.commits,
+        step.index - step.count_before,
+        step.index + step.count_after,
+    )
     log_change = math.log(step.after / step.before)
     index, status, comparison = evidence.check_step(line.key, commits, step)
     verdict = Verdict.REGRESSED if log_change > 0 else Verdict.IMPROVED
     code = compiled.code_change(line.key, commits[index - 1], commits[index], verdict)
     near = line.runs(index, index + NEAR_RUNS)[:NEAR_RUNS]
-    # runs of the old level that were made later have the new environment. A history measured backwards has no others
+    # runs of the old level that were made later have the new environment. A history measured
+    # backwards has no others
     old, began = line.runs(index - NEAR_RUNS, index), min(run.measured_at for run in near)
     old = ([run for run in old if run.measured_at < began] or old)[-NEAR_RUNS:]
     change = _change(
         line,
         index,
-        *(step.before, step.after, _describe_time_step(step, comparison, code)),
+        step.before,
+        step.after,
+        _describe_time_step(step, comparison, code),
         standard_errors=step.standard_errors,
         degraded_by=_degraded_by(old, near),
         has_code=code is not None,
@@ -175,8 +214,12 @@ def _time_finding(line: Timeline, step: Step, evidence: SupportingEvidence, comp
 
 def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
     """Reasons on a side on which most runs were slowed down or shared."""
-    doubtful = [side for side in sides if 2 * sum(bool(run.degraded_by) for run in side) > len(side)]
-    return tuple(sorted({reason for side in doubtful for run in side for reason in run.degraded_by}))
+    doubtful = [
+        side for side in sides if 2 * sum(bool(run.degraded_by) for run in side) > len(side)
+    ]
+    return tuple(
+        sorted({reason for side in doubtful for run in side for reason in run.degraded_by})
+    )
 
 
 def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Evidence | None:
@@ -192,7 +235,8 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Evide
 def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeChange | None) -> str:
     time = metric(TIME)
     sentence = (
-        f"median time {time.format(step.before)} to {time.format(step.after)} ({step.after / step.before - 1:+.1%}), "
+        f"median time {time.format(step.before)} to {time.format(step.after)} "
+        f"({step.after / step.before - 1:+.1%}), "
         f"{_describe_counts(step)}, {step.standard_errors:.1f} standard errors"
     )
     if comparison is not None:
@@ -200,7 +244,10 @@ def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeCha
     if code is None:
         return sentence
     if code.changed_targets:
-        return f"{sentence}; machine code changed on {code.changed_targets} of {code.known_targets} targets"
+        return (
+            f"{sentence}; machine code changed on {code.changed_targets} of "
+            f"{code.known_targets} targets"
+        )
     return f"{sentence}; machine code unchanged on all {code.known_targets} targets"
 
 
@@ -224,16 +271,26 @@ def _drift_finding(line: Timeline, drift: Drift) -> TrendFinding:
     per = "a commit" if weeks is None else "a week"
     evidence = f"median time drifts by {drift.rate:+.2%} {per} since then"
     if drift.end is not None:
-        evidence = f"median time drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
-    evidence += f", {time.format(before)} to {time.format(after)} ({drift.relative_change:+.1%}), {end - start} commits"
+        evidence = (
+            f"median time drifted by {drift.rate:+.2%} {per} from then to {commits[end].short_sha}"
+        )
+    evidence += (
+        f", {time.format(before)} to {time.format(after)} ({drift.relative_change:+.1%}), "
+        f"{end - start} commits"
+    )
     log_change = math.log1p(drift.relative_change)
     old, new = line.runs(start - NEAR_RUNS, start + 1), line.runs(count - NEAR_RUNS, count)
     weekly = None if weeks is None else drift.rate
-    change = _change(line, start + 1, before, after, evidence, is_gradual=True, weekly_change=weekly)
+    change = _change(
+        line, start + 1, before, after, evidence, is_gradual=True, weekly_change=weekly
+    )
     # the start is known to about a tenth of the drift
     slack = max(1, (end + 1 - start) // 10)
-    window, _ = windows_between(commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack))
-    # the larger p-value: of the likelihood however often one looks (Ville), and of the slope in dependent noise
+    window, _ = windows_between(
+        commits, max(1, start + 1 - slack), min(count - 1, start + 1 + slack)
+    )
+    # the larger p-value: of the likelihood however often one looks (Ville), and of the slope in
+    # dependent noise
     times = np.arange(count, dtype=np.float64) if weeks is None else weeks
     p_value = max(math.exp(-drift.likelihood_ratio / 2), chance_of_drift(line.values, times, drift))
     return TrendFinding(
@@ -258,17 +315,26 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
     chances = chances_of_steps(line.values, steps) if has_chances else [None] * len(steps)
     edges = [0, *(step.index for step in steps), len(line.commits)]
     for step, chance, start, end in zip(steps, chances, edges, edges[2:], strict=False):
-        before, after = line.runs(start, step.index)[-NEAR_RUNS:], line.runs(step.index, end)[:NEAR_RUNS]
+        before, after = (
+            line.runs(start, step.index)[-NEAR_RUNS:],
+            line.runs(step.index, end)[:NEAR_RUNS],
+        )
         is_exact = not is_imported and _has_one_value(before) and _has_one_value(after)
         evidence = _describe_value_step(line, step, is_exact=is_exact)
         errors = None if is_exact or math.isinf(step.standard_errors) else step.standard_errors
-        change = _change(line, step.index, step.before, step.after, evidence, standard_errors=errors)
+        change = _change(
+            line, step.index, step.before, step.after, evidence, standard_errors=errors
+        )
         places = (step.index,) if is_exact else step.candidates
-        context = ChangeContext(before, after, candidates=frozenset(line.commits[place] for place in places))
+        context = ChangeContext(
+            before, after, candidates=frozenset(line.commits[place] for place in places)
+        )
         if is_imported:
             suspects = explain(context)
         else:
-            code = compiled.code_change(line.key, change.previous_commit, change.commit, change.verdict)
+            code = compiled.code_change(
+                line.key, change.previous_commit, change.commit, change.verdict
+            )
             suspects = explain_secondary(replace(context, code=code), line.key.metric)
         if is_exact:
             found = TrendFinding.at_commit(change, Status.CONFIRMED, suspects)
@@ -276,13 +342,19 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
             window, reach = windows_between(line.commits, min(places), max(places))
             found = TrendFinding(change, Status.UNCONFIRMED, suspects, window, reach)
         measured_on = line.dates[step.index] if is_imported else None
-        yield replace(found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index))
+        yield replace(
+            found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
+        )
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:
     known = line.key.definition
     relative = f" ({step.after / step.before - 1:+.0%})" if step.before > 0 else ""
-    certainty = "the same in every run on either side" if is_exact else f"{step.standard_errors:.1f} standard errors"
+    certainty = (
+        "the same in every run on either side"
+        if is_exact
+        else f"{step.standard_errors:.1f} standard errors"
+    )
     sides = f"{known.format(step.before)} to {known.format(step.after)}"
     return f"{known.title} {sides}{relative}, {_describe_counts(step)}, {certainty}"
 

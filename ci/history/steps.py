@@ -1,7 +1,7 @@
 """One series by commit, and its steps and drifts as numbers. Pure.
 
-Times are sampled. Errors, memory and host time are one number a run, and memory and errors are exact: if nothing
-changed, the number does not change at all.
+Times are sampled. Errors, memory and host time are one number a run, and memory and errors are
+exact: if nothing changed, the number does not change at all.
 """
 
 import math
@@ -26,7 +26,8 @@ from roofwatch.db.values import CommitRef, Outline, Series, SeriesKey, SeriesPoi
 
 TIME = "median_ns"
 ERROR = "rmse_ratio"
-"""The error that is judged. The largest error of an element rests on one element, and is too noisy."""
+"""The error that is judged. The largest error of an element rests on one element, and is too noisy.
+"""
 SECONDARY_METRICS = ("host_ns", "peak_allocated_bytes")
 """Measured with each time, for each timer and cache state."""
 _THRESHOLDS = {
@@ -38,13 +39,17 @@ VALUE_METRICS = frozenset(_THRESHOLDS)
 _SMALLEST_VALUES = {"host_ns": 10.0, "peak_allocated_bytes": float(MIN_BLOCK_BYTES)}
 """Smaller values count as this. The smallest host time is below the resolution of the clock."""
 QUARTILES_TO_ERROR = 1.2533 / 1.349
-"""Standard error of a median, in interquartile ranges over √n: 1.2533 σ, and an interquartile range of 1.349 σ."""
+"""Standard error of a median, in interquartile ranges over √n: 1.2533 σ, and an interquartile range
+of 1.349 σ.
+"""
 _MIN_FOR_NOISE = 20
 """Commits from which the noise of a series is known well enough."""
 _WEEK_DAYS = 7.0
 _OUTLINE_VALUES = 60
 _PARTS = 5
-"""No drift is searched unless two fifths of the series differ by half of the smallest drift, which is quick to see."""
+"""No drift is searched unless two fifths of the series differ by half of the smallest drift, which
+is quick to see.
+"""
 
 Values = Sequence[float] | NDArray[np.float64]
 
@@ -67,16 +72,24 @@ class Timeline:
     @cached_property
     def values(self) -> list[float]:
         """The median of each commit's runs."""
-        return [statistics.median(run.value for run in runs if run.value is not None) for runs in self.points.values()]
+        return [
+            statistics.median(run.value for run in runs if run.value is not None)
+            for runs in self.points.values()
+        ]
 
     @cached_property
     def dates(self) -> list[date]:
         """Date (UTC) of the first measurement of each commit."""
-        return [min(run.measured_at for run in runs).astimezone(UTC).date() for runs in self.points.values()]
+        return [
+            min(run.measured_at for run in runs).astimezone(UTC).date()
+            for runs in self.points.values()
+        ]
 
     @cached_property
     def relative_errors(self) -> list[float]:
-        """Standard error of each commit's time as a fraction of it; NaN where a run lacks quartiles."""
+        """Standard error of each commit's time as a fraction of it; NaN where a run lacks
+        quartiles.
+        """
         return [_relative_error(runs) for runs in self.points.values()]
 
     def runs(self, first: int, end: int) -> list[SeriesPoint]:
@@ -84,16 +97,22 @@ class Timeline:
         return [run for commit in self.commits[max(first, 0) : end] for run in self.points[commit]]
 
     def outline(self, index: int) -> Outline:
-        """Summarise the values up to the newest, with about as many before the change at `index` as after it."""
+        """Summarise the values up to the newest, with about as many before the change at `index` as
+        after it.
+        """
         values, end = self.values, len(self.values)
         first = max(0, index - max(_OUTLINE_VALUES // 2, end - index))
         width = -(-(end - first) // _OUTLINE_VALUES)
         before = [values[max(first, at - width) : at] for at in range(index, first, -width)]
         after = [values[at : at + width] for at in range(index, end, width)]
-        return Outline(tuple(statistics.median(own) for own in [*reversed(before), *after]), len(before))
+        return Outline(
+            tuple(statistics.median(own) for own in [*reversed(before), *after]), len(before)
+        )
 
     def since(self, first: int) -> "Timeline":
-        return replace(self, points={commit: self.points[commit] for commit in self.commits[first:]})
+        return replace(
+            self, points={commit: self.points[commit] for commit in self.commits[first:]}
+        )
 
 
 def _relative_error(runs: Iterable[SeriesPoint]) -> float:
@@ -102,7 +121,9 @@ def _relative_error(runs: Iterable[SeriesPoint]) -> float:
         if run.value is None or run.low is None or run.high is None or not run.block_count:
             return math.nan
         # samples of a block are not independent, so blocks are counted
-        squares.append((QUARTILES_TO_ERROR * (run.high - run.low) / run.value) ** 2 / run.block_count)
+        squares.append(
+            (QUARTILES_TO_ERROR * (run.high - run.low) / run.value) ** 2 / run.block_count
+        )
     return math.sqrt(sum(squares)) / len(squares)
 
 
@@ -136,7 +157,9 @@ def series_noise(series: Series) -> NoiseFloor | None:
 
 
 def is_judged_import(key: SeriesKey) -> bool:
-    """Whether a series is of an imported metric, and its file's format says which direction is better."""
+    """Whether a series is of an imported metric, and its file's format says which direction is
+    better.
+    """
     known = key.definition
     return known.layer is Layer.IMPORTED and known.better is not Better.UNKNOWN
 
@@ -156,11 +179,14 @@ def find_time_steps(values: Values, errors: Values) -> list[Step]:
         values: Medians, one a commit.
         errors: Their standard errors as a fraction; NaN where they are not known.
     """
-    return find_change_points(values, min_relative_change=THRESHOLDS.trend_relative_change, relative_errors=errors)
+    return find_change_points(
+        values, min_relative_change=THRESHOLDS.trend_relative_change, relative_errors=errors
+    )
 
 
 def find_slow_drift(values: Values, days: Sequence[date] | NDArray[np.datetime64]) -> Drift | None:
-    """Find a drift of a time, ongoing or ended. Its rate is per week, or per commit if all are of one week.
+    """Find a drift of a time, ongoing or ended. Its rate is per week, or per commit if all are of
+    one week.
 
     Args:
         values: Medians, one a commit, above 0.
@@ -171,7 +197,9 @@ def find_slow_drift(values: Values, days: Sequence[date] | NDArray[np.datetime64
     parts = [median(part) for part in np.array_split(np.asarray(values), _PARTS)]
     if min(parts) <= 0 or max(parts) / min(parts) <= 1 + THRESHOLDS.drift_relative_change / 2:
         return None
-    return find_drift(values, weeks_since(days), min_relative_change=THRESHOLDS.drift_relative_change)
+    return find_drift(
+        values, weeks_since(days), min_relative_change=THRESHOLDS.drift_relative_change
+    )
 
 
 def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.float64] | None:
@@ -184,7 +212,8 @@ def weeks_since(days: Sequence[date] | NDArray[np.datetime64]) -> NDArray[np.flo
 
 
 def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
-    """Find the steps of values that may be 0; `before` and `after` of a step are the values as measured.
+    """Find the steps of values that may be 0; `before` and `after` of a step are the values as
+    measured.
 
     An error of exactly 0 has no logarithm, so it counts as half of the smallest other one.
 
@@ -197,17 +226,29 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     if not len(positive) or raw.min() < 0:
         return []
     smallest = _SMALLEST_VALUES.get(key.metric)
-    floored = np.where(raw > 0, raw, float(positive.min()) / 2) if smallest is None else np.maximum(raw, smallest)
+    floored = (
+        np.where(raw > 0, raw, float(positive.min()) / 2)
+        if smallest is None
+        else np.maximum(raw, smallest)
+    )
     min_change = threshold_of(key.metric)
     if float(floored.max()) < float(floored.min()) * (1 + min_change):
         return []
     steps = find_change_points(floored, min_relative_change=min_change)
     newest = _newest_exact_step(floored, steps[-1].index if steps else 0, min_change)
     if newest is not None:
-        steps = [*steps[:-1], *(replace(step, count_after=newest.count_before) for step in steps[-1:]), newest]
+        steps = [
+            *steps[:-1],
+            *(replace(step, count_after=newest.count_before) for step in steps[-1:]),
+            newest,
+        ]
     edges = [0, *(step.index for step in steps), len(raw)]
     measured = [
-        replace(step, before=float(np.median(raw[start : step.index])), after=float(np.median(raw[step.index : end])))
+        replace(
+            step,
+            before=float(np.median(raw[start : step.index])),
+            after=float(np.median(raw[step.index : end])),
+        )
         for step, start, end in zip(steps, edges, edges[2:], strict=False)
     ]
     if key.metric != ERROR:
@@ -217,11 +258,13 @@ def find_value_steps(key: SeriesKey, values: Values) -> list[Step]:
     return [step for step in measured if not step.before or max(step.before, step.after) > floor]
 
 
-def _newest_exact_step(values: NDArray[np.float64], begins: int, min_relative_change: float) -> Step | None:
+def _newest_exact_step(
+    values: NDArray[np.float64], begins: int, min_relative_change: float
+) -> Step | None:
     """The step from a level of one number to a new number that all newest values share.
 
-    The detector waits at the end of a long series, because a busy machine makes spells. Counted and computed values
-    have none, so the shortest level is enough.
+    The detector waits at the end of a long series, because a busy machine makes spells. Counted and
+    computed values have none, so the shortest level is enough.
 
     Args:
         values: One a commit, above 0.
@@ -232,8 +275,14 @@ def _newest_exact_step(values: NDArray[np.float64], begins: int, min_relative_ch
     index = int(others[-1]) + 1 if len(others) else 0
     old = values[begins:index]
     count = len(values) - index
-    if min(count, len(old)) < MIN_SEGMENT or np.any(old != old[0]) or np.any(values[:index] == values[-1]):
+    if (
+        min(count, len(old)) < MIN_SEGMENT
+        or np.any(old != old[0])
+        or np.any(values[:index] == values[-1])
+    ):
         return None
     if abs(math.log(values[-1] / old[0])) < math.log1p(min_relative_change):
         return None
-    return Step(index, float(old[0]), float(values[-1]), len(old), count, math.inf, candidates=(index,))
+    return Step(
+        index, float(old[0]), float(values[-1]), len(old), count, math.inf, candidates=(index,)
+    )

@@ -1,4 +1,6 @@
-"""Summaries of judged regressions: how many were false, and how far times changed in a period. Pure."""
+"""Summaries of judged regressions: how many were false, and how far times changed in a period.
+Pure.
+"""
 
 import math
 from collections import defaultdict
@@ -11,7 +13,9 @@ from roofwatch.db.values import ChangePoint, Regression, RegressionState, Series
 
 _Z_95 = 1.959964
 _PRIOR_COUNT, _PRIOR_SHARE = 10, 0.7
-"""Alerts that a project begins with, and their share of real ones: `bench/online_rates.py --service`."""
+"""Alerts that a project begins with, and their share of real ones: `bench/online_rates.py
+--service`.
+"""
 
 
 def share_real(true_count: int, decided_count: int, *, prior: float = _PRIOR_SHARE) -> float:
@@ -64,7 +68,9 @@ class FalseAlarms:
         return max(centre - half, 0.0), min(centre + half, 1.0)
 
 
-def count_false_alarms(regressions: Iterable[TriagedRegression], *, since: datetime | None = None) -> FalseAlarms:
+def count_false_alarms(
+    regressions: Iterable[TriagedRegression], *, since: datetime | None = None
+) -> FalseAlarms:
     """Count the reported regressions by what became of them.
 
     Args:
@@ -77,13 +83,16 @@ def count_false_alarms(regressions: Iterable[TriagedRegression], *, since: datet
         if one.regression.verdict is Verdict.REGRESSED
         and (since is None or one.regression.commit.committed_at >= since)
     ]
-    standing = [(one, triage) for one, triage in reported if one.state is not RegressionState.DISMISSED]
+    standing = [
+        (one, triage) for one, triage in reported if one.state is not RegressionState.DISMISSED
+    ]
     return FalseAlarms(
         reported_count=len(reported),
         refuted_count=len(reported) - len(standing),
         invalid_count=sum(triage is TriageState.INVALID for _, triage in standing),
         true_count=sum(
-            triage is not TriageState.INVALID and (one.is_confirmed or triage is not TriageState.NEW)
+            triage is not TriageState.INVALID
+            and (one.is_confirmed or triage is not TriageState.NEW)
             for one, triage in standing
         ),
     )
@@ -99,14 +108,16 @@ class Movement:
     kernel: str
     runner_class: str
     relative_change: float | None
-    """Over the period, of the series with the largest slowdown, or else speedup; None if one fails now."""
+    """Over the period, of the series with the largest slowdown, or else speedup; None if one fails
+    now.
+    """
 
 
 def movements(regressions: Iterable[Regression], *, since: datetime | None) -> list[Movement]:
     """Combine the judged change points of a period.
 
-    Steps of one series multiply, so a step that came and went leaves nothing. Dismissed regressions and changes that
-    the clock explains are left out.
+    Steps of one series multiply, so a step that came and went leaves nothing. Dismissed regressions
+    and changes that the clock explains are left out.
 
     Args:
         regressions: All that were judged, improvements too.
@@ -120,7 +131,9 @@ def movements(regressions: Iterable[Regression], *, since: datetime | None) -> l
         if regression.state is not RegressionState.DISMISSED:
             for point in regression.change_points:
                 is_recent = since is None or point.commit.committed_at >= since
-                is_time = point.series.metric == "median_ns" and point.verdict is not Verdict.INCONCLUSIVE
+                is_time = (
+                    point.series.metric == "median_ns" and point.verdict is not Verdict.INCONCLUSIVE
+                )
                 if is_time and is_recent:
                     steps[point.series].append(point)
     by_cell: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -135,7 +148,10 @@ def movements(regressions: Iterable[Regression], *, since: datetime | None) -> l
 
 
 def _net_log_ratio(points: Iterable[ChangePoint]) -> float:
-    """Infinite if the series fails at the end. Changes before a failure or a recovery do not count."""
+    """Infinite if the series fails at the end.
+
+    Changes before a failure or a recovery do not count.
+    """
     net = 0.0
     for point in sorted(points, key=lambda point: point.commit):
         if point.after is None:

@@ -1,6 +1,7 @@
 """The pull-request comment: a judgement as Markdown. Pure.
 
-The heading has the number, then comes what changed, one row per kernel, then what to do; evidence is folded below.
+The heading has the number, then comes what changed, one row per kernel, then what to do; evidence
+is folded below.
 """
 
 import re
@@ -19,9 +20,16 @@ from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
 MAX_BYTES = 40_000
-"""GitHub's limit is 65,536 characters; this leaves space for the hidden state with bounds of an acceptance."""
+"""GitHub's limit is 65,536 characters; this leaves space for the hidden state with bounds of an
+acceptance.
+"""
 
-_MARKS = {Verdict.REGRESSED: "❌", Verdict.INCONCLUSIVE: "⚪", Verdict.IMPROVED: "✅", Verdict.UNCHANGED: "✅"}
+_MARKS = {
+    Verdict.REGRESSED: "❌",
+    Verdict.INCONCLUSIVE: "⚪",
+    Verdict.IMPROVED: "✅",
+    Verdict.UNCHANGED: "✅",
+}
 _CASE_WORDS = {
     Reason.WRONG_RESULT: "wrong",
     Reason.FAILED: "failing",
@@ -40,8 +48,14 @@ _CODE_WORDS = {
 }
 _NOT_SUSPICIOUS = frozenset(
     {
-        *(Reason.NOISE, Reason.TOO_FEW_BLOCKS, Reason.MULTIPLICITY, Reason.THROTTLED, Reason.HOST_BOUND),
-        *(Reason.CLOCK_CHANGED, Reason.SAME_MACHINE_CODE, Reason.NEW_CASE),
+        Reason.NOISE,
+        Reason.TOO_FEW_BLOCKS,
+        Reason.MULTIPLICITY,
+        Reason.THROTTLED,
+        Reason.HOST_BOUND,
+        Reason.CLOCK_CHANGED,
+        Reason.SAME_MACHINE_CODE,
+        Reason.NEW_CASE,
     }
 )
 _CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.NEW_CASE})
@@ -61,10 +75,17 @@ class Links:
     """Folder of the head's files."""
 
 
-def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, links: Links = Links()) -> str:
-    """Write the comment; one line if nothing changed. What does not fit the size is cut from the end and counted."""
+def to_markdown(
+    judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, links: Links = Links()
+) -> str:
+    """Write the comment; one line if nothing changed. What does not fit the size is cut from the
+    end and counted.
+    """
     found = changes(judgement, links.source)
-    title = f"{_MARKS[judgement.verdict]} {_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
+    title = (
+        f"{_MARKS[judgement.verdict]} "
+        f"{_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
+    )
     if judgement.verdict is Verdict.UNCHANGED and not found:
         return f"**{title}.** {_context(judgement, links)}\n"
     closing = [_context(judgement, links), "", *_next(judgement)]
@@ -74,7 +95,9 @@ def to_markdown(judgement: PullRequestJudgement, *, max_bytes: int = MAX_BYTES, 
 
 
 def is_silent(judgement: PullRequestJudgement) -> bool:
-    """Return whether no comment is needed: nothing changed, or nothing is suspicious in what is undecided."""
+    """Return whether no comment is needed: nothing changed, or nothing is suspicious in what is
+    undecided.
+    """
     undecided = {item.reason for item in _items(judgement) if item.verdict is Verdict.INCONCLUSIVE}
     return undecided <= _NOT_SUSPICIOUS and not judgement.refusals and not changes(judgement)
 
@@ -85,23 +108,37 @@ def headline(judgement: PullRequestJudgement) -> Remark:
     if verdict is Verdict.INCONCLUSIVE:
         return Remark(f"no result: {_why_undecided(judgement)}")
     if verdict is Verdict.UNCHANGED:
-        return Remark(f"no change in {total}" if is_silent(judgement) else f"no regression in {total}")
+        return Remark(
+            f"no change in {total}" if is_silent(judgement) else f"no regression in {total}"
+        )
     words: tuple[str, ...] = ()
     parts, named = [], list(_decisive(judgement).items())
     if named:
         (first, count), *others = named
-        parts.append(", ".join((f"{count} of {total} {first}", *(f"{number} {word}" for word, number in others))))
-    changed = (case for group in groups_of_times(judgement) for case in group if case.verdict is verdict)
+        parts.append(
+            ", ".join(
+                (f"{count} of {total} {first}", *(f"{number} {word}" for word, number in others))
+            )
+        )
+    changed = (
+        case for group in groups_of_times(judgement) for case in group if case.verdict is verdict
+    )
     largest = next(changed, None)
     if largest is not None and largest.comparison is not None:
         which = "worst" if verdict is Verdict.REGRESSED else "best"
         parts.append(f"{which} {percent(largest.comparison.relative_change)} ({{}})")
         words = (largest.case_id.partition("/")[0],)
     if code_items := [item for item in judgement.static if item.verdict is verdict]:
-        functions = count_of(len({(item.function, item.implementation) for item in code_items}), "kernel")
+        functions = count_of(
+            len({(item.function, item.implementation) for item in code_items}), "kernel"
+        )
         targets = count_of(len({item.target for item in code_items}), "target")
         parts.append(f"machine code of {functions} {_CODE_WORDS[verdict]} on {targets}")
-    if launches := {(one.case_id, one.implementation) for one in judgement.secondary_changes if one.verdict is verdict}:
+    if launches := {
+        (one.case_id, one.implementation)
+        for one in judgement.secondary_changes
+        if one.verdict is verdict
+    }:
         more = "more" if verdict is Verdict.REGRESSED else "less"
         parts.append(f"{more} memory or host time in {count_of(len(launches), 'benchmark')}")
     return Remark(" · ".join(parts), words)
@@ -119,14 +156,18 @@ def tally(judgement: PullRequestJudgement) -> str:
     code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
     for item in judgement.static:
         if item.reason is not Reason.NEW_CASE:
-            code_counts["accepted" if item.reason is Reason.ACCEPTED else _CODE_WORDS[item.verdict]] += 1
+            code_counts[
+                "accepted" if item.reason is Reason.ACCEPTED else _CODE_WORDS[item.verdict]
+            ] += 1
     accuracy = Counter(reason_words(one.reason) for one in judgement.accuracy_changes)
     counts = [f"{count} {word}" for word, count in cases.items() if word not in named]
     code_parts = [f"{count} {word}" for word, count in code_counts.items() if count]
     parts = [
         ", ".join(counts),
         f"machine code {', '.join(code_parts)}" if code_parts else "",
-        ", ".join(f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())),
+        ", ".join(
+            f"{count_of(count, 'result')} {reason}" for reason, count in sorted(accuracy.items())
+        ),
     ]
     return "; ".join(filter(None, parts))
 
@@ -146,17 +187,28 @@ def _decisive(judgement: PullRequestJudgement) -> Counter[str]:
     deciding = [case for case in judgement.cases if case.verdict is judgement.verdict]
     if judgement.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
         return Counter()
-    return Counter(_word(case) for case in sorted(deciding, key=lambda case: case.reason is Reason.BEYOND_THRESHOLD))
+    return Counter(
+        _word(case)
+        for case in sorted(deciding, key=lambda case: case.reason is Reason.BEYOND_THRESHOLD)
+    )
 
 
 def _why_undecided(judgement: PullRequestJudgement) -> str:
     if judgement.refusals:
         return "the records, or their times, are not comparable"
     items = _items(judgement)
-    undecided = [item for item in items if item.verdict is Verdict.INCONCLUSIVE and item.reason is not Reason.NEW_CASE]
+    undecided = [
+        item
+        for item in items
+        if item.verdict is Verdict.INCONCLUSIVE and item.reason is not Reason.NEW_CASE
+    ]
     reason, count = Counter(item.reason for item in undecided).most_common(1)[0]
     words = reason_words(reason)
-    blocks = [case.comparison.more_blocks or 0 for case in judgement.cases if case.comparison and case.reason is reason]
+    blocks = [
+        case.comparison.more_blocks or 0
+        for case in judgement.cases
+        if case.comparison and case.reason is reason
+    ]
     if reason is Reason.NOISE and max(blocks):
         words = f"too noisy, needs about {max(blocks)} more blocks"
     return f"{words} ({count} of {len(items)})"
@@ -182,14 +234,21 @@ def _remarks(judgement: PullRequestJudgement) -> list[str]:
 def _context(judgement: PullRequestJudgement, links: Links) -> str:
     """Write what else was compared, of what, where, and the pages with more."""
     base, head = judgement.base, judgement.head
-    parts = [f"Base {code(base.sha[:8])}, head {code(head.sha[:8])}, {code(judgement.head_environment.runner_class)}"]
+    parts = [
+        f"Base {code(base.sha[:8])}, head {code(head.sha[:8])}, "
+        f"{code(judgement.head_environment.runner_class)}"
+    ]
     if judgement.noise_floor is not None and judgement.noise_floor.most is not None:
-        parts.append(f"threshold up to ±{judgement.noise_floor.most:.1%} by the runner's noise floor")
+        parts.append(
+            f"threshold up to ±{judgement.noise_floor.most:.1%} by the runner's noise floor"
+        )
     if judgement.skipped:
         parts.append(f"not affected: {listed(map(code, judgement.skipped))}")
     pages = {"run": links.run}
     if links.dashboard is not None:
-        query = urllib.parse.urlencode({"project": judgement.project, "kernel": _worst_kernel(judgement)})
+        query = urllib.parse.urlencode(
+            {"project": judgement.project, "kernel": _worst_kernel(judgement)}
+        )
         pages["trend"] = f"{links.dashboard.rstrip('/')}/trends?{query}"
     linked = " · ".join(f"[{name}]({url})" for name, url in pages.items() if url is not None)
     counts = tally(judgement)
@@ -205,16 +264,26 @@ def _next(judgement: PullRequestJudgement) -> Iterator[str]:
             yield "Fix wrong and failing results first; timings of a wrong kernel are not shown."
             yield f"Reproduce: {_command(judgement, 'check')}"
         elif reasons & {Reason.BEYOND_THRESHOLD, Reason.MEMORY_CHANGED, Reason.HOST_CHANGED}:
-            yield f"Reproduce: {_command(judgement, 'ab', f'--base {judgement.base.sha[:8]}')} · {accept}"
+            yield (
+                f"Reproduce: {_command(judgement, 'ab', f'--base {judgement.base.sha[:8]}')} · "
+                f"{accept}"
+            )
         else:
-            command = _command(judgement, "static", f'--base {judgement.base.sha[:8]} --accept "<reason>"')
+            command = _command(
+                judgement, "static", f'--base {judgement.base.sha[:8]} --accept "<reason>"'
+            )
             yield f"Intended? {command}, and commit the file."
     if reasons - _CLEAR:
-        yield f"What to do: {', '.join(f'[{reason}]({reason.url})' for reason in sorted(reasons - _CLEAR))}."
+        yield (
+            f"What to do: "
+            f"{', '.join(f'[{reason}]({reason.url})' for reason in sorted(reasons - _CLEAR))}."
+        )
 
 
 def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> str:
-    """Write a command that can be copied: a name from a record that a shell could interpret is left out."""
+    """Write a command that can be copied: a name from a record that a shell could interpret is left
+    out.
+    """
     suite, kernel = judgement.suite or "", _worst_kernel(judgement)
     path = suite if _SAFE_IN_A_SHELL.fullmatch(suite) else "FILE"
     named = f"-k {kernel}" if _SAFE_IN_A_SHELL.fullmatch(kernel) else ""

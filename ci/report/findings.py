@@ -1,4 +1,6 @@
-"""All results of a judgement as one list, each with its place in the source; as JUnit XML and SARIF. Pure."""
+"""All results of a judgement as one list, each with its place in the source; as JUnit XML and
+SARIF. Pure.
+"""
 
 import hashlib
 import json
@@ -21,7 +23,9 @@ from roofwatch.collector.record.record import SourceLine
 from roofwatch.db.values import Verdict
 
 VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
-SARIF_SCHEMA_URL = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SARIF_SCHEMA_URL = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _JUNIT_TAGS = {Verdict.REGRESSED: "failure", Verdict.INCONCLUSIVE: "skipped"}
 
@@ -32,7 +36,8 @@ REASON_WORDS = {
     Reason.MULTIPLICITY: "not significant after correcting for multiple comparisons",
     Reason.NOT_COMPARABLE: "not comparable",
     Reason.NOT_PAIRED: "not measured in one job",
-    Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not the kernel",
+    Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not "
+    "the kernel",
     Reason.THROTTLED: "device throttled or shared with another process",
     Reason.HOST_BOUND: "the host was slower than the device",
     Reason.CLOCK_CHANGED: "clock changed; cycle count did not",
@@ -47,7 +52,9 @@ REASON_WORDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A case and implementation, a compiled function that differs, or a metric of a launch that changed."""
+    """A case and implementation, a compiled function that differs, or a metric of a launch that
+    changed.
+    """
 
     suite: str
     """`measured`, `compiled`, `launched` or `checked`."""
@@ -76,7 +83,9 @@ class Finding:
     @property
     def short_name(self) -> str:
         """Name without the case."""
-        return " ".join(filter(None, (self.implementation, self.part, self.target and f"for {self.target}")))
+        return " ".join(
+            filter(None, (self.implementation, self.part, self.target and f"for {self.target}"))
+        )
 
 
 def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
@@ -84,7 +93,12 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
     lines = judgement.source_lines
     found = [
         Finding(
-            *("measured", case.case_id, case.implementation, case.verdict, case.reason, _case_text(case)),
+            "measured",
+            case.case_id,
+            case.implementation,
+            case.verdict,
+            case.reason,
+            _case_text(case),
             line=find_line(lines, case.case_id, case.implementation),
             details=(f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
             head_ns=None if case.head is None else case.head.median_ns,
@@ -93,13 +107,21 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
         for case in worst_first(judgement.cases)
     ]
     found += static_findings(judgement.static, lines)
-    return found + [_finding_of(change, "launched", lines) for change in judgement.secondary_changes]
+    return found + [
+        _finding_of(change, "launched", lines) for change in judgement.secondary_changes
+    ]
 
 
-def static_findings(static: Iterable[StaticJudgement], lines: Sequence[SourceLine] = ()) -> list[Finding]:
+def static_findings(
+    static: Iterable[StaticJudgement], lines: Sequence[SourceLine] = ()
+) -> list[Finding]:
     return [
         Finding(
-            *("compiled", item.case_id, item.implementation, item.verdict, item.reason),
+            "compiled",
+            item.case_id,
+            item.implementation,
+            item.verdict,
+            item.reason,
             reason_words(item.reason) if item.detail is None else str(item.detail),
             line=find_line(lines, item.case_id, item.implementation, item.function),
             part=item.function,
@@ -112,7 +134,10 @@ def static_findings(static: Iterable[StaticJudgement], lines: Sequence[SourceLin
 
 def accuracy_findings(judgement: PullRequestJudgement) -> list[Finding]:
     """List changes of the error of correct results, which decide nothing."""
-    return [_finding_of(change, "checked", judgement.source_lines) for change in judgement.accuracy_changes]
+    return [
+        _finding_of(change, "checked", judgement.source_lines)
+        for change in judgement.accuracy_changes
+    ]
 
 
 def _finding_of(change: Change, suite: str, lines: Sequence[SourceLine]) -> Finding:
@@ -127,12 +152,20 @@ def reason_words(reason: Reason) -> str:
 
 
 def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
-    """Sort cases: regressions first, wrong results before slowdowns, large changes before small ones."""
+    """Sort cases: regressions first, wrong results before slowdowns, large changes before small
+    ones.
+    """
 
     def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
         size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
         is_wrong = case.reason is Reason.WRONG_RESULT
-        return VERDICT_ORDER.index(case.verdict), not is_wrong, -size, case.case_id, case.implementation
+        return (
+            VERDICT_ORDER.index(case.verdict),
+            not is_wrong,
+            -size,
+            case.case_id,
+            case.implementation,
+        )
 
     return sorted(cases, key=weight)
 
@@ -140,8 +173,14 @@ def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
 def find_line(
     lines: Sequence[SourceLine], case_id: str, implementation: str, function: str | None = None
 ) -> SourceLine | None:
-    """Find the line of a compiled function; without one, that of the only compiled function or of the launcher."""
-    own = [one for one in lines if (one.kernel, one.implementation) == (case_id.split("/", 1)[0], implementation)]
+    """Find the line of a compiled function; without one, that of the only compiled function or of
+    the launcher.
+    """
+    own = [
+        one
+        for one in lines
+        if (one.kernel, one.implementation) == (case_id.split("/", 1)[0], implementation)
+    ]
     jitted = [line for line in own if line.is_jitted]
     named = [line for line in jitted if line.function == function]
     return next(iter(named or (jitted if len(jitted) == 1 else own)), None)
@@ -151,7 +190,9 @@ def _case_text(case: CaseJudgement) -> str:
     parts = [] if case.detail is None else [str(case.detail)]
     if case.comparison is not None:
         low, high = case.comparison.relative_interval
-        parts.append(f"time {case.comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%})")
+        parts.append(
+            f"time {case.comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%})"
+        )
         if case.comparison.more_blocks is not None:
             parts.append(f"needs about {case.comparison.more_blocks} more blocks")
     if not parts:
@@ -173,17 +214,25 @@ def _side_text(side: SideResult | None) -> str:
 
 
 def to_junit(judgement: PullRequestJudgement) -> str:
-    """Write JUnit XML with the head's times in seconds: regressions fail, inconclusive results are skipped."""
+    """Write JUnit XML with the head's times in seconds: regressions fail, inconclusive results are
+    skipped.
+    """
     root = ElementTree.Element("testsuites", name="roofwatch")
     for name, findings in groupby(list_findings(judgement), key=lambda finding: finding.suite):
         cases = [_junit_case(finding) for finding in findings]
-        counts = {tag: str(sum(case.find(tag) is not None for case in cases)) for tag in ("failure", "skipped")}
+        counts = {
+            tag: str(sum(case.find(tag) is not None for case in cases))
+            for tag in ("failure", "skipped")
+        }
         suite = ElementTree.SubElement(root, "testsuite", name=f"{_xml(judgement.project)} {name}")
         suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
         suite.attrib |= {"skipped": counts["skipped"]}
         suite.extend(cases)
     ElementTree.indent(root)
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+    return (
+        f'<?xml version="1.0" '
+        f'encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+    )
 
 
 def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
@@ -191,13 +240,16 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
     Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
     """
-    regressed = [finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED]
+    regressed = [
+        finding for finding in list_findings(judgement) if finding.verdict is Verdict.REGRESSED
+    ]
     rules = sorted({finding.reason for finding in regressed})
     driver = {
         "name": "roofwatch",
         "version": version,
         "rules": [
-            {"id": rule, "shortDescription": {"text": reason_words(rule)}, "helpUri": rule.url} for rule in rules
+            {"id": rule, "shortDescription": {"text": reason_words(rule)}, "helpUri": rule.url}
+            for rule in rules
         ],
     }
     run = {
@@ -211,12 +263,16 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
 
 def _junit_case(finding: Finding) -> ElementTree.Element:
-    element = ElementTree.Element("testcase", classname=_xml(finding.case_id), name=_xml(finding.short_name))
+    element = ElementTree.Element(
+        "testcase", classname=_xml(finding.case_id), name=_xml(finding.short_name)
+    )
     if finding.head_ns is not None:
         element.set("time", f"{finding.head_ns / 1e9:.9f}")
     if finding.verdict in _JUNIT_TAGS:
         message = f"{finding.verdict}: {reason_words(finding.reason)}"
-        result = ElementTree.SubElement(element, _JUNIT_TAGS[finding.verdict], message=_xml(message))
+        result = ElementTree.SubElement(
+            element, _JUNIT_TAGS[finding.verdict], message=_xml(message)
+        )
         result.text = _xml("\n".join((finding.text, *finding.details)))
     return element
 
@@ -228,12 +284,19 @@ def _xml(text: str) -> str:
 
 def _sarif_result(project: str, finding: Finding, rules: list[Reason]) -> dict[str, Any]:
     # the fingerprint has no numbers, so the same finding in the next run has the same
-    fingerprint = hashlib.sha256("\n".join((project, str(finding.reason), finding.name)).encode()).hexdigest()
+    fingerprint = hashlib.sha256(
+        "\n".join((project, str(finding.reason), finding.name)).encode()
+    ).hexdigest()
     name = on_one_line(finding.name)
-    location: dict[str, Any] = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "function"}]}
+    location: dict[str, Any] = {
+        "logicalLocations": [{"fullyQualifiedName": name, "kind": "function"}]
+    }
     if finding.line is not None:
         location["physicalLocation"] = {
-            "artifactLocation": {"uri": urllib.parse.quote(finding.line.file), "uriBaseId": "%SRCROOT%"},
+            "artifactLocation": {
+                "uri": urllib.parse.quote(finding.line.file),
+                "uriBaseId": "%SRCROOT%",
+            },
             "region": {"startLine": finding.line.line},
         }
     return {

@@ -1,4 +1,6 @@
-"""What was not measured: the cases of a project without a result, and a pull request without records. Pure."""
+"""What was not measured: the cases of a project without a result, and a pull request without
+records. Pure.
+"""
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -21,7 +23,9 @@ _MAX_LINES = 20
 
 
 class NotMeasured(BaseModel):
-    """A file in place of the records of `roofwatch ab`: there is nothing to measure, or it could not measure."""
+    """A file in place of the records of `roofwatch ab`: there is nothing to measure, or it could
+    not measure.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +53,11 @@ class NotMeasured(BaseModel):
         first = plain(self.error.strip().splitlines()[0])
         if self.is_failure:
             return f"the head cannot be loaded: {first}"
-        return f"no result: {first}" if self.side is None else f"no result: the base cannot be loaded: {first}"
+        return (
+            f"no result: {first}"
+            if self.side is None
+            else f"no result: the base cannot be loaded: {first}"
+        )
 
     def to_markdown(self) -> str:
         """Write the comment and the summary of the check-run."""
@@ -62,7 +70,9 @@ class NotMeasured(BaseModel):
             advice = f"The base can be loaded, {commit} cannot. **Next:** fix the error."
         elif self.side is not None:
             advice = "The base cannot be loaded. **Next:** fix the target branch."
-        return "\n".join([f"### {heading}", "", advice, "", *code_block(self.error, most=_MAX_LINES), ""])
+        return "\n".join(
+            [f"### {heading}", "", advice, "", *code_block(self.error, most=_MAX_LINES), ""]
+        )
 
     @classmethod
     def parse(cls, document: bytes, *, name: str) -> Self:
@@ -111,16 +121,29 @@ def coverage_gaps(cases: Mapping[str, Mapping[str, Set[Outcome]]]) -> list[Cover
     Cases have the outcomes of all implementations by runner class, of its newest run.
     """
     known = sorted({case_id for by_case in cases.values() for case_id in by_case})
-    by_kernel = {kernel: tuple(found) for kernel, found in groupby(known, key=lambda case_id: case_id.split("/", 1)[0])}
+    by_kernel = {
+        kernel: tuple(found)
+        for kernel, found in groupby(known, key=lambda case_id: case_id.split("/", 1)[0])
+    }
     gaps = []
     for (runner_class, by_case), (kernel, case_ids) in product(cases.items(), by_kernel.items()):
         for gap in Gap:
             found = tuple(one for one in case_ids if _gap_of(by_case.get(one, frozenset())) is gap)
-            ended = {outcome for one in found for outcome in by_case.get(one, ()) if outcome.is_failure}
+            ended = {
+                outcome for one in found for outcome in by_case.get(one, ()) if outcome.is_failure
+            }
             if found:
                 outcomes = tuple(outcome for outcome in Outcome if outcome in ended)
                 gaps.append(CoverageGap(kernel, runner_class, gap, found, len(case_ids), outcomes))
-    return sorted(gaps, key=lambda one: (list(Gap).index(one.gap), -len(one.case_ids), one.kernel, one.runner_class))
+    return sorted(
+        gaps,
+        key=lambda one: (
+            list(Gap).index(one.gap),
+            -len(one.case_ids),
+            one.kernel,
+            one.runner_class,
+        ),
+    )
 
 
 def _gap_of(outcomes: Set[Outcome]) -> Gap | None:

@@ -6,8 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes, find_secondary_changes
-from roofwatch.ci.ab.clock import CycleComparison, LeftOut, block_pairs, compare_cycles, is_clock_move
+from roofwatch.ci.ab.changes import (
+    Change,
+    find_accuracy_changes,
+    find_counter_changes,
+    find_secondary_changes,
+)
+from roofwatch.ci.ab.clock import (
+    CycleComparison,
+    LeftOut,
+    block_pairs,
+    compare_cycles,
+    is_clock_move,
+)
 from roofwatch.ci.ab.comparable import (
     Key,
     SideResult,
@@ -19,10 +30,22 @@ from roofwatch.ci.ab.comparable import (
     refuse_timing,
     refuse_whole,
 )
-from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries, detectable_change
+from roofwatch.ci.ab.compare import (
+    Comparison,
+    alpha_at,
+    compare,
+    control_false_discoveries,
+    detectable_change,
+)
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves, may_explain
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
-from roofwatch.ci.ab.prediction import KernelChange, StepPrediction, functions_of, predict_steps, shares_of
+from roofwatch.ci.ab.prediction import (
+    KernelChange,
+    StepPrediction,
+    functions_of,
+    predict_steps,
+    shares_of,
+)
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
@@ -93,7 +116,9 @@ class PullRequestJudgement:
     unchanged_by_target: Mapping[str, int]
     """Functions whose machine code is identical."""
     detectable_change: float | None = None
-    """Smallest slowdown, as a fraction, that these blocks find with 80 % probability: median over the comparisons."""
+    """Smallest slowdown, as a fraction, that these blocks find with 80 % probability: median over
+    the comparisons.
+    """
     counter_changes: tuple[Change, ...] = ()
     """Evidence; the largest first."""
     launch_moves: tuple[LaunchMove, ...] = ()
@@ -125,8 +150,9 @@ def judge_pull_request(
 ) -> PullRequestJudgement:
     """Judge a head record against its base.
 
-    Records of different projects or harness versions are not compared, nor are times of different runner classes.
-    Times that were not measured as a pair are inconclusive. Outcomes, accuracy and compiled code need no pair.
+    Records of different projects or harness versions are not compared, nor are times of different
+    runner classes. Times that were not measured as a pair are inconclusive. Outcomes, accuracy and
+    compiled code need no pair.
 
     Args:
         base: The record to compare against.
@@ -136,7 +162,8 @@ def judge_pull_request(
         steps: Shares of functions in steps of workloads on the runner, added to those of the base.
 
     Raises:
-        NoiseFloorError: the noise floor is of another runner, project, harness or preset than the head.
+        NoiseFloorError: the noise floor is of another runner, project, harness or preset than the
+        head.
     """
     if noise_floor is not None:
         if reason := noise_floor.why_of_other_runner(head):
@@ -155,10 +182,16 @@ def judge_pull_request(
     if not refusals:
         static, baseline_notes = _judge_static(base, head, baseline or {})
         accuracy = find_accuracy_changes(base, head)
-        working = [case.key for case in cases if all(side and side.failure is None for side in (case.base, case.head))]
+        working = [
+            case.key
+            for case in cases
+            if all(side and side.failure is None for side in (case.base, case.head))
+        ]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
     judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
-    counts = Counter("new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in judged)
+    counts = Counter(
+        "new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in judged
+    )
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
     thresholds = [one.threshold for one in compared]
@@ -186,7 +219,9 @@ def judge_pull_request(
         source_lines=head.source_lines,
         skipped=head.skipped,
         noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
-        step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps]) if is_paired else (),
+        step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps])
+        if is_paired
+        else (),
     )
 
 
@@ -196,14 +231,21 @@ def _predict(
     if not shares:
         return ()
     changes = [
-        KernelChange(*case.key, one.relative_change, *one.relative_interval, case.reason is Reason.BEYOND_THRESHOLD)
+        KernelChange(
+            *case.key,
+            one.relative_change,
+            *one.relative_interval,
+            case.reason is Reason.BEYOND_THRESHOLD,
+        )
         for case in cases
         if (one := case.comparison) is not None and math.isfinite(one.relative_interval[1])
     ]
     return predict_steps(changes, functions_of(facts), shares)
 
 
-def _judge_static(base: RunRecord, head: RunRecord, baseline: Baseline) -> tuple[StaticComparison, tuple[Remark, ...]]:
+def _judge_static(
+    base: RunRecord, head: RunRecord, baseline: Baseline
+) -> tuple[StaticComparison, tuple[Remark, ...]]:
     compared = compare_static(
         base.static_facts,
         head.static_facts,
@@ -260,29 +302,47 @@ def _judge_cases(
         decided = None if is_refused else _judge_outcomes(*sides)
         if decided is not None:
             verdict, reason, text = decided
-            case = replace(case, verdict=verdict, reason=reason, detail=Remark(text) if text else None)
+            case = replace(
+                case, verdict=verdict, reason=reason, detail=Remark(text) if text else None
+            )
         elif has_times:
             measured = head_results.measurements[key]
-            threshold = THRESHOLDS.relative_change if noise_floor is None else noise_floor.threshold(measured)
+            threshold = (
+                THRESHOLDS.relative_change
+                if noise_floor is None
+                else noise_floor.threshold(measured)
+            )
             case = _judge_times(case, base_results.measurements[key], measured, threshold)
         cases.append(case)
     return cases
 
 
-def _judge_outcomes(base: SideResult | None, head: SideResult | None) -> tuple[Verdict, Reason, str] | None:
-    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on both sides."""
+def _judge_outcomes(
+    base: SideResult | None, head: SideResult | None
+) -> tuple[Verdict, Reason, str] | None:
+    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on
+    both sides.
+    """
     if head is None:
         return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
     if head.failure is not None:
         if base is not None and base.failure is not None:
             return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
-        return Verdict.REGRESSED, Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED, ""
+        return (
+            Verdict.REGRESSED,
+            Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED,
+            "",
+        )
     if base is None:
         return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
     if base.failure is not None:
         return Verdict.IMPROVED, Reason.FIXED, ""
     if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
-        return Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, "results were checked at the base, not at the head"
+        return (
+            Verdict.INCONCLUSIVE,
+            Reason.NOT_COMPARABLE,
+            "results were checked at the base, not at the head",
+        )
     if base.measured is not Outcome.OK:
         return Verdict.UNCHANGED, Reason.NOT_TIMED, ""
     if head.measured is Outcome.UNSUPPORTED:
@@ -292,7 +352,9 @@ def _judge_outcomes(base: SideResult | None, head: SideResult | None) -> tuple[V
     return None
 
 
-def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, threshold: float) -> CaseJudgement:
+def _judge_times(
+    case: CaseJudgement, base: Measurement, head: Measurement, threshold: float
+) -> CaseJudgement:
     refusal = refuse_timing(base, head)
     if refusal is not None:
         return replace(case, detail=refusal)
@@ -306,7 +368,9 @@ def _judge_times(case: CaseJudgement, base: Measurement, head: Measurement, thre
         [block.samples_ns for block in pairs.base],
         [block.samples_ns for block in pairs.head],
         threshold=threshold,
-        error_rate=alpha_at(len(base.blocks)),  # blocks that are left out were part of the interim analyses
+        error_rate=alpha_at(
+            len(base.blocks)
+        ),  # blocks that are left out were part of the interim analyses
     )
     return replace(
         case,
@@ -325,22 +389,31 @@ def _settle_times(
     *,
     is_paired: bool,
 ) -> list[CaseJudgement]:
-    """Set the verdicts of compared times, with control of false discoveries and checks for other causes."""
+    """Set the verdicts of compared times, with control of false discoveries and checks for other
+    causes.
+    """
     launched = defaultdict[Key, list[LaunchMove]](list)
     for move in launch_moves:
         launched[move.case_id, move.implementation].append(move)
     compared = [(case, case.comparison) for case in cases if case.comparison is not None]
-    family = control_false_discoveries([one for _, one in compared], THRESHOLDS.false_discovery_rate)
+    family = control_false_discoveries(
+        [one for _, one in compared], THRESHOLDS.false_discovery_rate
+    )
     settled = {case.key: case for case in cases}
     for (case, _), one in zip(compared, family, strict=True):
         verdict, reason, detail = one.verdict, one.reason, case.detail
-        # after autotuning chose another configuration, identical code means nothing: every configuration is compiled
+        # after autotuning chose another configuration, identical code means nothing: every
+        # configuration is compiled
         has_other_cause = bool(case.flips) or may_explain(launched[case.key], one.log_ratio)
         if not is_paired:
             verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
         elif case.cycles is not None and is_clock_move(one, case.cycles):
             verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_CHANGED, case.cycles.remark
-        elif verdict in _CHANGED and not has_other_cause and is_same_machine_code(base, head, *case.key):
+        elif (
+            verdict in _CHANGED
+            and not has_other_cause
+            and is_same_machine_code(base, head, *case.key)
+        ):
             verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
         settled[case.key] = replace(case, verdict=verdict, reason=reason, detail=detail)
     return list(settled.values())

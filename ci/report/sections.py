@@ -1,4 +1,6 @@
-"""The tables of a pull-request comment: the open ones have a row per kernel, the folded ones explain them. Pure."""
+"""The tables of a pull-request comment: the open ones have a row per kernel, the folded ones
+explain them. Pure.
+"""
 
 import math
 import statistics
@@ -49,7 +51,9 @@ _ENVIRONMENT = {
 
 
 def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> list[Section]:
-    """Write what to look at, the most severe first, with links to lines below a URL; nothing if nothing changed."""
+    """Write what to look at, the most severe first, with links to lines below a URL; nothing if
+    nothing changed.
+    """
     rows = _Rows(judgement, source_url)
     launches = "memory and host time of a launch"
     text_on_code = "Compiler output only, not timed."
@@ -59,10 +63,25 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
     sections = [
         Section("results", ("result", "benchmark", "message"), [*rows.results()]),
         Section("times", ("time", "benchmark", "base → head"), [*rows.times()]),
-        Section("steps of workloads", ("step", "workload", "because of"), [*rows.steps()], text=_TEXT_ON_STEPS),
-        Section("machine code", ("machine code", "benchmark", "targets"), [*rows.machine_code()], text=text_on_code),
+        Section(
+            "steps of workloads",
+            ("step", "workload", "because of"),
+            [*rows.steps()],
+            text=_TEXT_ON_STEPS,
+        ),
+        Section(
+            "machine code",
+            ("machine code", "benchmark", "targets"),
+            [*rows.machine_code()],
+            text=text_on_code,
+        ),
         Section(launches, ("launch", "benchmark", "base → head"), [*rows.launches()]),
-        Section("accuracy", ("error", "benchmark", "base → head"), [*rows.accuracy()], text=text_on_accuracy),
+        Section(
+            "accuracy",
+            ("error", "benchmark", "base → head"),
+            [*rows.accuracy()],
+            text=text_on_accuracy,
+        ),
         Section("autotuning", ("autotuning", "benchmark"), [*rows.autotuning()]),
     ]
     return [section for section in sections if section.rows]
@@ -84,7 +103,10 @@ class _Rows:
             low, high = compared[0].relative_interval
             change = _bold(group[0], percent(compared[0].relative_change))
             change += f" ±{(high - low) / 2:.1%}" if math.isfinite(high - low) else ""
-            times, roof = _both("median_ns", compared[0].base_ns, compared[0].head_ns), _roofline(group[0])
+            times, roof = (
+                _both("median_ns", compared[0].base_ns, compared[0].head_ns),
+                _roofline(group[0]),
+            )
             names = self._benchmark(group, [one.log_ratio for one in compared])
             yield change, names, f"{times}<br>{roof} of roofline" if roof else times
 
@@ -93,19 +115,28 @@ class _Rows:
             kernel = f"{code(one.kernel)} {code(one.implementation)} {percent(one.kernel_change)}"
             yield (
                 f"{percent(one.step_change)} ({percent(one.low)} to {percent(one.high)})",
-                f"{code(one.workload_case_id.translate(_SPACED))} {code(one.workload_implementation)}",
+                f"{code(one.workload_case_id.translate(_SPACED))} "
+                f"{code(one.workload_implementation)}",
                 f"{kernel}, {one.share:.1%} of the step",
             )
 
     def machine_code(self) -> Iterator[Row]:
-        for group in _by_kernel(_listed_code(self.judgement), lambda item: (item.function, item.word)):
+        for group in _by_kernel(
+            _listed_code(self.judgement), lambda item: (item.function, item.word)
+        ):
             targets = listed(dict.fromkeys(code(item.target) for item in group))
             yield _code_change(group[0]), self._benchmark(group), targets
 
     def launches(self) -> Iterator[Row]:
-        for group in _by_kernel(self.judgement.secondary_changes, lambda one: (one.metric, one.verdict)):
+        for group in _by_kernel(
+            self.judgement.secondary_changes, lambda one: (one.metric, one.verdict)
+        ):
             worst = group[0]
-            size = "nothing before" if math.isinf(worst.relative_change) else percent(worst.relative_change)
+            size = (
+                "nothing before"
+                if math.isinf(worst.relative_change)
+                else percent(worst.relative_change)
+            )
             names = self._benchmark(group, [one.log_ratio for one in group])
             change = f"{_bold(worst, size)} {metric(worst.metric).title}"
             yield change, names, _both(worst.metric, worst.base, worst.head)
@@ -144,7 +175,11 @@ class _Rows:
 
 def groups_of_times(judgement: PullRequestJudgement) -> list[list[CaseJudgement]]:
     """Group the changed times by kernel, implementation and verdict, the largest change first."""
-    timed = [case for case in judgement.cases if case.reason is Reason.BEYOND_THRESHOLD and case.comparison is not None]
+    timed = [
+        case
+        for case in judgement.cases
+        if case.reason is Reason.BEYOND_THRESHOLD and case.comparison is not None
+    ]
     return _by_kernel(worst_first(timed), lambda case: case.verdict)
 
 
@@ -153,15 +188,21 @@ def _listed_code(judgement: PullRequestJudgement) -> list[StaticJudgement]:
 
     def weight(item: StaticJudgement) -> tuple[int, float, str, str]:
         moved = item.moved_facts
-        base, head = (fact_values(side) if side is not None else {} for side in (item.base, item.head))
+        base, head = (
+            fact_values(side) if side is not None else {} for side in (item.base, item.head)
+        )
         size = abs(head[moved[0]] - base[moved[0]]) if moved else 0.0
         return VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
 
     return sorted((item for item in judgement.static if item.is_listed), key=weight)
 
 
-def _by_kernel(items: Iterable[_Changed], kind: Callable[[_Changed], Hashable]) -> list[list[_Changed]]:
-    """Group by kernel, implementation and a further property; the first of each group is its worst."""
+def _by_kernel(
+    items: Iterable[_Changed], kind: Callable[[_Changed], Hashable]
+) -> list[list[_Changed]]:
+    """Group by kernel, implementation and a further property;
+    the first of each group is its worst.
+    """
     groups: dict[Hashable, list[_Changed]] = defaultdict(list)
     for item in items:
         groups[item.case_id.partition("/")[0], item.implementation, kind(item)].append(item)
@@ -194,9 +235,18 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
         base, head = (None if side is None else side.median_ns for side in (case.base, case.head))
         change = ""
         if case.comparison is not None:
-            change, (low, high) = f"{case.comparison.relative_change:+.1%}", case.comparison.relative_interval
-            change += f" ({low:+.1%} to {high:+.1%})" if math.isfinite(low) and math.isfinite(high) else ""
-        rows.append((change, _names(case), _both("median_ns", base, head), _roofline(case), _why(case)))
+            change, (low, high) = (
+                f"{case.comparison.relative_change:+.1%}",
+                case.comparison.relative_interval,
+            )
+            change += (
+                f" ({low:+.1%} to {high:+.1%})"
+                if math.isfinite(low) and math.isfinite(high)
+                else ""
+            )
+        rows.append(
+            (change, _names(case), _both("median_ns", base, head), _roofline(case), _why(case))
+        )
     columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
     return Section(f"{count_of(len(rows), 'case')} in full", columns, rows, is_folded=True)
 
@@ -206,9 +256,13 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for item in _listed_code(judgement):
         if item.detail is not None and item.has_compiled:
-            targets[f"{code(item.function)} {_names(item)}", item.detail.quoted(code)].append(code(item.target))
+            targets[f"{code(item.function)} {_names(item)}", item.detail.quoted(code)].append(
+                code(item.target)
+            )
     rows = [(names, change, listed(found)) for (names, change), found in targets.items()]
-    return Section("Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True)
+    return Section(
+        "Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True
+    )
 
 
 def _evidence_section(judgement: PullRequestJudgement) -> Section:
@@ -231,14 +285,19 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
             base, head = (format_counter(one.metric, value) for value in (one.base, one.head))
             text = f"{code(one.part)}: {base} → {head} ({change})"
             rows.append((code(one.metric), _names(one), text))
-    columns, text = ("evidence", "benchmark", "base → head"), "Heuristic; does not affect the result."
+    columns, text = (
+        ("evidence", "benchmark", "base → head"),
+        "Heuristic; does not affect the result.",
+    )
     return Section("Likely bottleneck", columns, rows, is_folded=True, text=text)
 
 
 def _environment_section(judgement: PullRequestJudgement) -> Section:
     rows = []
     for name, title in _ENVIRONMENT.items():
-        sides = [getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)]
+        sides = [
+            getattr(side, name) for side in (judgement.base_environment, judgement.head_environment)
+        ]
         if sides != [None, None]:
             rows.append((title, *("–" if value is None else code(str(value)) for value in sides)))
     floor = "" if judgement.noise_floor is None else f"{judgement.noise_floor.remark.quoted(code)}."
@@ -248,14 +307,24 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
 
 def _intervals(judgement: PullRequestJudgement) -> str:
     compared = [case.comparison for case in judgement.cases if case.comparison is not None]
-    halves = [(high - low) / 2 for low, high in (one.log_interval for one in compared) if math.isfinite(high)]
-    text = f"Flagged only if the whole 95% confidence interval is beyond ±{THRESHOLDS.relative_change:.0%}"
+    halves = [
+        (high - low) / 2
+        for low, high in (one.log_interval for one in compared)
+        if math.isfinite(high)
+    ]
+    text = (
+        f"Flagged only if the whole 95% confidence interval is beyond "
+        f"±{THRESHOLDS.relative_change:.0%}"
+    )
     text += f" (false discovery rate {THRESHOLDS.false_discovery_rate:.0%})."
     if not judgement.is_paired:
         text += " The records are not a pair, so the noise between them is unknown."
     elif halves:
         half = math.expm1(statistics.median(halves))
-        text += f" {count_of(len(halves), 'comparison')}: median half-width of the interval ±{half:.1%}."
+        text += (
+            f" {count_of(len(halves), 'comparison')}: median half-width of the interval "
+            f"±{half:.1%}."
+        )
     if judgement.detectable_change is not None:
         text += f" Detects slowdowns ≥ {judgement.detectable_change:.1%} with 80% power."
     return text
@@ -265,7 +334,11 @@ def _left_out(judgement: PullRequestJudgement) -> str:
     pairs = [pair for case in judgement.cases for pair in case.left_out]
     reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
     count = count_of(len(pairs), "block pair")
-    return f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}." if pairs else ""
+    return (
+        f"{count} excluded, device throttled or shared: {listed(map(code, reasons))}."
+        if pairs
+        else ""
+    )
 
 
 # --- cells
@@ -277,17 +350,26 @@ def percent(change: float) -> str:
 
 
 def _both(name: str, base: float | None, head: float | None) -> str:
-    return " → ".join("–" if value is None else metric(name).format(value) for value in (base, head))
+    return " → ".join(
+        "–" if value is None else metric(name).format(value) for value in (base, head)
+    )
 
 
 def _roofline(case: CaseJudgement) -> str:
     base, head = (None if side is None else side.utilisation for side in (case.base, case.head))
-    return "" if base is None or head is None else " → ".join(dict.fromkeys((f"{base:.0%}", f"{head:.0%}")))
+    return (
+        ""
+        if base is None or head is None
+        else " → ".join(dict.fromkeys((f"{base:.0%}", f"{head:.0%}")))
+    )
 
 
 def _outcome(case: CaseJudgement) -> str:
     sides = (case.base, case.head)
-    base, head = ("–" if side is None else str(side.failure or side.measured or side.accuracy) for side in sides)
+    base, head = (
+        "–" if side is None else str(side.failure or side.measured or side.accuracy)
+        for side in sides
+    )
     return head if base in {head, "ok"} else f"{base} → {head}"
 
 
@@ -303,14 +385,22 @@ def _bold(item: CaseJudgement | Change, text: str) -> str:
 
 
 def _code_change(item: StaticJudgement) -> str:
-    word = f"**{item.word}**" if item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST else item.word
+    word = (
+        f"**{item.word}**"
+        if item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST
+        else item.word
+    )
     moved = item.moved_facts[:_MAX_FACTS]
     if moved and item.base is not None and item.head is not None:
         base, head = fact_values(item.base), fact_values(item.head)
-        return f"{word}: " + ", ".join(f"{metric(name).title} {_both(name, base[name], head[name])}" for name in moved)
+        return f"{word}: " + ", ".join(
+            f"{metric(name).title} {_both(name, base[name], head[name])}" for name in moved
+        )
     outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
     parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
-    parts += [item.detail.quoted(partial(code, limit=_MAX_MESSAGE))] if item.detail is not None else []
+    parts += (
+        [item.detail.quoted(partial(code, limit=_MAX_MESSAGE))] if item.detail is not None else []
+    )
     return ": ".join(parts)
 
 

@@ -1,4 +1,6 @@
-"""What the difference of two steps says, in words: what a step is, the terms of the sum, and what changed most."""
+"""What the difference of two steps says, in words: what a step is, the terms of the sum, and what
+changed most.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -13,7 +15,10 @@ def what_a_step_is(ledger: StepLedger) -> str:
     base, head = ledger.base, ledger.head
     counts = f"{base.step_count} of the base, {head.step_count} of the head"
     if not base.has_order:
-        return f"one call; the step is the measured median, the terms are means of the profiled calls, {counts}"
+        return (
+            f"one call; the step is the measured median, the terms are means of the profiled "
+            f"calls, {counts}"
+        )
     if not base.has_markers:
         return "the whole trace is one step, because not both traces have ProfilerStep markers"
     return f"mean of the steps between ProfilerStep markers, {counts}"
@@ -53,14 +58,19 @@ def changed_rows(ledger: StepLedger) -> list[LedgerRow]:
 
 def kernels_text(row: LedgerRow) -> str:
     """For example `3 kernels -> 1: pow, mean, mul -> rms_norm`."""
-    before, after = (", ".join(dict.fromkeys(map(short_name, names))) for names in (row.base_names, row.head_names))
+    before, after = (
+        ", ".join(dict.fromkeys(map(short_name, names)))
+        for names in (row.base_names, row.head_names)
+    )
     if row.change is Change.MATCHED:
         return before
     if row.change in {Change.ADDED, Change.REMOVED, Change.CODE_CHANGED}:
         return f"{row.change}: {before or after}"
     if row.change in {Change.RENAMED, Change.SAME_CODE}:
         return f"{row.change}: {before} -> {after}"
-    return f"{count_of(len(row.base_names), 'kernel')} -> {len(row.head_names)}: {before} -> {after}"
+    return (
+        f"{count_of(len(row.base_names), 'kernel')} -> {len(row.head_names)}: {before} -> {after}"
+    )
 
 
 def sentences(ledger: StepLedger) -> Iterator[str]:
@@ -68,7 +78,10 @@ def sentences(ledger: StepLedger) -> Iterator[str]:
     if not ledger.is_explained:
         share = abs(ledger.residual_ns / ledger.step_change_ns) if ledger.step_change_ns else None
         of_change = "" if share is None else f", {share:.1%} of the change"
-        yield f"Not explained: the residual is {signed_ns(ledger.residual_ns)}{of_change} (limit {NOT_EXPLAINED:.0%})."
+        yield (
+            f"Not explained: the residual is {signed_ns(ledger.residual_ns)}{of_change} (limit "
+            f"{NOT_EXPLAINED:.0%})."
+        )
     for name, times in (("base", ledger.base), ("head", ledger.head)):
         yield from (f"{name}: {note}." for note in times.notes)
 

@@ -13,15 +13,29 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
-from roofwatch.ci.static.facts import DECISIVE_FACTS, code_facts, fact_values, facts_in_words, judge_code
+from roofwatch.ci.static.facts import (
+    DECISIVE_FACTS,
+    code_facts,
+    fact_values,
+    facts_in_words,
+    judge_code,
+)
 from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
 
 _STORED_FACTS = {
-    *("case_id", "implementation", "function", "target", "outcome", "code_hash"),
-    *("registers", *DECISIVE_FACTS, "theoretical_occupancy", "instruction_count"),
+    "case_id",
+    "implementation",
+    "function",
+    "target",
+    "outcome",
+    "code_hash",
+    "registers",
+    *DECISIVE_FACTS,
+    "theoretical_occupancy",
+    "instruction_count",
 }
 _STORED_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
 _HEADING = """\
@@ -46,7 +60,9 @@ class Accepted(StaticFacts):
     @classmethod
     def of(cls, facts: StaticFacts, reason: str) -> Self:
         counts = sorted(facts.instructions.items())
-        stored = {kind: count for kind, count in counts if kind.split(".")[0] in _STORED_INSTRUCTIONS}
+        stored = {
+            kind: count for kind, count in counts if kind.split(".")[0] in _STORED_INSTRUCTIONS
+        }
         return cls(**facts.model_dump(include=_STORED_FACTS), instructions=stored, reason=reason)
 
     def judge(self, head: StaticFacts) -> Verdict:
@@ -79,7 +95,10 @@ class AppliedBaseline:
     def notes(self) -> tuple[Remark, ...]:
         better = "{} for {} is better than the baseline: update it with --tighten"
         stale = "{} for {} was deleted: remove it from the baseline with --tighten"
-        found = [*((better, entry) for entry, _ in self.better), *((stale, entry) for entry in self.stale)]
+        found = [
+            *((better, entry) for entry, _ in self.better),
+            *((stale, entry) for entry in self.stale),
+        ]
         return tuple(Remark(text, (entry.function, entry.target)) for text, entry in found)
 
 
@@ -89,12 +108,18 @@ def with_accepted(baseline: Baseline, facts: Iterable[StaticFacts], reason: str)
 
 def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
     """Update entries that got better, and remove those of deleted functions."""
-    better = {function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better}
+    better = {
+        function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better
+    }
     return {key: entry for key, entry in baseline.items() if entry not in applied.stale} | better
 
 
 def apply_baseline(
-    baseline: Baseline, judged: Sequence[StaticJudgement], head: Sequence[StaticFacts], *, is_complete: bool = False
+    baseline: Baseline,
+    judged: Sequence[StaticJudgement],
+    head: Sequence[StaticFacts],
+    *,
+    is_complete: bool = False,
 ) -> AppliedBaseline:
     """Apply a baseline to a comparison; if the head is complete, a missing kernel was deleted."""
     known = {function_key(facts): facts for facts in head}
@@ -102,12 +127,18 @@ def apply_baseline(
     present = [(entry, known[key]) for key, entry in entries if key in known]
     return AppliedBaseline(
         judged=tuple(_apply(item, baseline.get(item.key)) for item in judged),
-        better=tuple((entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED),
-        stale=tuple(entry for key, entry in entries if _is_deleted(key, known, is_complete=is_complete)),
+        better=tuple(
+            (entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED
+        ),
+        stale=tuple(
+            entry for key, entry in entries if _is_deleted(key, known, is_complete=is_complete)
+        ),
     )
 
 
-def judge_without_base(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple[StaticJudgement, ...]:
+def judge_without_base(
+    baseline: Baseline, head: Sequence[StaticFacts]
+) -> tuple[StaticJudgement, ...]:
     """Return functions that are worse than accepted, without a base to compare with."""
     judged = []
     for facts in sorted(head, key=function_key):
@@ -115,7 +146,11 @@ def judge_without_base(baseline: Baseline, head: Sequence[StaticFacts]) -> tuple
         if entry is not None and entry.judge(facts) is Verdict.REGRESSED:
             named = (facts.case_id, facts.implementation, facts.function, facts.target)
             verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
-            judged.append(StaticJudgement(*named, verdict, reason, None, facts, detail=entry.describe_excess(facts)))
+            judged.append(
+                StaticJudgement(
+                    *named, verdict, reason, None, facts, detail=entry.describe_excess(facts)
+                )
+            )
     return tuple(judged)
 
 
@@ -130,8 +165,12 @@ def _apply(item: StaticJudgement, entry: Accepted | None) -> StaticJudgement:
     return replace(item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
 
 
-def _is_deleted(key: FunctionKey, known: Mapping[FunctionKey, StaticFacts], *, is_complete: bool) -> bool:
-    """Return whether the target was compiled, but not this function of a compiled launch, or not this kernel."""
+def _is_deleted(
+    key: FunctionKey, known: Mapping[FunctionKey, StaticFacts], *, is_complete: bool
+) -> bool:
+    """Return whether the target was compiled, but not this function of a compiled launch,
+    or not this kernel.
+    """
     compiled = [other for other in known if other.target == key.target]
     if key in known or not compiled:
         return False
@@ -167,7 +206,9 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
     by_function: dict[FunctionKey, Accepted] = {}
     for entry in file.accepted:
         if function_key(entry) in by_function:
-            raise BaselineError(f"{name}: {entry.function} for {entry.target} of {entry.case_id} is accepted twice")
+            raise BaselineError(
+                f"{name}: {entry.function} for {entry.target} of {entry.case_id} is accepted twice"
+            )
         by_function[function_key(entry)] = entry
     return by_function
 
@@ -177,13 +218,22 @@ def to_toml(baseline: Baseline) -> str:
     tables = [_HEADING]
     for _, entry in sorted(baseline.items()):
         stored = _STORED_FACTS | {"instructions", "reason"}
-        fields = entry.model_dump(mode="json", include=stored, exclude_none=True, exclude_defaults=True)
-        tables.append("[[accepted]]\n" + "".join(f"{name} = {_toml_value(value)}\n" for name, value in fields.items()))
+        fields = entry.model_dump(
+            mode="json", include=stored, exclude_none=True, exclude_defaults=True
+        )
+        tables.append(
+            "[[accepted]]\n"
+            + "".join(f"{name} = {_toml_value(value)}\n" for name, value in fields.items())
+        )
     return "\n".join(tables)
 
 
 def _toml_value(value: object) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{json.dumps(name)} = {count}" for name, count in value.items()) + " }"
+        return (
+            "{ "
+            + ", ".join(f"{json.dumps(name)} = {count}" for name, count in value.items())
+            + " }"
+        )
     # like JSON, except for one control character
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

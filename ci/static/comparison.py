@@ -1,4 +1,6 @@
-"""Compares compiled facts of two commits, or of one commit under two toolchains, function by function."""
+"""Compares compiled facts of two commits, or of one commit under two toolchains, function by
+function.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,10 +80,16 @@ class StaticJudgement(FunctionKey):
 
     @property
     def is_listed(self) -> bool:
-        """Whether reports list it; new functions and changed code with equal facts are only counted."""
+        """Whether reports list it; new functions and changed code with equal facts are only
+        counted.
+        """
         if self.reason is Reason.NEW_CASE:
             return False
-        return self.verdict is not Verdict.UNCHANGED or self.reason is Reason.ACCEPTED or bool(self.moved_facts)
+        return (
+            self.verdict is not Verdict.UNCHANGED
+            or self.reason is Reason.ACCEPTED
+            or bool(self.moved_facts)
+        )
 
 
 @dataclass(frozen=True)
@@ -104,11 +112,13 @@ def compare_static(
 ) -> StaticComparison:
     """Compare compiled facts.
 
-    Compiler versions in the facts take precedence over those of a whole side. `known` are cases and implementations
-    that the head has, even if it did not compile them.
+    Compiler versions in the facts take precedence over those of a whole side. `known` are cases and
+    implementations that the head has, even if it did not compile them.
     """
     old_groups, new_groups = _by_subject_and_target(base), _by_subject_and_target(head)
-    head_subjects = {(case_id, implementation) for case_id, implementation, _ in new_groups} | set(known)
+    head_subjects = {(case_id, implementation) for case_id, implementation, _ in new_groups} | set(
+        known
+    )
     judged: list[StaticJudgement] = []
     unchanged: Counter[str] = Counter()
     gone: dict[tuple[str, str], None] = {}
@@ -123,15 +133,31 @@ def compare_static(
             if old is not None and new is not None:
                 if not (_compiles(old) or _compiles(new)):
                     continue
-                if old.code_hash == new.code_hash and not moved_facts(fact_values(old), fact_values(new)):
+                if old.code_hash == new.code_hash and not moved_facts(
+                    fact_values(old), fact_values(new)
+                ):
                     unchanged[target] += 1
                     continue
-                if {**(base_toolchain or {}), **old.toolchain} != {**(head_toolchain or {}), **new.toolchain}:
+                if {**(base_toolchain or {}), **old.toolchain} != {
+                    **(head_toolchain or {}),
+                    **new.toolchain,
+                }:
                     cause = Cause.TOOLCHAIN
             verdict, reason = _judge(old, new, is_target_compiled=bool(new_functions), cause=cause)
             detail = _detail(old, new)
             judged.append(
-                StaticJudgement(case_id, implementation, function, target, verdict, reason, old, new, cause, detail)
+                StaticJudgement(
+                    case_id,
+                    implementation,
+                    function,
+                    target,
+                    verdict,
+                    reason,
+                    old,
+                    new,
+                    cause,
+                    detail,
+                )
             )
     return StaticComparison(tuple(judged), dict(sorted(unchanged.items())), tuple(gone))
 
@@ -142,16 +168,23 @@ def toolchain_of(environment: Environment) -> dict[str, str]:
     return {**versions, **environment.compile_knobs}
 
 
-def is_same_machine_code(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> bool:
+def is_same_machine_code(
+    base: RunRecord, head: RunRecord, case_id: str, implementation: str
+) -> bool:
     """Return whether the same machine code of an implementation ran on a GPU on both sides."""
     environment = head.environment
-    if environment.device_kind == "cpu" or base.environment.triton_version != environment.triton_version:
+    if (
+        environment.device_kind == "cpu"
+        or base.environment.triton_version != environment.triton_version
+    ):
         return False
     old, new = (machine_code(record, case_id, implementation) for record in (base, head))
     return bool(new) and old == new and None not in new.values()
 
 
-def machine_code(record: RunRecord, case_id: str, implementation: str) -> dict[tuple[str, str], str | None]:
+def machine_code(
+    record: RunRecord, case_id: str, implementation: str
+) -> dict[tuple[str, str], str | None]:
     """Code hash of each compiled function by target and name, None if it failed.
 
     If the device's target was compiled, only its code counts; otherwise that of all targets.
@@ -170,7 +203,9 @@ def machine_code(record: RunRecord, case_id: str, implementation: str) -> dict[t
 _Pair = tuple[str, StaticFacts | None, StaticFacts | None]
 
 
-def _by_subject_and_target(facts: Sequence[StaticFacts]) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
+def _by_subject_and_target(
+    facts: Sequence[StaticFacts],
+) -> dict[tuple[str, str, str], dict[str, StaticFacts]]:
     grouped: dict[tuple[str, str, str], dict[str, StaticFacts]] = defaultdict(dict)
     for one in facts:
         grouped[one.case_id, one.implementation, one.target][one.function] = one
@@ -178,9 +213,11 @@ def _by_subject_and_target(facts: Sequence[StaticFacts]) -> dict[tuple[str, str,
 
 
 def _matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) -> list[_Pair]:
-    """Pair functions by name and code, then by code (renamed), then by name; a single one left per side is renamed.
+    """Pair functions by name and code, then by code (renamed), then by name; a single one left per
+    side is renamed.
 
-    If a whole launch failed, its one entry has the name of the implementation and is paired with every function.
+    If a whole launch failed, its one entry has the name of the implementation and is paired with
+    every function.
     """
     old, new = dict(base), dict(head)
     pairs: list[_Pair] = []
@@ -191,7 +228,11 @@ def _matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) -
     for name in sorted(old.keys() & new.keys()):
         if old[name].code_hash is not None and old[name].code_hash == new[name].code_hash:
             take(name, name)
-    names_by_code = {facts.code_hash: name for name, facts in sorted(old.items(), reverse=True) if _compiles(facts)}
+    names_by_code = {
+        facts.code_hash: name
+        for name, facts in sorted(old.items(), reverse=True)
+        if _compiles(facts)
+    }
     for name in sorted(new):
         old_name = names_by_code.pop(new[name].code_hash, None)
         if old_name is not None:
@@ -212,7 +253,11 @@ def _matched(base: Mapping[str, StaticFacts], head: Mapping[str, StaticFacts]) -
 
 def _failed_launch(functions: Mapping[str, StaticFacts]) -> StaticFacts | None:
     only = next(iter(functions.values())) if len(functions) == 1 else None
-    return only if only is not None and not _compiles(only) and only.function == only.implementation else None
+    return (
+        only
+        if only is not None and not _compiles(only) and only.function == only.implementation
+        else None
+    )
 
 
 # --- judging a pair

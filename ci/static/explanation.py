@@ -6,7 +6,14 @@ Names and values of a configuration come from a record, so they are kept as argu
 from collections.abc import Iterator
 
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, TensorPath, code_facts, judge_facts, moved_facts
+from roofwatch.ci.static.facts import (
+    DECISIVE_FACTS,
+    CodeFacts,
+    TensorPath,
+    code_facts,
+    judge_facts,
+    moved_facts,
+)
 from roofwatch.collector.record.metrics import metric
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
@@ -21,7 +28,17 @@ _PHRASES = {
 }
 _MINOR_PHRASES = {"instruction_count": "instructions {} → {}", "code_bytes": "code {} → {}"}
 """Shown if nothing else changed."""
-_OPTIONS = frozenset({"num_warps", "num_stages", "num_ctas", "waves_per_eu", "enable_fp_fusion", "template", "maxnreg"})
+_OPTIONS = frozenset(
+    {
+        "num_warps",
+        "num_stages",
+        "num_ctas",
+        "waves_per_eu",
+        "enable_fp_fusion",
+        "template",
+        "maxnreg",
+    }
+)
 """Launch options; the rest of a configuration are constexprs."""
 _MAX_REGISTERS = 255
 """Per thread of an NVIDIA GPU. Source: CUDA C++ Programming Guide, technical specifications."""
@@ -34,7 +51,9 @@ _UNSET = frozenset({None, "", "none"})
 
 
 def explain(base: StaticFacts, head: StaticFacts) -> Remark | None:
-    """Describe what changed from base to head and why it matters; None if no fact changed. Both must have compiled."""
+    """Describe what changed from base to head and why it matters; None if no fact changed. Both
+    must have compiled.
+    """
     before, after = code_facts(base), code_facts(head)
     changed = [*_changed_values(before, after, _PHRASES), *_changed_instructions(before, after)]
     numbers = ", ".join(changed or _changed_values(before, after, _MINOR_PHRASES))
@@ -56,14 +75,19 @@ def _changed_values(before: CodeFacts, after: CodeFacts, phrases: dict[str, str]
     moved = moved_facts(before.values, after.values)
     for name, phrase in phrases.items():
         if name in moved:
-            yield phrase.format(*(metric(name).format(side.values[name]) for side in (before, after)))
+            yield phrase.format(
+                *(metric(name).format(side.values[name]) for side in (before, after))
+            )
 
 
 def _changed_instructions(before: CodeFacts, after: CodeFacts) -> Iterator[str]:
     is_disassembled = before.is_disassembled and after.is_disassembled
     if is_disassembled and before.tensor_path != after.tensor_path:
         yield f"tensor-core instructions {_tensor_counts(before)} → {_tensor_counts(after)}"
-    for name, old, new in (("loads", before.reads, after.reads), ("stores", before.writes, after.writes)):
+    for name, old, new in (
+        ("loads", before.reads, after.reads),
+        ("stores", before.writes, after.writes),
+    ):
         if old.main_width and new.main_width and old.main_width != new.main_width:
             yield f"global {name} {old.main_width} bit → {new.main_width} bit"
     for name, old_count, new_count in (
@@ -76,7 +100,9 @@ def _changed_instructions(before: CodeFacts, after: CodeFacts) -> Iterator[str]:
 
 def _fit_reason(before: CodeFacts, after: CodeFacts, head: StaticFacts) -> Iterator[Remark]:
     if after.values.get("theoretical_occupancy") == 0 != before.values.get("theoretical_occupancy"):
-        yield Remark("no block fits on a multiprocessor of {}: the kernel cannot be launched", (head.target,))
+        yield Remark(
+            "no block fits on a multiprocessor of {}: the kernel cannot be launched", (head.target,)
+        )
 
 
 def _spill_reason(before: CodeFacts, after: CodeFacts, head: StaticFacts) -> Iterator[Remark]:
@@ -91,13 +117,18 @@ def _spill_reason(before: CodeFacts, after: CodeFacts, head: StaticFacts) -> Ite
     }
     tile = "what a thread works on"
     if lengths:
-        tile = f"the tile of {' × '.join(map(str, lengths.values()))} ({', '.join('{}' for _ in lengths)})"
+        tile = (
+            f"the tile of {' × '.join(map(str, lengths.values()))} "
+            f"({', '.join('{}' for _ in lengths)})"
+        )
     warps = head.configuration.get("num_warps")
     owner = "a block" if type(warps) is not int else "1 warp" if warps == 1 else f"{warps} warps"
     if any((before if is_worse else after).values.get(name) for name in DECISIVE_FACTS):
         template = f"{'less' if is_worse else 'more'} of {tile} fits into the registers of {owner}"
     else:
-        template = f"{tile} {'no longer fits' if is_worse else 'fits'} into the registers of {owner}"
+        template = (
+            f"{tile} {'no longer fits' if is_worse else 'fits'} into the registers of {owner}"
+        )
     if is_worse and head.target.startswith("sm_") and (head.registers or 0) >= _MAX_REGISTERS:
         template += f" (at most {_MAX_REGISTERS} per thread)"
     yield Remark(template, tuple(lengths))
@@ -114,9 +145,14 @@ def _instruction_reasons(before: CodeFacts, after: CodeFacts) -> Iterator[Remark
             yield Remark(f"matrix products now use {new.title}")
     for was, now in ((before.reads, after.reads), (before.writes, after.writes)):
         if now.is_narrower_than(was):
-            yield Remark(f"{_factor(was.main_width // now.main_width)} the instructions for the same bytes")
+            yield Remark(
+                f"{_factor(was.main_width // now.main_width)} the instructions for the same bytes"
+            )
         elif was.is_narrower_than(now):
-            yield Remark(f"the same bytes with instructions {_factor(now.main_width // was.main_width)} as wide")
+            yield Remark(
+                f"the same bytes with instructions {_factor(now.main_width // was.main_width)} as "
+                f"wide"
+            )
     had_copies, has_copies = (_async_count(side) + _tma_count(side) > 0 for side in (before, after))
     if before.is_disassembled and after.is_disassembled and had_copies and not has_copies:
         yield Remark("loads no longer overlap with arithmetic through shared memory")
@@ -141,7 +177,9 @@ def _tensor_counts(facts: CodeFacts) -> str:
 
 
 def _async_count(facts: CodeFacts) -> int:
-    return sum(count for kind, count in facts.instructions.items() if kind.startswith("async_copy."))
+    return sum(
+        count for kind, count in facts.instructions.items() if kind.startswith("async_copy.")
+    )
 
 
 def _tma_count(facts: CodeFacts) -> int:
@@ -156,7 +194,10 @@ def _changed_configuration(base: StaticFacts, head: StaticFacts) -> Iterator[Rem
     """Describe changed launch options and constexprs, options first."""
     old, new = base.configuration, head.configuration
     changed = [
-        Remark("{} {} → {}", (name, *("–" if side.get(name) is None else str(side[name]) for side in (old, new))))
+        Remark(
+            "{} {} → {}",
+            (name, *("–" if side.get(name) is None else str(side[name]) for side in (old, new))),
+        )
         for name in sorted({**old, **new}, key=lambda name: name not in _OPTIONS)
         if old.get(name) != new.get(name) and not {old.get(name), new.get(name)} <= _UNSET
     ]

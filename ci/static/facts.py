@@ -1,7 +1,8 @@
 """Rules that decide whether compiled code got worse.
 
-docs/how-to/static.md lists the rules. A fact decides only if no kernel gets faster when it gets worse. Registers,
-shared memory, occupancy and code size are budgets: using more of them often makes a kernel faster.
+docs/how-to/static.md lists the rules. A fact decides only if no kernel gets faster when it gets
+worse. Registers, shared memory, occupancy and code size are budgets: using more of them often makes
+a kernel faster.
 """
 
 from collections import Counter
@@ -18,7 +19,9 @@ FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)
 DECISIVE_FACTS = ("local_bytes", "spilled_registers", "spill_store_count", "spill_load_count")
 """Facts that decide alone, in order of priority: data that each thread keeps in device memory."""
 _MIN_FACTORS = {"spill_store_count": 2.0, "spill_load_count": 2.0}
-"""Smallest decisive change of a count, which also changes with loop unrolling. Of other facts any change decides."""
+"""Smallest decisive change of a count, which also changes with loop unrolling. Of other facts any
+change decides.
+"""
 _MIN_SAME_WORK = 0.75
 """Accesses do the same work if they move at least this share of the bytes."""
 
@@ -36,11 +39,20 @@ class Accesses:
     @property
     def main_width(self) -> int:
         """The width that moves most bits; 0 without accesses."""
-        return max(self.count_by_width, key=lambda width: (width * self.count_by_width[width], width), default=0)
+        return max(
+            self.count_by_width,
+            key=lambda width: (width * self.count_by_width[width], width),
+            default=0,
+        )
 
     def is_narrower_than(self, other: "Accesses") -> bool:
-        """Return whether narrower instructions move the same bytes; less work per thread does not count."""
-        return 0 < self.main_width < other.main_width and self.total_bits >= _MIN_SAME_WORK * other.total_bits
+        """Return whether narrower instructions move the same bytes; less work per thread does not
+        count.
+        """
+        return (
+            0 < self.main_width < other.main_width
+            and self.total_bits >= _MIN_SAME_WORK * other.total_bits
+        )
 
 
 class TensorPath(IntEnum):
@@ -66,7 +78,9 @@ _TENSOR_PATH_TITLES = {
 
 @dataclass(frozen=True)
 class CodeFacts:
-    """Facts of one function's machine code: known values by metric key, and instruction counts by kind."""
+    """Facts of one function's machine code: known values by metric key, and instruction counts by
+    kind.
+    """
 
     values: Mapping[str, float]
     instructions: Mapping[str, int]
@@ -88,7 +102,11 @@ class CodeFacts:
     def tensor_counts(self) -> dict[str, int]:
         """Tensor-core instructions by name."""
         kinds = self.instructions.items()
-        return {kind.removeprefix("tensor."): count for kind, count in kinds if kind.startswith("tensor.") and count}
+        return {
+            kind.removeprefix("tensor."): count
+            for kind, count in kinds
+            if kind.startswith("tensor.") and count
+        }
 
     @property
     def tensor_path(self) -> TensorPath | None:
@@ -122,13 +140,16 @@ def fact_values(facts: StaticFacts) -> dict[str, float]:
 def moved_facts(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[str, ...]:
     """Return the facts known on both sides that differ, decisive ones first."""
     names = dict.fromkeys((*DECISIVE_FACTS, *FACTS))
-    return tuple(name for name in names if name in before and name in after and before[name] != after[name])
+    return tuple(
+        name for name in names if name in before and name in after and before[name] != after[name]
+    )
 
 
 def facts_in_words(before: Mapping[str, float], after: Mapping[str, float]) -> str:
     """Describe the facts that differ, with units."""
     return ", ".join(
-        f"{metric(name).title} {metric(name).format(before[name])} to {metric(name).format(after[name])}"
+        f"{metric(name).title} {metric(name).format(before[name])} to "
+        f"{metric(name).format(after[name])}"
         for name in moved_facts(before, after)
     )
 
@@ -138,7 +159,9 @@ def judge_facts(before: Mapping[str, float], after: Mapping[str, float]) -> Verd
     for name in moved_facts(before, after):
         old, new = before[name], after[name]
         if name in DECISIVE_FACTS and max(old, new) >= _MIN_FACTORS.get(name, 1.0) * min(old, new):
-            return Verdict.REGRESSED if metric(name).is_worse(base=old, head=new) else Verdict.IMPROVED
+            return (
+                Verdict.REGRESSED if metric(name).is_worse(base=old, head=new) else Verdict.IMPROVED
+            )
     return Verdict.UNCHANGED
 
 

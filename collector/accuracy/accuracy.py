@@ -17,8 +17,21 @@ from roofwatch.collector.accuracy.deviation import (
     index_of,
     wrong_elements,
 )
-from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase, evaluate, prepare
-from roofwatch.spec import BASELINE_FACTOR, Case, Draws, Implementation, KernelSpec, Language, Tolerance
+from roofwatch.collector.accuracy.evaluation import (
+    IncorrectResultError,
+    PreparedCase,
+    evaluate,
+    prepare,
+)
+from roofwatch.spec import (
+    BASELINE_FACTOR,
+    Case,
+    Draws,
+    Implementation,
+    KernelSpec,
+    Language,
+    Tolerance,
+)
 
 BASELINE_NAME = "torch"
 """Name of the torch implementation that limits the error of the others."""
@@ -26,9 +39,11 @@ BASELINE_NAME = "torch"
 
 @contextmanager
 def poisoned_buffers() -> Iterator[None]:
-    """Fill new uninitialised tensors with NaN, or with the largest integer, to expose missing stores.
+    """Fill new uninitialised tensors with NaN, or with the largest integer, to expose missing
+    stores.
 
-    Source: torch.utils.deterministic.fill_uninitialized_memory, on by default in torch's deterministic mode.
+    Source: torch.utils.deterministic.fill_uninitialized_memory, on by default in torch's
+    deterministic mode.
     """
     was_on = torch.are_deterministic_algorithms_enabled()
     was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -52,7 +67,9 @@ class Baseline:
 
 
 class CheckCache:
-    """Keeps the last case with its reference, and all baselines, for the next implementation or layout."""
+    """Keeps the last case with its reference, and all baselines, for the next implementation or
+    layout.
+    """
 
     def __init__(self, draws: Draws | None = None) -> None:
         self._draws = draws
@@ -89,7 +106,8 @@ class CheckCache:
 def run_once(
     prepared: PreparedCase, implementation: Implementation, launch: Callable[..., Any] | None = None
 ) -> dict[str, torch.Tensor]:
-    """Run a case once and restore changed inputs; buffers are poisoned unless the implementation is torch code.
+    """Run a case once and restore changed inputs; buffers are poisoned unless the implementation is
+    torch code.
 
     Raises:
         IncorrectResultError: an input was changed, or the result cannot be compared.
@@ -104,7 +122,9 @@ def run_once(
             lay_out_upstream=prepared.lay_out_upstream,
         )
     if prepared.spec.mutates:
-        actual = {name: output.clone() for name, output in actual.items()}  # they are inputs, which are restored
+        actual = {
+            name: output.clone() for name, output in actual.items()
+        }  # they are inputs, which are restored
     changed = []
     for name, original in prepared.originals.items():
         if not has_same_bits(original, prepared.inputs[name]):
@@ -113,7 +133,9 @@ def run_once(
             with torch.no_grad():
                 prepared.inputs[name].copy_(original)
     if changed:
-        raise IncorrectResultError(f"changes its input {', '.join(changed)}; work on a copy or return a new tensor")
+        raise IncorrectResultError(
+            f"changes its input {', '.join(changed)}; work on a copy or return a new tensor"
+        )
     return actual
 
 
@@ -123,7 +145,8 @@ def compare_with_reference(
     """Compare all outputs and gradients with the reference, and explain what is wrong.
 
     Raises:
-        IncorrectResultError: a tensor is missing or unexpected, or has another shape, device or dtype.
+        IncorrectResultError: a tensor is missing or unexpected, or has another shape, device or
+        dtype.
     """
     if prepared.expected.keys() != actual.keys():
         names = ", ".join(prepared.expected)
@@ -140,11 +163,15 @@ def compare_with_reference(
 def worst_message(results: tuple[TensorReport, ...]) -> str | None:
     """Message about the worst failed tensor; None if all passed."""
     failed = [result for result in results if not result.passed]
-    worst = max(failed, key=lambda each: (each.nonfinite_count > 0, each.errors.rmse_ratio), default=None)
+    worst = max(
+        failed, key=lambda each: (each.nonfinite_count > 0, each.errors.rmse_ratio), default=None
+    )
     return None if worst is None else worst.message
 
 
-def require_same_bits(first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]) -> None:
+def require_same_bits(
+    first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]
+) -> None:
     """Verify that a second run of a deterministic implementation is equal.
 
     Raises:
@@ -154,7 +181,8 @@ def require_same_bits(first: Mapping[str, torch.Tensor], second: Mapping[str, to
         count = count_different_bits(tensor, second[name])
         if count:
             raise IncorrectResultError(
-                f"is declared deterministic, but a second run differs in {count} of {tensor.numel()} elements of {name}"
+                f"is declared deterministic, but a second run differs in {count} of "
+                f"{tensor.numel()} elements of {name}"
             )
 
 
@@ -171,26 +199,44 @@ def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline
         name: each.shape for name, each in prepared.expected.items()
     }:
         return Baseline(missing="the torch implementation returns other tensors than the reference")
-    deviations = {name: deviation(expected, results[name]) for name, expected in prepared.expected.items()}
+    deviations = {
+        name: deviation(expected, results[name]) for name, expected in prepared.expected.items()
+    }
     return Baseline(
-        errors={name: each.errors for name, each in deviations.items() if each.nonfinite_count == 0},
+        errors={
+            name: each.errors for name, each in deviations.items() if each.nonfinite_count == 0
+        },
         dtypes={name: result.dtype for name, result in results.items()},
     )
 
 
-def _require_form(name: str, expected: torch.Tensor, actual: torch.Tensor, dtype: torch.dtype | None) -> None:
+def _require_form(
+    name: str, expected: torch.Tensor, actual: torch.Tensor, dtype: torch.dtype | None
+) -> None:
     if actual.shape != expected.shape:
-        raise IncorrectResultError(f"{name} has shape {tuple(actual.shape)}; the reference has {tuple(expected.shape)}")
+        raise IncorrectResultError(
+            f"{name} has shape {tuple(actual.shape)}; the reference has {tuple(expected.shape)}"
+        )
     if actual.device != expected.device:
-        raise IncorrectResultError(f"{name} is on {actual.device}; the inputs are on {expected.device}")
+        raise IncorrectResultError(
+            f"{name} is on {actual.device}; the inputs are on {expected.device}"
+        )
     if dtype is not None and actual.dtype != dtype:
-        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the torch implementation has {dtype}")
+        raise IncorrectResultError(
+            f"{name} has dtype {actual.dtype}; the torch implementation has {dtype}"
+        )
     if actual.is_floating_point() != expected.is_floating_point():
-        raise IncorrectResultError(f"{name} has dtype {actual.dtype}; the reference has {expected.dtype}")
+        raise IncorrectResultError(
+            f"{name} has dtype {actual.dtype}; the reference has {expected.dtype}"
+        )
 
 
 def _compare(
-    name: str, expected: torch.Tensor, actual: torch.Tensor, tolerance: Tolerance, baseline: Baseline
+    name: str,
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    tolerance: Tolerance,
+    baseline: Baseline,
 ) -> TensorReport:
     found = deviation(expected, actual)
     eager = baseline.errors.get(name)
@@ -198,12 +244,15 @@ def _compare(
     message = None
     if found.first_nonfinite is not None:
         message = (
-            f"{name}: {found.nonfinite_count} of {expected.numel()} elements are NaN or infinite on one side only, "
+            f"{name}: {found.nonfinite_count} of {expected.numel()} elements are NaN or infinite "
+            f"on one side only, "
             f"the first at {index_of(found.first_nonfinite, expected.shape)}"
         )
     elif found.is_all_zero:
         message = f"{name} is zero everywhere"
-    elif found.errors.rmse_ratio > limits.rmse_ratio or found.errors.elementwise > limits.elementwise:
+    elif (
+        found.errors.rmse_ratio > limits.rmse_ratio or found.errors.elementwise > limits.elementwise
+    ):
         message = (
             f"{name}: RMS error {found.errors.rmse_ratio:.2e} relative to the reference's RMS "
             f"({_limit_text(limits.rmse_ratio, tolerance.rmse_ratio, eager.rmse_ratio if eager else None)}), "
@@ -230,7 +279,9 @@ def _compare(
 def _explain(expected: torch.Tensor, actual: torch.Tensor, limits: Errors) -> dict[str, Any]:
     # if only the RMS is too large, elements beyond half of its limit count as wrong
     thresholds = (limits.elementwise, limits.rmse_ratio / 2, 0.0)
-    mask, worst = next(found for limit in thresholds if (found := wrong_elements(expected, actual, limit))[1])
+    mask, worst = next(
+        found for limit in thresholds if (found := wrong_elements(expected, actual, limit))[1]
+    )
     flat_expected, flat_actual = expected.reshape(-1), actual.detach().reshape(-1)
     return {
         "wrong_count": int(mask.sum()),
@@ -251,8 +302,13 @@ def _limits(tolerance: Tolerance, baseline: Errors | None) -> Errors:
     if baseline is None:
         return Errors(elementwise=tolerance.elementwise, rmse_ratio=tolerance.rmse_ratio)
     return Errors(
-        elementwise=min(tolerance.elementwise, BASELINE_FACTOR * baseline.elementwise + tolerance.elementwise_floor),
-        rmse_ratio=min(tolerance.rmse_ratio, BASELINE_FACTOR * baseline.rmse_ratio + tolerance.rmse_floor),
+        elementwise=min(
+            tolerance.elementwise,
+            BASELINE_FACTOR * baseline.elementwise + tolerance.elementwise_floor,
+        ),
+        rmse_ratio=min(
+            tolerance.rmse_ratio, BASELINE_FACTOR * baseline.rmse_ratio + tolerance.rmse_floor
+        ),
     )
 
 

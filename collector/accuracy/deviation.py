@@ -1,7 +1,7 @@
 """Measure how far one tensor is from another, in float64, and describe where it is wrong and how.
 
-The wrong elements are described by the smallest regular region that contains them: a box, a triangle or a range of the
-flattened tensor. A few correct elements do not hide the pattern.
+The wrong elements are described by the smallest regular region that contains them: a box, a
+triangle or a range of the flattened tensor. A few correct elements do not hide the pattern.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,8 @@ def deviation(expected: torch.Tensor, actual: torch.Tensor) -> Deviation:
     nonfinite_count = int(is_nonfinite.sum())
     return Deviation(
         errors=Errors(
-            elementwise=_largest(_relative_error(error, expected, rms)), rmse_ratio=min(rmse / max(rms, _TINY), _HUGE)
+            elementwise=_largest(_relative_error(error, expected, rms)),
+            rmse_ratio=min(rmse / max(rms, _TINY), _HUGE),
         ),
         max_abs_error=_largest(error),
         nonfinite_count=nonfinite_count,
@@ -80,8 +81,11 @@ def _bytes(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().reshape(-1).view(torch.uint8)
 
 
-def _absolute_error(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Absolute errors, zero where one side is not finite; and where one side is not finite and the other differs.
+def _absolute_error(
+    expected: torch.Tensor, actual: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Absolute errors, zero where one side is not finite; and where one side is not finite and the
+    other differs.
 
     Returns:
         Two tensors of shape [elements], float64 and bool.
@@ -96,7 +100,9 @@ def _absolute_error(expected: torch.Tensor, actual: torch.Tensor) -> tuple[torch
 
 def _relative_error(error: torch.Tensor, expected: torch.Tensor, rms: float) -> torch.Tensor:
     """Errors relative to `|expected| + rms`; 0/0 is 0."""
-    return (error / (_wide(expected).abs() + rms)).nan_to_num_(nan=0.0, posinf=_HUGE).clamp_(max=_HUGE)
+    return (
+        (error / (_wide(expected).abs() + rms)).nan_to_num_(nan=0.0, posinf=_HUGE).clamp_(max=_HUGE)
+    )
 
 
 def _rms(expected: torch.Tensor) -> float:
@@ -127,13 +133,16 @@ _MAX_LISTED = 4
 _MAX_SAMPLE_ELEMENTS = 2**22
 
 _UNWRITTEN = {
-    dtype: torch.iinfo(dtype).max for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
+    dtype: torch.iinfo(dtype).max
+    for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64)
 }
 """Fill value of integer buffers."""
 
 
 def describe_where(mask: torch.Tensor) -> str:
-    """Describe which elements of a tensor are marked, by a mask with at least one marked element."""
+    """Describe which elements of a tensor are marked,
+    by a mask with at least one marked element.
+    """
     count, total = int(mask.sum()), mask.numel()
     if count == total:
         return "every element"
@@ -149,7 +158,9 @@ def describe_where(mask: torch.Tensor) -> str:
 
 
 def describe_values(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tensor) -> str | None:
-    """Describe what the wrong elements, at least one, have in common; None without a known pattern."""
+    """Describe what the wrong elements, at least one, have in common;
+    None without a known pattern.
+    """
     first, _ = _extent(mask.reshape(-1))
     marked = mask.reshape(-1)[first : first + _MAX_SAMPLE_ELEMENTS].nonzero().reshape(-1) + first
     got = actual.detach().reshape(-1)[marked]
@@ -196,7 +207,11 @@ def _dim_names(dim: int, dim_count: int) -> tuple[str, str]:
 
 def _triangles(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     """A triangle or band of the last two dims, as an attention mask cuts off."""
-    if mask.ndim < 2 or min(mask.shape[-2:]) < 2 or mask.shape[-1] * mask.shape[-2] > _MAX_MATRIX_ELEMENTS:
+    if (
+        mask.ndim < 2
+        or min(mask.shape[-2:]) < 2
+        or mask.shape[-1] * mask.shape[-2] > _MAX_MATRIX_ELEMENTS
+    ):
         return
     n_rows, n_cols = mask.shape[-2:]
     rows, cols = (torch.arange(length, device=mask.device) for length in (n_rows, n_cols))
@@ -223,7 +238,11 @@ def _ranges(mask: torch.Tensor) -> Iterator[tuple[int, str]]:
     """Consecutive elements in row-major order."""
     first, end = _extent(mask.reshape(-1))
     if mask.ndim > 1 and end - first < mask.numel():
-        yield end - first, f"the flattened tensor, {_describe_range(first, end, mask.numel(), 'element', 'elements')}"
+        yield (
+            end - first,
+            f"the flattened tensor, "
+            f"{_describe_range(first, end, mask.numel(), 'element', 'elements')}",
+        )
 
 
 def _describe_indices(hit: torch.Tensor, one: str, many: str) -> str:
@@ -241,12 +260,18 @@ def _describe_indices(hit: torch.Tensor, one: str, many: str) -> str:
 
 
 def _describe_range(start: int, end: int, length: int, one: str, many: str) -> str:
-    """Describe the indices from `start` up to `end`, and whether they are a tile or the tail after whole tiles."""
+    """Describe the indices from `start` up to `end`, and whether they are a tile or the tail after
+    whole tiles.
+    """
     size = end - start
     if size == 1:
         return f"{one} {start}"
     words = f"from {one} {start} to the end" if end == length else f"{many} {start} to {end - 1}"
-    meanings = [f"one tile of {size}"] if size >= _MIN_TILE and size & (size - 1) == 0 and start % size == 0 else []
+    meanings = (
+        [f"one tile of {size}"]
+        if size >= _MIN_TILE and size & (size - 1) == 0 and start % size == 0
+        else []
+    )
     tile = start & -start  # the largest power of two that divides the start
     while end == length and tile >= _MIN_TILE:
         if start == length - length % tile:
@@ -287,7 +312,9 @@ def _displacement(expected: torch.Tensor, actual: torch.Tensor, mask: torch.Tens
     got = actual.detach()[mask].to(torch.float64)
     for dim, length in enumerate(mask.shape):
         for step, side in ((1, "after"), (-1, "before")):
-            if length > 2 and _is_near(got, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR):
+            if length > 2 and _is_near(
+                got, expected.roll(-step, dim)[mask].to(torch.float64), _NEAR
+            ):
                 return f"the values that belong one index {side} along dim {dim}"
     is_square = mask.ndim >= 2 and mask.shape[-1] == mask.shape[-2] > 1
     if is_square and _is_near(got, expected.mT[mask].to(torch.float64), _NEAR):
@@ -302,7 +329,9 @@ def _extent(hit: torch.Tensor) -> tuple[int, int]:
 
 
 def _is_near(got: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> bool:
-    return _is_mostly((got - wanted).abs() <= tolerance * (wanted.abs() + wanted.square().mean().sqrt()))
+    return _is_mostly(
+        (got - wanted).abs() <= tolerance * (wanted.abs() + wanted.square().mean().sqrt())
+    )
 
 
 def _is_mostly(holds: torch.Tensor) -> bool:

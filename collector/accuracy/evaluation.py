@@ -38,40 +38,64 @@ def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = Non
     return prepare_inputs(spec, case, device, make_inputs(spec, case, device, draws=draws))
 
 
-def prepare_inputs(spec: KernelSpec, case: Case, device: str, inputs: Mapping[str, Any]) -> PreparedCase:
+def prepare_inputs(
+    spec: KernelSpec, case: Case, device: str, inputs: Mapping[str, Any]
+) -> PreparedCase:
     """Evaluate the reference in float64 on given inputs."""
-    originals = {name: value.detach().clone() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+    originals = {
+        name: value.detach().clone()
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor)
+    }
     wide = {name: _widen(value) for name, value in inputs.items()}
     expected = evaluate(spec.reference, spec, case, wide, who="the reference")
-    return PreparedCase(spec, case, device, inputs, originals, {name: each.detach() for name, each in expected.items()})
+    return PreparedCase(
+        spec,
+        case,
+        device,
+        inputs,
+        originals,
+        {name: each.detach() for name, each in expected.items()},
+    )
 
 
 def make_inputs(
-    spec: KernelSpec, case: Case, device: str, *, only_integers: bool = False, draws: Draws | None = None
+    spec: KernelSpec,
+    case: Case,
+    device: str,
+    *,
+    only_integers: bool = False,
+    draws: Draws | None = None,
 ) -> dict[str, Any]:
     """Make the case's seeded inputs by name; in the `bwd` direction with `requires_grad`.
 
     With `only_integers`, floating-point tensors are allocated and not filled.
 
     Raises:
-        SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be differentiated.
+        SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be
+        differentiated.
     """
     inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers, draws=draws))
     if not isinstance(inputs, dict):
         raise SpecError(
-            f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of arguments by name"
+            f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "
+            f"arguments by name"
         )
     for name in differentiated_names(spec, case, inputs):
         inputs[name].requires_grad_(True)
     return inputs
 
 
-def differentiated_names(spec: KernelSpec, case: Case, inputs: Mapping[str, Any]) -> tuple[str, ...]:
+def differentiated_names(
+    spec: KernelSpec, case: Case, inputs: Mapping[str, Any]
+) -> tuple[str, ...]:
     """Names of the inputs to differentiate; none in the `fwd` direction."""
     if not case.is_backward:
         return ()
     floating = tuple(
-        name for name, value in inputs.items() if isinstance(value, torch.Tensor) and value.is_floating_point()
+        name
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
     )
     chosen = floating if spec.gradients is None else spec.gradients
     unknown = set(chosen) - set(floating)
@@ -92,10 +116,11 @@ def evaluate(
     who: str,
     lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity,
 ) -> dict[str, torch.Tensor]:
-    """Call once, and return the outputs, in the `bwd` direction with every gradient under random upstream gradients.
+    """Call once, and return the outputs, in the `bwd` direction with every gradient under random
+    upstream gradients.
 
-    A forward pass runs without a graph, as it is timed; torch.compile would compile it again otherwise. An error about
-    a missing gradient names `who`.
+    A forward pass runs without a graph, as it is timed; torch.compile would compile it again
+    otherwise. An error about a missing gradient names `who`.
 
     Raises:
         IncorrectResultError: the result is not made of tensors, or cannot be differentiated.
@@ -113,7 +138,9 @@ def evaluate(
     )
     for name, gradient in zip(names, gradients, strict=True):
         if gradient is None:
-            raise IncorrectResultError(f"{who} has no gradient for {name}; leave it out of gradients=")
+            raise IncorrectResultError(
+                f"{who} has no gradient for {name}; leave it out of gradients="
+            )
         outputs[f"grad_{name}"] = gradient
     return outputs
 
@@ -126,19 +153,29 @@ def outputs_by_name(result: Any) -> dict[str, torch.Tensor]:
     """
     if isinstance(result, torch.Tensor):
         return {"out": result}
-    if isinstance(result, (tuple, list)) and result and all(isinstance(item, torch.Tensor) for item in result):
+    if (
+        isinstance(result, (tuple, list))
+        and result
+        and all(isinstance(item, torch.Tensor) for item in result)
+    ):
         return {f"out{position}": item for position, item in enumerate(result)}
-    raise IncorrectResultError(f"returned {type(result).__name__}; return a tensor or a tuple of tensors")
+    raise IncorrectResultError(
+        f"returned {type(result).__name__}; return a tensor or a tuple of tensors"
+    )
 
 
 def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[torch.Tensor]:
-    """Seeded random gradients for the differentiable outputs, rounded to the case's dtype for the reference too."""
+    """Seeded random gradients for the differentiable outputs, rounded to the case's dtype for the
+    reference too.
+    """
     generator = torch.Generator(device="cpu").manual_seed(case.seed + 1)
     dtype = getattr(torch, case.dtype)
     if not dtype.is_floating_point or dtype.itemsize == 1:
         dtype = torch.float32
     return [
-        torch.randn(output.shape, generator=generator).to(dtype).to(device=output.device, dtype=output.dtype)
+        torch.randn(output.shape, generator=generator)
+        .to(dtype)
+        .to(device=output.device, dtype=output.dtype)
         for output in outputs.values()
         if output.is_floating_point()
     ]
@@ -154,7 +191,8 @@ def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     for name, output in floating.items():
         if not output.requires_grad:
             raise IncorrectResultError(
-                f"{name} cannot be differentiated; use torch.autograd.Function, or give directions=('fwd',)"
+                f"{name} cannot be differentiated; use torch.autograd.Function, or give "
+                f"directions=('fwd',)"
             )
     return list(floating.values())
 

@@ -1,7 +1,7 @@
 """Make Triton's interpreter compute as a GPU does.
 
-Triton's own stores bfloat16 values as integers and computes with these, passes Python floats as they are, has no
-libdevice, and cannot time the configurations of an autotuner.
+Triton's own stores bfloat16 values as integers and computes with these, passes Python floats as
+they are, has no libdevice, and cannot time the configurations of an autotuner.
 """
 
 import functools
@@ -78,7 +78,9 @@ def _convert(data: Any, source: Any, target: Any, rounding_mode: Any) -> Any:
 def _convert_argument(argument: Any) -> Any:
     """Pass a Python float as a float32 scalar, as the compiler does."""
     if isinstance(argument, float):
-        return tl.tensor(interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32)
+        return tl.tensor(
+            interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32
+        )
     return _original_implicit_conversion(argument)
 
 
@@ -90,7 +92,9 @@ def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
 
     def compute(*operands: Any) -> tl.tensor:
         if function is None or name in _LIBDEVICE_DIFFERS:
-            raise UnsupportedError(f"Triton's interpreter cannot run libdevice.{name}; check the kernel on a GPU")
+            raise UnsupportedError(
+                f"Triton's interpreter cannot run libdevice.{name}; check the kernel on a GPU"
+            )
         tensors = [_convert_argument(each) for each in operands]
         values = function(*(torch.from_numpy(each.handle.data) for each in tensors)).numpy()
         dtype = tl.int32 if values.dtype == np.bool_ else tensors[0].dtype
@@ -112,7 +116,9 @@ def _in_float32(operation: Callable[..., Any]) -> Callable[..., Any]:
     def compute(builder: Any, *operands: Any, **options: Any) -> Any:
         if not any(_is_bfloat16(operand) for operand in operands):
             return operation(builder, *operands, **options)
-        wide = [_cast(operand, tl.float32) if _is_bfloat16(operand) else operand for operand in operands]
+        wide = [
+            _cast(operand, tl.float32) if _is_bfloat16(operand) else operand for operand in operands
+        ]
         result = operation(builder, *wide, **options)
         return result if result.data.dtype == np.bool_ else _cast(result, tl.bfloat16)
 
@@ -130,14 +136,20 @@ def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
     def compute(operations: Any, tensors: tuple[Any, ...]) -> list[Any]:
         narrow = [_is_bfloat16(tensor.handle) for tensor in tensors]
         wide = tuple(
-            operations.to_tensor(_cast(tensor.handle, tl.float32).data, tl.float32) if is_narrow else tensor
+            operations.to_tensor(_cast(tensor.handle, tl.float32).data, tl.float32)
+            if is_narrow
+            else tensor
             for tensor, is_narrow in zip(tensors, narrow, strict=True)
         )
         results = apply(operations, wide)
         results = list(results) if isinstance(results, (list, tuple)) else [results]
         for position, result in enumerate(results):
             if narrow[position]:
-                kind = tl.block_type(tl.bfloat16, result.type.shape) if result.type.is_block() else tl.bfloat16
+                kind = (
+                    tl.block_type(tl.bfloat16, result.type.shape)
+                    if result.type.is_block()
+                    else tl.bfloat16
+                )
                 results[position] = tl.tensor(_cast(result.handle, tl.bfloat16), kind)
         return results
 

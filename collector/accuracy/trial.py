@@ -1,4 +1,5 @@
-"""Call a candidate and an implementation of the spec on the same unpredictable inputs, and check the results.
+"""Call a candidate and an implementation of the spec on the same unpredictable inputs, and check
+the results.
 
 Where the implementation itself is wrong or refuses, the candidate is not tried.
 """
@@ -9,7 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from roofwatch.collector.accuracy.accuracy import CheckCache, compare_with_reference, dtype_name, worst_message
+from roofwatch.collector.accuracy.accuracy import (
+    CheckCache,
+    compare_with_reference,
+    dtype_name,
+    worst_message,
+)
 from roofwatch.collector.accuracy.check_report import TensorReport
 from roofwatch.collector.accuracy.deviation import deviation
 from roofwatch.collector.accuracy.evaluation import (
@@ -24,12 +30,19 @@ from roofwatch.collector.accuracy.evaluation import (
 from roofwatch.collector.accuracy.variations import Test, Trial
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.candidate import CandidateProcess
-from roofwatch.collector.workers.candidate_protocol import Arguments, CandidateError, CandidateGoneError, Returned
+from roofwatch.collector.workers.candidate_protocol import (
+    Arguments,
+    CandidateError,
+    CandidateGoneError,
+    Returned,
+)
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language
 from roofwatch.spec.tolerance import EXACT_DTYPES
 
 _CANDIDATE = Implementation("candidate", Language.TORCH, lambda: None, frozenset(Direction))
-_REFUSALS = frozenset({"ValueError", "TypeError", "NotImplementedError", "AssertionError", "RuntimeError"})
+_REFUSALS = frozenset(
+    {"ValueError", "TypeError", "NotImplementedError", "AssertionError", "RuntimeError"}
+)
 _PLAIN = (bool, int, float, str, type(None))
 _MARGIN = 3.0
 """Right kernels may be less accurate than the reference by this factor."""
@@ -73,7 +86,9 @@ class Bench:
     _forms: dict[str, Mapping[str, torch.Tensor]] = field(default_factory=dict)
     """Outputs of the implementation by case, for the form of the upstream gradients."""
 
-    def call_base(self, trial: Trial, implementation: str | None = None) -> tuple[Case, Arguments, Returned]:
+    def call_base(
+        self, trial: Trial, implementation: str | None = None
+    ) -> tuple[Case, Arguments, Returned]:
         """Draw inputs and call the implementation.
 
         Raises:
@@ -86,7 +101,9 @@ class Bench:
         except CollectorError:
             raise
         except Exception as error:  # of the spec's inputs
-            raise NotComparableError(f"the inputs of {trial.name}: {type(error).__name__}: {error}") from error
+            raise NotComparableError(
+                f"the inputs of {trial.name}: {type(error).__name__}: {error}"
+            ) from error
         return case, arguments, self._call_base(arguments, implementation or self.against)
 
     def try_once(self, trial: Trial) -> bool:
@@ -105,7 +122,9 @@ class Bench:
             if message is None and trial.test in {Test.VALUES, Test.TIES}:
                 message = self._why_unfair(case, arguments, base)
         except Exception as error:  # of the reference
-            raise NotComparableError(f"the reference on {trial.name}: {type(error).__name__}: {error}") from error
+            raise NotComparableError(
+                f"the reference on {trial.name}: {type(error).__name__}: {error}"
+            ) from error
         if message is not None:
             raise NotComparableError(f"{self.against} on {trial.name}: {message}")
         try:
@@ -121,7 +140,8 @@ class Bench:
         """Call both sides on the same inputs, and compare their results with each other.
 
         Raises:
-            CandidateError: the candidate's result is missing, or far from the implementation's and wrong.
+            CandidateError: the candidate's result is missing, or far from the implementation's and
+            wrong.
         """
         self.trial = replace(trial, test=Test.TIMED)
         case, arguments = self._draw(trial)
@@ -144,14 +164,19 @@ class Bench:
             raise CandidateError(message)
 
     def exchange_ns(self, pair: Pair) -> float:
-        """Time of a call of the implementation's process that does everything but run the implementation."""
+        """Time of a call of the implementation's process that does everything but run the
+        implementation.
+        """
         return self._call_base(pair.arguments, None).elapsed_ns
 
     def what_is_wrong(self, case: Case, arguments: Arguments, returned: Returned) -> str | None:
         """Evaluate the reference, now that the result has arrived, and apply the accuracy rules."""
         changed = set(returned.changed_inputs) - set(self.spec.mutates)
         if changed:
-            return f"changes its input {', '.join(sorted(changed))}; work on a copy or return a new tensor"
+            return (
+                f"changes its input {', '.join(sorted(changed))}; work on a copy or return a "
+                f"new tensor"
+            )
         try:
             return worst_message(self._compare(self._prepare(case, arguments), returned.outputs))
         except IncorrectResultError as error:
@@ -168,18 +193,25 @@ class Bench:
 
     def _why_unfair(self, case: Case, arguments: Arguments, base: Returned) -> str | None:
         """Why a right kernel may fail at values that the spec does not draw."""
-        if self.trial.test is Test.TIES and not EXACT_DTYPES.isdisjoint(map(dtype_name, base.outputs.values())):
+        if self.trial.test is Test.TIES and not EXACT_DTYPES.isdisjoint(
+            map(dtype_name, base.outputs.values())
+        ):
             return "equal values may be chosen in any order"
         prepared = self._prepare(case, arguments)
         single = {
-            name: each.detach().float().requires_grad_(each.requires_grad) if _is_low_precision(each) else each
+            name: each.detach().float().requires_grad_(each.requires_grad)
+            if _is_low_precision(each)
+            else each
             for name, each in prepared.inputs.items()
         }
         outputs = evaluate(self.spec.reference, self.spec, case, single, who="the reference")
-        rounded = {name: outputs[name].detach().to(each.dtype) for name, each in base.outputs.items()}
+        rounded = {
+            name: outputs[name].detach().to(each.dtype) for name, each in base.outputs.items()
+        }
         for report in self._compare(prepared, rounded):
             if report.nonfinite_count or any(
-                _MARGIN * getattr(report.errors, name) > getattr(report.limits, name) for name in _ERRORS
+                _MARGIN * getattr(report.errors, name) > getattr(report.limits, name)
+                for name in _ERRORS
             ):
                 return f"single precision is not accurate enough for {report.tensor}"
         return None
@@ -191,25 +223,35 @@ class Bench:
         }
         return prepare_inputs(self.spec, case, self.device, {**arguments.values, **tensors})
 
-    def _compare(self, prepared: PreparedCase, outputs: Mapping[str, torch.Tensor]) -> tuple[TensorReport, ...]:
-        return compare_with_reference(prepared, outputs, CheckCache().baseline(prepared, _CANDIDATE))
+    def _compare(
+        self, prepared: PreparedCase, outputs: Mapping[str, torch.Tensor]
+    ) -> tuple[TensorReport, ...]:
+        return compare_with_reference(
+            prepared, outputs, CheckCache().baseline(prepared, _CANDIDATE)
+        )
 
     def _is_far(self, pair: Pair) -> bool:
-        """Whether the two results differ by more than two right ones can; compares without the reference."""
+        """Whether the two results differ by more than two right ones can; compares without the
+        reference.
+        """
         if pair.candidate.changed_inputs or _other_form(pair):
             return True
         for name, expected in pair.base.outputs.items():
             actual = pair.candidate.outputs[name]
             limit = self.spec.tolerance(pair.case, dtype_name(expected))
             found = deviation(expected, actual)
-            is_beyond = any(getattr(found.errors, each) > _FAR * getattr(limit, each) for each in _ERRORS)
+            is_beyond = any(
+                getattr(found.errors, each) > _FAR * getattr(limit, each) for each in _ERRORS
+            )
             if found.nonfinite_count or is_beyond:
                 return True
         return False
 
     def _call_base(self, arguments: Arguments, implementation: str | None) -> Returned:
         try:
-            return self.base.call(arguments, implementation=implementation, timeout_s=self.timeout_s())
+            return self.base.call(
+                arguments, implementation=implementation, timeout_s=self.timeout_s()
+            )
         except CandidateError as error:
             kind = CollectorError if isinstance(error, CandidateGoneError) else NotComparableError
             raise kind(f"{implementation} on {self.trial.name}: {error}") from None
@@ -222,12 +264,15 @@ class Bench:
             name: trial.change(name, value.detach() if isinstance(value, torch.Tensor) else value)
             for name, value in inputs.items()
         }
-        tensors = {name: value for name, value in changed.items() if isinstance(value, torch.Tensor)}
+        tensors = {
+            name: value for name, value in changed.items() if isinstance(value, torch.Tensor)
+        }
         values = {name: value for name, value in changed.items() if name not in tensors}
         odd = [name for name, value in values.items() if not isinstance(value, _PLAIN)]
         if odd:
             raise CollectorError(
-                f"{case.id}: input {odd[0]} is a {type(values[odd[0]]).__name__}; submit takes tensors and plain values"
+                f"{case.id}: input {odd[0]} is a {type(values[odd[0]]).__name__}; submit takes "
+                f"tensors and plain values"
             )
         arguments = Arguments(tensors, values)
         if not gradients:
@@ -249,4 +294,8 @@ def _other_form(pair: Pair) -> str | None:
         for side in (pair.base, pair.candidate)
     ]
     texts = [", ".join(f"{name} {form}" for name, form in each.items()) for each in forms]
-    return None if forms[0] == forms[1] else f"returns {texts[1]}; the implementation returns {texts[0]}"
+    return (
+        None
+        if forms[0] == forms[1]
+        else f"returns {texts[1]}; the implementation returns {texts[0]}"
+    )

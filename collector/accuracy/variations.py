@@ -1,4 +1,6 @@
-"""Inputs that a candidate has not seen: other shapes, values and memory layouts than a spec lists."""
+"""Inputs that a candidate has not seen: other shapes,
+values and memory layouts than a spec lists.
+"""
 
 import math
 import secrets
@@ -44,7 +46,9 @@ class Trial:
 
 
 def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) -> Iterator[Trial]:
-    """Cases at lengths that the spec does not list: one past a tile, odd, prime, other batch sizes."""
+    """Cases at lengths that the spec does not list: one past a tile, odd, prime,
+    other batch sizes.
+    """
     random = secrets.SystemRandom()
     seen = set(listed)
     for attempt in range(10 * count):
@@ -54,7 +58,12 @@ def unseen_shapes(cases: Sequence[Case], listed: frozenset[str], *, count: int) 
             continue
         chosen = set(numbers) if attempt % 4 == 3 else {random.choice(numbers)}
         shape = tuple(
-            (name, random.choice(_other_lengths(length)) if name in chosen and isinstance(length, int) else length)
+            (
+                name,
+                random.choice(_other_lengths(length))
+                if name in chosen and isinstance(length, int)
+                else length,
+            )
             for name, length in case.shape
         )
         changed = replace(case, shape=shape)
@@ -119,7 +128,9 @@ def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
         for arrangement in Arrangement
         if isinstance(tensor, torch.Tensor) and tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1
     ]
-    for case, name, arrangement in secrets.SystemRandom().sample(layouts, min(_MAX_LAYOUTS, len(layouts))):
+    for case, name, arrangement in secrets.SystemRandom().sample(
+        layouts, min(_MAX_LAYOUTS, len(layouts))
+    ):
         detail = f"with {name} {arrangement.replace('_', '-')} in memory"
         yield Trial(Test.LAYOUT, case, detail, partial(_rearrange, name, arrangement))
 

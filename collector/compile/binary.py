@@ -1,4 +1,6 @@
-"""Reads compiled GPU code: NVIDIA cubins, with the tools that Triton ships, and AMD code objects."""
+"""Reads compiled GPU code: NVIDIA cubins, with the tools that Triton ships,
+and AMD code objects.
+"""
 
 import re
 import struct
@@ -23,7 +25,8 @@ _ENTRY_OFFSET = slice(16, 24)
 Source: LLVM, User Guide for AMDGPU Backend, kernel descriptor."""
 
 _RESOURCE_USAGE = re.compile(
-    r"Function (?P<symbol>\S+):\s*REG:(?P<registers>\d+) STACK:(?P<stack>\d+) .*?LOCAL:(?P<local>\d+)"
+    r"Function (?P<symbol>\S+):\s*REG:(?P<registers>\d+) STACK:(?P<stack>\d+) "
+    r".*?LOCAL:(?P<local>\d+)"
 )
 _SASS_ADDRESS = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/")
 _INSTRUCTION_BYTES = 16
@@ -31,7 +34,8 @@ _INSTRUCTION_BYTES = 16
 
 
 def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
-    """Read registers, local and static shared memory of a function in a cubin; default its first function.
+    """Read registers, local and static shared memory of a function in a cubin; default its first
+    function.
 
     Returns:
         Values by the names of `StaticFacts`.
@@ -49,7 +53,9 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
         raise ValueError(f"the cubin has no function {name}, but {', '.join(usage)}")
     sizes = {section.name: section.size for section in _sections(cubin)}
     shared_bytes = sizes.get(f".nv.shared.{name}", 0)
-    if shared_bytes and ".nv.shared.reserved.0" in sizes:  # from sm_90 on the system's part comes first
+    if (
+        shared_bytes and ".nv.shared.reserved.0" in sizes
+    ):  # from sm_90 on the system's part comes first
         shared_bytes -= _RESERVED_SHARED_BYTES
     found = usage[name]
     # spilled registers live on the stack; cuobjdump counts bytes only
@@ -61,7 +67,8 @@ def nvidia_resources(cubin: bytes, symbol: str | None = None) -> dict[str, int]:
 
 
 def amd_resources(assembly: str) -> dict[str, int]:
-    """Read registers, spills, scratch and LDS from the metadata in AMD assembly text, as `nvidia_resources` does.
+    """Read registers, spills, scratch and LDS from the metadata in AMD assembly text, as
+    `nvidia_resources` does.
 
     Raises:
         ValueError: a required value is missing.
@@ -86,11 +93,13 @@ def amd_resources(assembly: str) -> dict[str, int]:
 
 
 # --- ELF files
-# Source: ELF-64 object file format, version 1.5; section names as cuobjdump and llvm-readelf print them.
+# Source: ELF-64 object file format, version 1.5; section names as cuobjdump and llvm-readelf print
+# them.
 
 
 def machine_code(binary: bytes) -> bytes:
-    """Return instructions, constants and AMD kernel descriptors in file order, without names, symbols and notes.
+    """Return instructions, constants and AMD kernel descriptors in file order, without names,
+    symbols and notes.
 
     Raises:
         ValueError: not a 64-bit little-endian ELF file.
@@ -112,7 +121,9 @@ def instruction_bytes(cubin: bytes) -> bytes:
     Raises:
         ValueError: not a 64-bit little-endian ELF file.
     """
-    return b"".join(section.content for section in _sections(cubin) if section.name.startswith(".text"))
+    return b"".join(
+        section.content for section in _sections(cubin) if section.name.startswith(".text")
+    )
 
 
 @dataclass(frozen=True)
@@ -130,7 +141,10 @@ def _sections(binary: bytes) -> Iterator[_Section]:
         raise ValueError("not a 64-bit little-endian ELF file")
     (table_offset,) = struct.unpack_from("<Q", binary, 0x28)
     entry_size, entry_count, names_index = struct.unpack_from("<HHH", binary, 0x3A)
-    headers = [struct.unpack_from("<IIQQQQ", binary, table_offset + index * entry_size) for index in range(entry_count)]
+    headers = [
+        struct.unpack_from("<IIQQQQ", binary, table_offset + index * entry_size)
+        for index in range(entry_count)
+    ]
     names_offset = headers[names_index][4]
     for name_offset, kind, _, address, offset, size in headers:
         start = names_offset + name_offset
@@ -141,8 +155,12 @@ def _sections(binary: bytes) -> Iterator[_Section]:
 def _descriptor_addresses(sections: list[_Section]) -> Iterator[int]:
     contents = {section.name: section.content for section in sections}
     names = contents.get(".strtab", b"")
-    for name_offset, _, _, _, address, size in struct.iter_unpack("<IBBHQQ", contents.get(".symtab", b"")):
-        if size == _DESCRIPTOR_BYTES and names[name_offset : names.index(b"\0", name_offset)].endswith(b".kd"):
+    for name_offset, _, _, _, address, size in struct.iter_unpack(
+        "<IBBHQQ", contents.get(".symtab", b"")
+    ):
+        if size == _DESCRIPTOR_BYTES and names[
+            name_offset : names.index(b"\0", name_offset)
+        ].endswith(b".kd"):
             yield address
 
 
@@ -159,7 +177,8 @@ def _without_entry_offsets(section: _Section, descriptors: list[int]) -> bytes:
 
 
 def sass(codes: Sequence[bytes], arch: int) -> list[str]:
-    """Disassemble several pieces of code with one start of nvdisasm, which takes a third of a second.
+    """Disassemble several pieces of code with one start of nvdisasm, which takes a third of a
+    second.
 
     Returns:
         Text of each piece, one instruction per line.
@@ -177,7 +196,9 @@ def sass(codes: Sequence[bytes], arch: int) -> list[str]:
             lines[bisect_right(ends, int(address[1], 16))].append(line)
     for code, own in zip(codes, lines, strict=True):
         if len(own) * _INSTRUCTION_BYTES != len(code):
-            raise ToolchainError(f"nvdisasm read {len(own)} instructions in {len(code)} bytes of code for sm_{arch}")
+            raise ToolchainError(
+                f"nvdisasm read {len(own)} instructions in {len(code)} bytes of code for sm_{arch}"
+            )
     return ["\n".join(own) for own in lines]
 
 
@@ -186,7 +207,9 @@ def _run(tool: str, options: tuple[str, ...], content: bytes) -> str:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(content)
         file.flush()
-        done = subprocess.run([path, *options, file.name], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [path, *options, file.name], capture_output=True, text=True, check=False
+        )
     if done.returncode != 0:
         raise ToolchainError(f"{path} cannot read the compiled code: {done.stderr.strip()[:500]}")
     return done.stdout
@@ -199,6 +222,7 @@ def _tool(name: str) -> str:
         return str(getattr(triton.knobs.nvidia, name).path)
     except RuntimeError as error:
         raise ToolchainError(
-            f"{name.replace('_', '-')}, which comes with Triton, is missing: install Triton again with pip install "
+            f"{name.replace('_', '-')}, which comes with Triton, is missing: install Triton again "
+            f"with pip install "
             f"--force-reinstall triton, or set TRITON_{name.upper()}_PATH ({error})"
         ) from error

@@ -17,14 +17,36 @@ from roofwatch.install import PACKAGE_DIR
 MAX_BYTES = 512 * 2**20
 """About forty times the size of the bundled suite for six targets."""
 
-_COMPILER_VARIABLES = ("TRITON_", "AMDGCN_", "NVPTX_", "MLIR_", "LLVM_", "PTXAS_", "DISABLE_", "HIP_", "ROCM_", "CUDA_")
+_COMPILER_VARIABLES = (
+    "TRITON_",
+    "AMDGCN_",
+    "NVPTX_",
+    "MLIR_",
+    "LLVM_",
+    "PTXAS_",
+    "DISABLE_",
+    "HIP_",
+    "ROCM_",
+    "CUDA_",
+)
 """Prefixes of the environment variables that compilers read."""
-_OTHER_VARIABLES = ("USE_IR_LOC", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONOPTIMIZE", "PYTHONHASHSEED")
-_IGNORED_VARIABLES = frozenset({"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_DISABLE_LINE_INFO"})
+_OTHER_VARIABLES = (
+    "USE_IR_LOC",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "PYTHONPATH",
+    "PYTHONOPTIMIZE",
+    "PYTHONHASHSEED",
+)
+_IGNORED_VARIABLES = frozenset(
+    {"TRITON_CACHE_DIR", "TRITON_HOME", "TRITON_DUMP_DIR", "TRITON_DISABLE_LINE_INFO"}
+)
 
 
 def digest_of(*values: Any) -> str:
-    """Return the SHA-256 of JSON-compatible values; the order of dictionary keys does not matter."""
+    """Return the SHA-256 of JSON-compatible values;
+    the order of dictionary keys does not matter.
+    """
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
@@ -38,9 +60,13 @@ def digest_of_file(path: str | Path) -> str | None:
 
 
 def toolchain_digest(environment: Mapping[str, str]) -> str:
-    """Return a digest of Python, installed packages, compiler settings and roofwatch itself, without importing them."""
+    """Return a digest of Python, installed packages, compiler settings and roofwatch itself,
+    without importing them.
+    """
     settings = {name: value for name, value in environment.items() if _is_compiler_setting(name)}
-    programs = {value: digest_of_file(value) for name, value in settings.items() if name.endswith("_PATH")}
+    programs = {
+        value: digest_of_file(value) for name, value in settings.items() if name.endswith("_PATH")
+    }
     own_files = [
         *sorted((PACKAGE_DIR / "collector").resolve().rglob("*.py")),
         *sorted((PACKAGE_DIR / "spec").glob("*.py")),
@@ -55,20 +81,28 @@ def toolchain_digest(environment: Mapping[str, str]) -> str:
 
 
 def _is_compiler_setting(name: str) -> bool:
-    return (name.startswith(_COMPILER_VARIABLES) or name in _OTHER_VARIABLES) and name not in _IGNORED_VARIABLES
+    return (
+        name.startswith(_COMPILER_VARIABLES) or name in _OTHER_VARIABLES
+    ) and name not in _IGNORED_VARIABLES
 
 
 def installed_packages() -> list[tuple[str, str | None]]:
-    """Return the name with version of each installed package, and a digest of its RECORD, which lists file hashes."""
+    """Return the name with version of each installed package, and a digest of its RECORD, which
+    lists file hashes.
+    """
     folders = dict.fromkeys(Path(folder or ".") for folder in sys.path)
     return sorted(
-        (entry.name, digest_of_file(entry / "RECORD")) for folder in folders for entry in folder.glob("*.dist-info")
+        (entry.name, digest_of_file(entry / "RECORD"))
+        for folder in folders
+        for entry in folder.glob("*.dist-info")
     )
 
 
 @dataclass(frozen=True)
 class DiskCache:
-    """A folder of JSON files. Any number of processes may use it at once; it may be deleted at any time."""
+    """A folder of JSON files. Any number of processes may use it at once; it may be deleted at any
+    time.
+    """
 
     folder: Path
 

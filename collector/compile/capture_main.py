@@ -1,6 +1,8 @@
-"""Runs a program and records how it launches jitted functions: `python capture_main.py FILE -- [-m] PROGRAM ARGS`.
+"""Runs a program and records how it launches jitted functions: `python capture_main.py FILE -- [-m]
+PROGRAM ARGS`.
 
-The launches are written as a benchmark file when the program ends. Without a GPU, kernels run in Triton's interpreter.
+The launches are written as a benchmark file when the program ends. Without a GPU, kernels run in
+Triton's interpreter.
 """
 
 import atexit
@@ -31,7 +33,9 @@ class Capture:
     def __init__(self, file: Path) -> None:
         self._file = file
         text = file.read_text(encoding="utf-8") if file.exists() else CAPTURE_HEADER
-        self._lines = set(filter(None, text.removeprefix(CAPTURE_HEADER).splitlines())) | set(_IMPORTS)
+        self._lines = set(filter(None, text.removeprefix(CAPTURE_HEADER).splitlines())) | set(
+            _IMPORTS
+        )
         self._known_count = len(self._launches)
         self._skipped: set[str] = set()
         self._is_within_launch = False
@@ -56,7 +60,10 @@ class Capture:
     def write(self) -> None:
         """Write the benchmark file, and print a summary to standard error."""
         launches = self._launches
-        imports = sorted(self._lines.difference(launches), key=lambda line: (not line.startswith("sys.path"), line))
+        imports = sorted(
+            self._lines.difference(launches),
+            key=lambda line: (not line.startswith("sys.path"), line),
+        )
         if imports[0].startswith("sys.path"):
             imports.insert(0, "import sys")
         self._file.parent.mkdir(parents=True, exist_ok=True)
@@ -89,24 +96,38 @@ def _run_first_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
     return self.fn.run(*args, **kwargs, **config.kwargs)
 
 
-def _lines_of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], folder: Path) -> set[str]:
+def _lines_of(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], folder: Path
+) -> set[str]:
     """The lines of a benchmark file that import a function and declare a launch of it."""
     body, unspecialised = function, set()
     while hasattr(body, "fn"):
-        unspecialised |= {parameter.name for parameter in getattr(body, "params", ()) if parameter.do_not_specialize}
+        unspecialised |= {
+            parameter.name
+            for parameter in getattr(body, "params", ())
+            if parameter.do_not_specialize
+        }
         body = body.fn
     module, name, lines = _imported(function, body, folder)
-    constexprs = {parameter for parameter, kind in body.__annotations__.items() if "constexpr" in str(kind)}
+    constexprs = {
+        parameter for parameter, kind in body.__annotations__.items() if "constexpr" in str(kind)
+    }
     names = body.__code__.co_varnames[: body.__code__.co_argcount]
-    given = {**dict(zip(names, args, strict=False)), **{key: kwargs[key] for key in names if key in kwargs}}
+    given = {
+        **dict(zip(names, args, strict=False)),
+        **{key: kwargs[key] for key in names if key in kwargs},
+    }
     arguments = []
     for key, value in given.items():
         text = (
-            _constexpr(value, lines) if key in constexprs else _argument(value, is_specialised=key not in unspecialised)
+            _constexpr(value, lines)
+            if key in constexprs
+            else _argument(value, is_specialised=key not in unspecialised)
         )
         if text is None:
             raise _UnsupportedLaunchError(
-                f"{module}.{name}: {key}: a {type(value).__name__} cannot be recorded; declare the kernel in a "
+                f"{module}.{name}: {key}: a {type(value).__name__} cannot be recorded; declare "
+                f"the kernel in a "
                 "benchmark file"
             )
         arguments.append(f"{key!r}: {text}")
@@ -125,12 +146,16 @@ def _imported(function: Any, body: Any, folder: Path) -> tuple[str, str, set[str
     module = sys.modules.get(body.__module__)
     names = [name for name, value in vars(module).items() if value is function] if module else []
     if not names:
-        raise _UnsupportedLaunchError(f"{body.__module__}.{body.__name__} is not a global of its module")
+        raise _UnsupportedLaunchError(
+            f"{body.__module__}.{body.__name__} is not a global of its module"
+        )
     if body.__module__ != "__main__":
         return body.__module__, names[0], {f"import {body.__module__}"}
     program = Path(body.__code__.co_filename).resolve()
     if not program.stem.isidentifier():
-        raise _UnsupportedLaunchError(f"{program.name} cannot be imported: its name is not a Python name")
+        raise _UnsupportedLaunchError(
+            f"{program.name} cannot be imported: its name is not a Python name"
+        )
     lines = {f"import {program.stem}"}
     if program.parent != folder:
         relative = os.path.relpath(program.parent, folder)
@@ -139,7 +164,9 @@ def _imported(function: Any, body: Any, folder: Path) -> tuple[str, str, set[str
 
 
 def _argument(value: Any, *, is_specialised: bool) -> str | None:
-    """A value that Triton specialises in the same way (triton/runtime/jit.py); None if there is none."""
+    """A value that Triton specialises in the same way (triton/runtime/jit.py); None if there is
+    none.
+    """
     if value is None or isinstance(value, bool):
         return repr(value)
     if isinstance(value, int):

@@ -1,9 +1,12 @@
-"""Counts the instructions in a kernel's machine code by kind, for example `global_load.128` or `tensor.HGMMA`.
+"""Counts the instructions in a kernel's machine code by kind, for example `global_load.128` or
+`tensor.HGMMA`.
 
-Each instruction has at most one kind. The part after the dot is the width of an access in bits, or the name of a
-tensor-core instruction. Counts are static: how often an instruction runs does not matter.
+Each instruction has at most one kind. The part after the dot is the width of an access in bits, or
+the name of a tensor-core instruction. Counts are static: how often an instruction runs does not
+matter.
 
-Sources: NVIDIA, CUDA Binary Utilities, instruction set reference; AMD, CDNA 3 and CDNA 4 instruction set architecture.
+Sources: NVIDIA, CUDA Binary Utilities, instruction set reference; AMD, CDNA 3 and CDNA 4
+instruction set architecture.
 """
 
 from __future__ import annotations
@@ -24,7 +27,9 @@ TOTAL = "total"
 _sass_counts: dict[tuple[bytes, int | str], Counts] = {}
 """By code and architecture."""
 
-_SASS_LINE = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE)
+_SASS_LINE = re.compile(
+    r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z][A-Z0-9_.]*)", re.MULTILINE
+)
 _GCN_LINE = re.compile(r"^\s+([a-z][a-z0-9]*_[a-z0-9_]+)([^\n;]*)", re.MULTILINE)
 
 _TENSOR_SASS = re.compile(r"(UTC)?[A-Z]{0,4}MMA")
@@ -40,7 +45,9 @@ _SASS_KINDS = {
     "special_function": ("MUFU",),
     "conversion": ("F2F", "F2FP", "F2I", "F2IP", "I2F", "I2FP", "I2I", "FRND"),
 }
-_KIND_OF_SASS = {mnemonic: kind for kind, mnemonics in _SASS_KINDS.items() for mnemonic in mnemonics}
+_KIND_OF_SASS = {
+    mnemonic: kind for kind, mnemonics in _SASS_KINDS.items() for mnemonic in mnemonics
+}
 _SASS_ACCESSES = {
     "LDG": "global_load",
     "LD": "global_load",  # generic: the address space is known only at run time
@@ -53,7 +60,15 @@ _SASS_WIDTHS = {"U8": 8, "S8": 8, "U16": 16, "S16": 16, "64": 64, "128": 128, "2
 _GCN_ACCESS = re.compile(
     r"(?:global|buffer|flat)_(load|store)_(?:lds_)?(ubyte|sbyte|byte|ushort|sshort|short|dwordx[234]|dword)"
 )
-_GCN_WIDTHS = {"ubyte": 8, "sbyte": 8, "byte": 8, "ushort": 16, "sshort": 16, "short": 16, "dword": 32}
+_GCN_WIDTHS = {
+    "ubyte": 8,
+    "sbyte": 8,
+    "byte": 8,
+    "ushort": 16,
+    "sshort": 16,
+    "short": 16,
+    "dword": 32,
+}
 _GCN_KINDS = (
     ("tensor.mfma", re.compile(r"v_mfma_")),
     ("tensor.smfmac", re.compile(r"v_smfmac_")),
@@ -69,7 +84,8 @@ _GCN_KINDS = (
 
 
 def instruction_counts(compiled: Sequence[Compiled], target: str) -> list[Counts]:
-    """Count the instructions of each function; code that this process has counted before is not disassembled again.
+    """Count the instructions of each function; code that this process has counted before is not
+    disassembled again.
 
     Raises:
         ToolchainError: the disassembler is missing or cannot read the code.
@@ -94,7 +110,9 @@ def count_sass(disassembly: str) -> dict[str, int]:
 
 
 def count_amdgcn(assembly: str) -> dict[str, int]:
-    return _counted(_kind_of_gcn(mnemonic, operands) for mnemonic, operands in _GCN_LINE.findall(assembly))
+    return _counted(
+        _kind_of_gcn(mnemonic, operands) for mnemonic, operands in _GCN_LINE.findall(assembly)
+    )
 
 
 def _counted(kinds: Iterable[str | None]) -> dict[str, int]:
@@ -128,4 +146,8 @@ def _kind_of_gcn(mnemonic: str, operands: str) -> str | None:
 
 def widths(counts: dict[str, int], kind: str) -> Iterator[tuple[int, int]]:
     """Yield the accesses of a kind as (width in bits, count), narrowest first."""
-    yield from sorted((int(key.split(".")[1]), count) for key, count in counts.items() if key.startswith(f"{kind}."))
+    yield from sorted(
+        (int(key.split(".")[1]), count)
+        for key, count in counts.items()
+        if key.startswith(f"{kind}.")
+    )

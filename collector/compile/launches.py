@@ -1,8 +1,10 @@
-"""Compiles the kernels that a launcher launches for a GPU that is not present, and launches nothing.
+"""Compiles the kernels that a launcher launches for a GPU that is not present, and launches
+nothing.
 
-The launcher is called on CPU tensors while Triton sees a driver for the target. Each launch is compiled with the
-argument specialisation of a real launch (divisibility by 16, equality to 1, constexprs). Autotuned kernels are compiled
-in every configuration that their pruning leaves. A `CudaKernel` is compiled by NVRTC.
+The launcher is called on CPU tensors while Triton sees a driver for the target. Each launch is
+compiled with the argument specialisation of a real launch (divisibility by 16, equality to 1,
+constexprs). Autotuned kernels are compiled in every configuration that their pruning leaves. A
+`CudaKernel` is compiled by NVRTC.
 
 Source: `JITFunction.warmup` does the same for a GPU that is present.
 """
@@ -91,9 +93,11 @@ def compiling_for(target: str) -> Iterator[list[Launch]]:
 
 @contextlib.contextmanager
 def without_aslr() -> Iterator[bool]:
-    """Start child processes without address space layout randomisation; yield whether the system allows it.
+    """Start child processes without address space layout randomisation; yield whether the system
+    allows it.
 
-    ptxas 13.1.80 iterates over tables in the order of addresses, and its register names depend on them.
+    ptxas 13.1.80 iterates over tables in the order of addresses, and its register names depend on
+    them.
     Source: personality(2).
     """
     personality = getattr(ctypes.CDLL(None), "personality", None)
@@ -165,7 +169,11 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
             if config.pre_hook is not None:
                 config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
             if len(self.configs) > 1:
-                options = [f"{name}={value}" for name, value in config.all_kwargs().items() if value is not None]
+                options = [
+                    f"{name}={value}"
+                    for name, value in config.all_kwargs().items()
+                    if value is not None
+                ]
                 tuned[:] = [f"[{','.join(options)}]"]
             try:
                 kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
@@ -182,7 +190,9 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
         triton.knobs.compilation.scope(),
     ):
         triton.knobs.compilation.listener = note_times
-        triton.knobs.compilation.disable_line_info = True  # the code hash must not depend on line numbers
+        triton.knobs.compilation.disable_line_info = (
+            True  # the code hash must not depend on line numbers
+        )
         yield
 
 
@@ -190,7 +200,8 @@ def _raise_if_tool_is_missing(error: Exception) -> None:
     # the message of triton/knobs.py if a program of the compiler is missing
     if isinstance(error, RuntimeError) and str(error).startswith("Cannot find "):
         raise ToolchainError(
-            f"{error}, which comes with Triton: install Triton again with pip install --force-reinstall triton"
+            f"{error}, which comes with Triton: install Triton again with pip install "
+            f"--force-reinstall triton"
         ) from error
 
 
@@ -221,7 +232,9 @@ def _compiled_by_triton(kernel: Any, compile_ns: dict[str, int]) -> Compiled:
 @cache
 def _ptxas_version(path: str) -> str | None:
     """Version with patch level, for example 12.8.93."""
-    listing = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout
+    listing = subprocess.run(
+        [path, "--version"], capture_output=True, text=True, check=False
+    ).stdout
     found = re.search(r"\bV(\d+\.\d+\.\d+)", listing)
     return found and found[1]
 
@@ -240,7 +253,11 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
         thread_count = block if isinstance(block, int) else math.prod(block)
         launch = Launch(
             self.name,
-            {"template": self.template, "options": " ".join(self.options), "num_warps": -(-thread_count // 32)},
+            {
+                "template": self.template,
+                "options": " ".join(self.options),
+                "num_warps": -(-thread_count // 32),
+            },
         )
         launches.append(launch)
         try:
@@ -251,12 +268,18 @@ def _compiling_cuda(target: str, launches: list[Launch]) -> Iterator[None]:
             launch.outcome, launch.message = Outcome.UNSUPPORTED, str(error)
         else:
             launch.compiled = Compiled(
-                identity=hashlib.sha256(cubin.image + str((thread_count, shared_bytes)).encode()).hexdigest(),
+                identity=hashlib.sha256(
+                    cubin.image + str((thread_count, shared_bytes)).encode()
+                ).hexdigest(),
                 binary=cubin.image,
                 symbol=cubin.symbol,
                 thread_count=thread_count,
                 dynamic_shared_bytes=shared_bytes,
-                toolchain={"nvrtc": "{1}.{2}".format(*importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion())},
+                toolchain={
+                    "nvrtc": "{1}.{2}".format(
+                        *importlib.import_module("cuda.bindings.nvrtc").nvrtcVersion()
+                    )
+                },
                 compile_ns={} if cubin.compile_ns is None else {"nvrtc": cubin.compile_ns},
             )
 
@@ -278,8 +301,12 @@ def _plain(value: Any) -> str | int | float | bool | None:
     return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
 
 
-def _configuration(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kernel: Any) -> Configuration:
-    """Collect constexprs, options of the back end, and environment variables that change the code."""
+def _configuration(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kernel: Any
+) -> Configuration:
+    """Collect constexprs, options of the back end,
+    and environment variables that change the code.
+    """
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
     given = {**dict(zip(function.arg_names, args, strict=False)), **kwargs}
@@ -288,6 +315,14 @@ def _configuration(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
         for parameter in function.params
         if parameter.is_constexpr
     }
-    options = {name: _plain(getattr(kernel.metadata, name)) for name in _OPTION_NAMES if hasattr(kernel.metadata, name)}
-    knobs = {name: str(value) for name, value in get_cache_invalidating_env_vars().items() if name != _LINE_INFORMATION}
+    options = {
+        name: _plain(getattr(kernel.metadata, name))
+        for name in _OPTION_NAMES
+        if hasattr(kernel.metadata, name)
+    }
+    knobs = {
+        name: str(value)
+        for name, value in get_cache_invalidating_env_vars().items()
+        if name != _LINE_INFORMATION
+    }
     return {**constants, **options, **knobs}

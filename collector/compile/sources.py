@@ -1,8 +1,10 @@
-"""The source files that each kernel of a suite may use, and digests of them: keys of cached results.
+"""The source files that each kernel of a suite may use, and digests of them: keys of cached
+results.
 
-A kernel uses the modules that declare it and all modules that these import, at the top or in functions. It also uses
-CUDA sources next to these modules, and files whose path is a string in one of them. A module that imports by a computed
-name may use every module of the suite. Installed packages are excluded: the digest of the toolchain covers them.
+A kernel uses the modules that declare it and all modules that these import, at the top or in
+functions. It also uses CUDA sources next to these modules, and files whose path is a string in one
+of them. A module that imports by a computed name may use every module of the suite. Installed
+packages are excluded: the digest of the toolchain covers them.
 """
 
 import ast
@@ -31,19 +33,32 @@ _FILE_NAME = re.compile(r"[\w./-]{1,200}\.\w{1,8}")
 
 
 def source_digests(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> dict[str, str]:
-    """Return a digest of all code and data that each kernel may use; comments and docstrings do not count.
+    """Return a digest of all code and data that each kernel may use; comments and docstrings do not
+    count.
 
     `loaded` names the modules that loading the suite imported.
     """
     suite = {name for name in loaded if _read_module(name) is not None}
-    return {spec.name: _digest(_used_modules(_defining_modules(spec, suite) or suite, suite)) for spec in specs}
+    return {
+        spec.name: _digest(_used_modules(_defining_modules(spec, suite) or suite, suite))
+        for spec in specs
+    }
 
 
 def _defining_modules(spec: KernelSpec, suite: set[str]) -> set[str]:
-    functions = [spec.inputs, spec.reference, spec.flop_count, spec.memory_bytes, spec.bus_bytes, spec.token_count]
+    functions = [
+        spec.inputs,
+        spec.reference,
+        spec.flop_count,
+        spec.memory_bytes,
+        spec.bus_bytes,
+        spec.token_count,
+    ]
     functions += [implementation.launch for implementation in spec.implementations.values()]
     defining = {str(getattr(function, "__module__", "")) for function in functions}
-    holding = {name for name in suite if any(value is spec for value in vars(sys.modules[name]).values())}
+    holding = {
+        name for name in suite if any(value is spec for value in vars(sys.modules[name]).values())
+    }
     return (defining | holding) & suite
 
 
@@ -56,15 +71,24 @@ def _used_modules(start: set[str], suite: set[str]) -> set[str]:
         if name in used or module is None:
             continue
         used.add(name)
-        waiting += [*module.imports, *_parent_packages(name), *(suite if module.imports_dynamically else ())]
+        waiting += [
+            *module.imports,
+            *_parent_packages(name),
+            *(suite if module.imports_dynamically else ()),
+        ]
     return used
 
 
 def _digest(names: set[str]) -> str:
     modules = {name: module for name in sorted(names) if (module := _read_module(name)) is not None}
-    variables = {name: os.environ.get(name) for module in modules.values() for name in module.variables}
+    variables = {
+        name: os.environ.get(name) for module in modules.values() for name in module.variables
+    }
     codes = {name: module.code for name, module in modules.items()}
-    data = {name: [(file.name, _cached_digest(file)) for file in module.data] for name, module in modules.items()}
+    data = {
+        name: [(file.name, _cached_digest(file)) for file in module.data]
+        for name, module in modules.items()
+    }
     return digest_of(codes, data, variables)
 
 
@@ -102,9 +126,19 @@ def _read_module(name: str) -> _Module | None:
     nodes = list(ast.walk(tree))
     identifiers = {node.id for node in nodes if isinstance(node, ast.Name)}
     identifiers |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    identifiers |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
-    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
-    data = {path for text in filter(_FILE_NAME.fullmatch, texts) if (path := file.parent / text).is_file()}
+    identifiers |= {
+        alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    texts = {
+        node.value
+        for node in nodes
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    data = {
+        path
+        for text in filter(_FILE_NAME.fullmatch, texts)
+        if (path := file.parent / text).is_file()
+    }
     data |= {path for path in file.parent.iterdir() if path.suffix in _CUDA_SUFFIXES}
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
     return _Module(
@@ -132,7 +166,9 @@ def _find_spec(name: str) -> ModuleSpec | None:
 
 
 def is_toolchain(module: str) -> bool:
-    """Return whether a module belongs to Python, torch, Triton or roofwatch; the bundled kernels are a suite."""
+    """Return whether a module belongs to Python, torch, Triton or roofwatch; the bundled kernels
+    are a suite.
+    """
     top = module.split(".")[0]
     is_bundled = f"{module}.".startswith("roofwatch.kernels.")
     return not is_bundled and (top in _TOOLCHAIN or top in sys.stdlib_module_names)
@@ -140,7 +176,9 @@ def is_toolchain(module: str) -> bool:
 
 def is_installed(path: str) -> bool:
     """Return whether a file belongs to an installed package other than the bundled kernels."""
-    return not path.startswith(_BUNDLED) and ("/site-packages/" in path or "/dist-packages/" in path)
+    return not path.startswith(_BUNDLED) and (
+        "/site-packages/" in path or "/dist-packages/" in path
+    )
 
 
 def _parent_packages(name: str) -> list[str]:
@@ -159,7 +197,11 @@ def _imported_names(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
                 around = package.split(".")
                 parts.insert(0, ".".join(around[: len(around) - node.level + 1]))
             source = ".".join(parts)
-            yield from (source, *_parent_packages(source), *(f"{source}.{alias.name}" for alias in node.names))
+            yield from (
+                source,
+                *_parent_packages(source),
+                *(f"{source}.{alias.name}" for alias in node.names),
+            )
 
 
 class _RemoveDocstrings(ast.NodeTransformer):

@@ -1,4 +1,6 @@
-"""Static facts of a case: compiles what an implementation launches for GPUs that are not present; runs nothing."""
+"""Static facts of a case: compiles what an implementation launches for GPUs that are not present;
+runs nothing.
+"""
 
 import hashlib
 from collections import Counter
@@ -8,20 +10,37 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.accuracy.evaluation import differentiable, differentiated_names, make_inputs, outputs_by_name
+from roofwatch.collector.accuracy.evaluation import (
+    differentiable,
+    differentiated_names,
+    make_inputs,
+    outputs_by_name,
+)
 from roofwatch.collector.compile.binary import amd_resources, machine_code, nvidia_resources
 from roofwatch.collector.compile.instructions import TOTAL, Counts, instruction_counts
 from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
-from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, parse_target, theoretical_occupancy
+from roofwatch.collector.compile.targets import (
+    DEFAULT_TARGETS,
+    LIMITS,
+    parse_target,
+    theoretical_occupancy,
+)
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
-_LAUNCHED = {Language.TORCH: "kernel", Language.TRITON: "Triton kernel", Language.CUDA: "CudaKernel"}
+_LAUNCHED = {
+    Language.TORCH: "kernel",
+    Language.TRITON: "Triton kernel",
+    Language.CUDA: "CudaKernel",
+}
 
 
 def compile_case(
-    spec: KernelSpec, implementation: Implementation, case: Case, targets: Sequence[str] = DEFAULT_TARGETS
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    targets: Sequence[str] = DEFAULT_TARGETS,
 ) -> list[StaticFacts]:
     """Compile every function that one call of the case launches, for each target.
 
@@ -34,24 +53,43 @@ def compile_case(
     """
     for target in targets:
         parse_target(target)
-    inputs = make_inputs(spec, case, "cpu", only_integers=True)  # only sizes, strides and alignment matter
+    inputs = make_inputs(
+        spec, case, "cpu", only_integers=True
+    )  # only sizes, strides and alignment matter
     facts: list[StaticFacts] = []
     for target in targets:
         named = {"case_id": case.id, "implementation": implementation.name, "target": target}
         reason = implementation.unsupported_targets.get(target)
-        launches = [] if reason is not None else _distinct(_launches(spec, implementation, case, target, inputs))
+        launches = (
+            []
+            if reason is not None
+            else _distinct(_launches(spec, implementation, case, target, inputs))
+        )
         if launches:
             facts += _facts(launches, target, named)
         else:
-            message = f"launches no {_LAUNCHED[implementation.language]}" if reason is None else f"{target} {reason}"
+            message = (
+                f"launches no {_LAUNCHED[implementation.language]}"
+                if reason is None
+                else f"{target} {reason}"
+            )
             facts.append(
-                StaticFacts(**named, function=implementation.name, outcome=Outcome.UNSUPPORTED, message=message)
+                StaticFacts(
+                    **named,
+                    function=implementation.name,
+                    outcome=Outcome.UNSUPPORTED,
+                    message=message,
+                )
             )
     return facts
 
 
 def _launches(
-    spec: KernelSpec, implementation: Implementation, case: Case, target: str, inputs: dict[str, Any]
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    inputs: dict[str, Any],
 ) -> list[Launch]:
     with compiling_for(target) as launches:
         outputs = outputs_by_name(implementation.launch(**inputs))
@@ -92,7 +130,11 @@ def _facts(launches: list[Launch], target: str, named: dict[str, Any]) -> list[S
             configuration=launch.configuration,
             outcome=launch.outcome,
             message=launch.message,
-            **({} if launch.compiled is None else _code_facts(launch.compiled, target, next(counts))),
+            **(
+                {}
+                if launch.compiled is None
+                else _code_facts(launch.compiled, target, next(counts))
+            ),
         )
         for launch in launches
     ]
@@ -110,9 +152,14 @@ def _code_facts(compiled: Compiled, target: str, counts: Counts) -> dict[str, An
     if target in LIMITS:
         limits = LIMITS[target]
         if compiled.tensor_memory_columns:  # of 512. Source: PTX ISA, tensor memory
-            limits = replace(limits, max_blocks=min(limits.max_blocks, 512 // compiled.tensor_memory_columns))
+            limits = replace(
+                limits, max_blocks=min(limits.max_blocks, 512 // compiled.tensor_memory_columns)
+            )
         occupancy, limited_by = theoretical_occupancy(
-            limits, threads=compiled.thread_count, registers=resources["registers"], shared_bytes=shared_bytes
+            limits,
+            threads=compiled.thread_count,
+            registers=resources["registers"],
+            shared_bytes=shared_bytes,
         )
     return {
         **resources,

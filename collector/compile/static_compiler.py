@@ -1,4 +1,5 @@
-"""Compiles a suite's cases for GPUs that are not present: results come from the cache or from worker processes.
+"""Compiles a suite's cases for GPUs that are not present: results come from the cache or from
+worker processes.
 
 The key of a cached result consists of toolchain, kernel code, case, implementation and targets.
 """
@@ -44,8 +45,8 @@ def compile_suite(
 ) -> tuple[StaticFacts, ...]:
     """Compile every Triton and CUDA C++ kernel of a suite for every target, and run none.
 
-    Without the cache, everything is compiled again and nothing is stored. `packages` is a folder of packages that come
-    before the installed ones, such as another release of Triton.
+    Without the cache, everything is compiled again and nothing is stored. `packages` is a folder of
+    packages that come before the installed ones, such as another release of Triton.
 
     Returns:
         The facts in the order of the suite.
@@ -62,11 +63,18 @@ def compile_suite(
         if not use_cache:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-static-"))
             cache = DiskCache(Path(folder) / "static")
-            environment |= {"ROOFWATCH_CACHE_DIR": folder, "TRITON_CACHE_DIR": str(Path(folder) / "triton")}
+            environment |= {
+                "ROOFWATCH_CACHE_DIR": folder,
+                "TRITON_CACHE_DIR": str(Path(folder) / "triton"),
+            }
         fork_server = stack.enter_context(ForkServer(environment))
         workers = stack.enter_context(compilers(fork_server, source))
         on_progress(Progress(0, 0, "loading the suite"))
-        subjects = [each.subject for each in select(workers.start(), plan) if each.implementation.language != "torch"]
+        subjects = [
+            each.subject
+            for each in select(workers.start(), plan)
+            if each.implementation.language != "torch"
+        ]
         facts = {}
         for subject, found in compile_subjects(workers, subjects, plan, cache):
             facts[subject] = found
@@ -81,7 +89,8 @@ def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
 def compile_subjects(
     workers: WorkerPool, subjects: Sequence[Subject], plan: RunPlan, cache: DiskCache | None = None
 ) -> Iterator[tuple[Subject, tuple[StaticFacts, ...]]]:
-    """Compile each subject for each target of the plan, in workers of `compilers`; cached facts come first.
+    """Compile each subject for each target of the plan, in workers of `compilers`; cached facts
+    come first.
 
     Raises:
         SuiteError: the suite cannot be loaded.
@@ -94,7 +103,9 @@ def compile_subjects(
     missing: list[CompileStatic] = []
     for subject in subjects:
         code = codes[subject.case_id.partition("/")[0]]
-        keys[subject] = digest_of(toolchain, code, subject.case_id, subject.implementation, plan.targets)
+        keys[subject] = digest_of(
+            toolchain, code, subject.case_id, subject.implementation, plan.targets
+        )
         try:
             facts = _FACTS.validate_python(cache.get(keys[subject]))
         except ValidationError:
@@ -106,7 +117,9 @@ def compile_subjects(
     workers.fork_server.load("triton")
     worker_count = len(os.sched_getaffinity(0))
     for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
-        facts = _failed(job.subject, plan, reply) if reply.static_facts is None else reply.static_facts
+        facts = (
+            _failed(job.subject, plan, reply) if reply.static_facts is None else reply.static_facts
+        )
         if all(fact.outcome in _CACHED_OUTCOMES for fact in facts):
             cache.put(keys[job.subject], _FACTS.dump_python(facts, mode="json"))
         yield job.subject, facts

@@ -1,8 +1,9 @@
-"""GPU targets that kernels are compiled for, the limits of their multiprocessors, and theoretical occupancy.
+"""GPU targets that kernels are compiled for, the limits of their multiprocessors, and theoretical
+occupancy.
 
-Sources: NVIDIA, CUDA C++ Programming Guide, technical specifications per compute capability, and CUDA C++ Best
-Practices Guide, "Calculating Occupancy"; AMD, CDNA 3 and CDNA 4 instruction set architecture guides, and the allocation
-units of LLVM's AMDGPU usage guide.
+Sources: NVIDIA, CUDA C++ Programming Guide, technical specifications per compute capability, and
+CUDA C++ Best Practices Guide, "Calculating Occupancy"; AMD, CDNA 3 and CDNA 4 instruction set
+architecture guides, and the allocation units of LLVM's AMDGPU usage guide.
 """
 
 import re
@@ -34,7 +35,9 @@ def parse_target(name: str) -> Target:
     if re.fullmatch(r"sm_\d{2,3}", name):
         return Target("cuda", int(name.removeprefix("sm_")), 32)
     if re.fullmatch(r"gfx[0-9a-f]{3,4}", name):
-        return Target("hip", name, 64 if name.startswith("gfx9") else 32)  # CDNA is gfx9, RDNA is newer
+        return Target(
+            "hip", name, 64 if name.startswith("gfx9") else 32
+        )  # CDNA is gfx9, RDNA is newer
     raise TargetError(f"target {name!r} is not known; use for example {', '.join(DEFAULT_TARGETS)}")
 
 
@@ -48,7 +51,9 @@ _SCHEDULER_COUNT = 4
 
 @dataclass(frozen=True, kw_only=True)
 class ProcessorLimits:
-    """Resources of one multiprocessor, or of AMD's compute unit with its wavefronts as warps and LDS as shared."""
+    """Resources of one multiprocessor, or of AMD's compute unit with its wavefronts as warps and
+    LDS as shared.
+    """
 
     warp_threads: int
     max_warps: int
@@ -105,11 +110,12 @@ def theoretical_occupancy(
 ) -> tuple[float, tuple[str, ...]]:
     """Compute the occupancy of a kernel: resident warps / maximum resident warps.
 
-    Threads and shared memory (static and dynamic) are per block, registers per thread; AMD's accumulation registers
-    count too.
+    Threads and shared memory (static and dynamic) are per block, registers per thread; AMD's
+    accumulation registers count too.
 
     Returns:
-        0 to 1, 0 if no block fits; and which of `registers`, `shared memory`, `warps`, `blocks` allow no further block.
+        0 to 1, 0 if no block fits; and which of `registers`, `shared memory`, `warps`, `blocks`
+        allow no further block.
 
     Raises:
         ValueError: a block has no threads.

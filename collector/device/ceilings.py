@@ -1,4 +1,6 @@
-"""Measure the ceilings of the device in the same run as the kernels; datasheets mislead (meta-pytorch/MSLK#513)."""
+"""Measure the ceilings of the device in the same run as the kernels; datasheets mislead
+(meta-pytorch/MSLK#513).
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,18 +24,22 @@ _ITEM_BYTES = 4
 
 _CPU_WORKING_SET_BYTES = 128 * 2**20
 _GPU_WORKING_SET_BYTES = 4 * 2**30
-"""Exceeds any cache, including AMD's Infinity Cache of 256 MiB. Source: triton_kernels/roofline.py."""
+"""Exceeds any cache, including AMD's Infinity Cache of 256 MiB. Source: triton_kernels/roofline.py.
+"""
 _CACHE_WORKING_SET_BYTES = (2**17, 2**20, 2**22)
 _UNKNOWN_CACHE_BYTES = 32 * 2**20
 _L2_FRACTIONS = (8, 4)
-"""Working sets of 1/8 and 1/4 of the L2: each half of a divided L2 can hold a copy of shared data."""
+"""Working sets of 1/8 and 1/4 of the L2: each half of a divided L2 can hold a copy of shared data.
+"""
 _ROUNDS = 64
 """The first round reads from memory: one or two per cent of the time."""
 _COPIES = 20
 _MATMUL_SIZES = {"cpu": (192, 768), "cuda": (8192,)}
 """Not powers of two on a CPU, whose columns would map to few cache sets."""
 _MAX_MATMUL_NS = 100e6
-"""On a CPU without instructions for a dtype, a large matmul takes seconds and is not faster than a small one."""
+"""On a CPU without instructions for a dtype, a large matmul takes seconds and is not faster than a
+small one.
+"""
 _CPU_DTYPES = ("float32", "float16", "bfloat16", "int8")
 _GPU_DTYPES = ("float64", "float32", TF32, "float16", "bfloat16", "float8_e4m3fn", "int8")
 _MATMUL_NAMES = {"int8": "_int_mm", "float8_e4m3fn": "_scaled_mm", TF32: "matmul with TF32 allowed"}
@@ -56,9 +62,13 @@ def _copy_rounds_kernel(  # type: ignore[no-untyped-def]
 
 
 def copy_in_rounds(source: torch.Tensor, target: torch.Tensor, *, rounds: int) -> None:
-    """Copy `source` to `target`, float32 of shape [n], several times in one launch; n is a multiple of `_BLOCK`."""
+    """Copy `source` to `target`, float32 of shape [n], several times in one launch; n is a multiple
+    of `_BLOCK`.
+    """
     block_count = source.numel() // _BLOCK
-    _copy_rounds_kernel[(block_count,)](source, target, block_count, ROUNDS=rounds, BLOCK=_BLOCK, num_warps=_WARPS)
+    _copy_rounds_kernel[(block_count,)](
+        source, target, block_count, ROUNDS=rounds, BLOCK=_BLOCK, num_warps=_WARPS
+    )
 
 
 def whole_blocks(item_count: int) -> int:
@@ -77,8 +87,12 @@ class _Bench:
 
     def best_ns(self, launch: Callable[[], object]) -> float:
         """The fastest of at least five launches, in ns."""
-        plan = SamplingPlan(warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0)
-        return min(sample_launches(launch, plan, device=self.device, method=self.method).block.samples_ns)
+        plan = SamplingPlan(
+            warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0
+        )
+        return min(
+            sample_launches(launch, plan, device=self.device, method=self.method).block.samples_ns
+        )
 
     def copy_bytes_per_s(self, working_set_bytes: int, repeats: int = 1) -> float:
         source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=self.device)
@@ -95,20 +109,26 @@ class _Bench:
         source = torch.ones(count, dtype=torch.float32, device=self.device)
         target = torch.empty_like(source)
         moved_bytes = 2 * count * _ITEM_BYTES * _ROUNDS
-        return moved_bytes / self.best_ns(lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
+        return (
+            moved_bytes / self.best_ns(lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
+        )
 
 
 def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer) -> Iterator[Ceiling]:
-    """Measure bytes/s by copying and FLOP/s by the vendor's matmul, each as the best of several launches.
+    """Measure bytes/s by copying and FLOP/s by the vendor's matmul, each as the best of several
+    launches.
 
-    float32 and wider dtypes that can replace one of the suite's are measured too. The timer is that of the run, because
-    one with more overhead would lower the roof.
+    float32 and wider dtypes that can replace one of the suite's are measured too. The timer is that
+    of the run, because one with more overhead would lower the roof.
 
     Yields:
-        Each ceiling as soon as it is measured, then the datasheet's. Dtypes without a matmul are left out.
+        Each ceiling as soon as it is measured, then the datasheet's. Dtypes without a matmul are
+        left out.
     """
     bench = _Bench(device, ceiling_method(device, timer))
-    named = {"float8_e4m3fn" if dtype == "float8_e5m2" else dtype for dtype in dtypes}  # both have the same rate
+    named = {
+        "float8_e4m3fn" if dtype == "float8_e5m2" else dtype for dtype in dtypes
+    }  # both have the same rate
     named |= {"float32", TF32} | {wider for dtype in named for wider in WIDER_DTYPES.get(dtype, ())}
     wanted = [dtype for dtype in (_GPU_DTYPES if bench.is_gpu else _CPU_DTYPES) if dtype in named]
     yield from _gpu_memory(bench) if bench.is_gpu else _cpu_memory(bench)
@@ -144,12 +164,17 @@ def _cpu_memory(bench: _Bench) -> Iterator[Ceiling]:
 
 
 def _gpu_memory(bench: _Bench) -> Iterator[Ceiling]:
-    """The fastest of copying, reading and filling: which one it is differs by device, and no kernel may exceed it."""
+    """The fastest of copying, reading and filling: which one it is differs by device, and no kernel
+    may exceed it.
+    """
     free_bytes, _ = torch.cuda.mem_get_info(bench.device)
     size = min(_GPU_WORKING_SET_BYTES, free_bytes // 4) // 8 * 8
     rates = {"copy": bench.copy_bytes_per_s(size)}
     items = torch.ones(size // _ITEM_BYTES, dtype=torch.float32, device=bench.device)
-    rates |= {"sum": size / bench.best_ns(items.sum) * 1e9, "fill": size / bench.best_ns(items.zero_) * 1e9}
+    rates |= {
+        "sum": size / bench.best_ns(items.sum) * 1e9,
+        "fill": size / bench.best_ns(items.zero_) * 1e9,
+    }
     del items
     fastest = max(rates, key=lambda name: rates[name])
     yield Ceiling(
@@ -163,12 +188,19 @@ def _gpu_memory(bench: _Bench) -> Iterator[Ceiling]:
     if torch.version.hip:
         # AMD's L2 is divided among chiplets, so its memory-side Infinity Cache is measured
         cache_per_s = bench.copy_bytes_per_s(cache_bytes // 4, _COPIES)
-        method = f"torch copy, {cache_bytes // 4 // 2**20} MiB read and written {_COPIES} times in a row, best of 5"
+        method = (
+            f"torch copy, {cache_bytes // 4 // 2**20} MiB read and written {_COPIES} times "
+            f"in a row, best of 5"
+        )
     else:
-        cache_per_s = max(bench.l2_bytes_per_s(cache_bytes // fraction) for fraction in _L2_FRACTIONS)
+        cache_per_s = max(
+            bench.l2_bytes_per_s(cache_bytes // fraction) for fraction in _L2_FRACTIONS
+        )
         fractions = " and ".join(f"1/{fraction}" for fraction in _L2_FRACTIONS)
         method = f"copy of {fractions} of the L2, {_ROUNDS} rounds in one launch, best"
-    yield Ceiling(resource="memory", level="cache", per_s=cache_per_s, up_to_bytes=cache_bytes, method=method)
+    yield Ceiling(
+        resource="memory", level="cache", per_s=cache_per_s, up_to_bytes=cache_bytes, method=method
+    )
 
 
 def _last_level_cache_bytes(device: str) -> int:
@@ -210,20 +242,29 @@ def _matmul_rates(bench: _Bench, dtype: str, sizes: Sequence[int]) -> Iterator[t
 
 
 def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
-    """A matmul of random numbers; zeros draw less power and would be faster (NVIDIA/cutlass#2004)."""
+    """A matmul of random numbers; zeros draw less power and would be faster
+    (NVIDIA/cutlass#2004).
+    """
     generator = torch.Generator(device=device).manual_seed(0)
     if dtype == "int8":
         left, right = (
-            torch.randint(-128, 128, (size, size), generator=generator, device=device, dtype=torch.int8)
+            torch.randint(
+                -128, 128, (size, size), generator=generator, device=device, dtype=torch.int8
+            )
             for _ in range(2)
         )
         return lambda: torch._int_mm(left, right.t())
     if dtype == TF32:
         torch.backends.cuda.matmul.allow_tf32 = True
     storage_dtype = torch.float32 if dtype == TF32 else getattr(torch, dtype)
-    left, right = (torch.randn(size, size, generator=generator, device=device).to(storage_dtype) for _ in range(2))
+    left, right = (
+        torch.randn(size, size, generator=generator, device=device).to(storage_dtype)
+        for _ in range(2)
+    )
     if dtype == "float8_e4m3fn":
         scale = torch.ones((), device=device)
-        return lambda: torch._scaled_mm(left, right.t(), scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True)
+        return lambda: torch._scaled_mm(
+            left, right.t(), scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True
+        )
     product = torch.empty_like(left)
     return lambda: torch.matmul(left, right, out=product)

@@ -1,8 +1,9 @@
 """Vendors' peak rates of GPUs, and how measured ceilings compare with them.
 
-Peaks are dense: figures for 2:4 sparsity are halved. A device or dtype that its document omits has no entry. The clock
-of a peak follows from the fixed number of operations per clock and multiprocessor. Sources: NVIDIA's architecture
-whitepapers (A100, H100, Ada, RTX Blackwell) per SM; AMD's CDNA 3 and CDNA 4 whitepapers per compute unit.
+Peaks are dense: figures for 2:4 sparsity are halved. A device or dtype that its document omits has
+no entry. The clock of a peak follows from the fixed number of operations per clock and
+multiprocessor. Sources: NVIDIA's architecture whitepapers (A100, H100, Ada, RTX Blackwell) per SM;
+AMD's CDNA 3 and CDNA 4 whitepapers per compute unit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +45,14 @@ class Datasheet:
 
 def _rates(float32: float, tf32: float, half: float, fp8: float, int8: float) -> dict[str, float]:
     """Rates by dtype; float16 and bfloat16 are equal on all devices, and 0 means not stated."""
-    rates = {"float32": float32, "tf32": tf32, "float16": half, "bfloat16": half, "float8_e4m3fn": fp8, "int8": int8}
+    rates = {
+        "float32": float32,
+        "tf32": tf32,
+        "float16": half,
+        "bfloat16": half,
+        "float8_e4m3fn": fp8,
+        "int8": int8,
+    }
     return {dtype: rate for dtype, rate in rates.items() if rate}
 
 
@@ -89,18 +97,88 @@ DATASHEETS: tuple[Datasheet, ...] = tuple(
         (("NVIDIA A100 80GB PCIe",), _A100_SHEET, 108, 1_935, _A100, _AMPERE),
         (("NVIDIA H100 80GB HBM3",), f"{_H100_SHEET}, H100 SXM", 132, 3_350, _H100, _HOPPER),
         (("NVIDIA H100 PCIe",), f"{_H100_SHEET}, H100 PCIe", 114, 2_000, _H100_PCIE, _HOPPER),
-        (("NVIDIA GH200 480GB",), "NVIDIA GH200 Grace Hopper Superchip datasheet", 132, 4_000, _H100, _HOPPER),
-        (("NVIDIA H200",), "NVIDIA H200 Tensor Core GPU datasheet, H200 SXM", 132, 4_800, _H100, _HOPPER),
-        (("NVIDIA B200",), "NVIDIA Blackwell datasheet, HGX B200, per GPU", 148, 7_700, _B200, _BLACKWELL),
-        (("NVIDIA GB200",), "NVIDIA GB200 NVL72 datasheet, per GPU", 148, 8_000, _GB200, _BLACKWELL),
+        (
+            ("NVIDIA GH200 480GB",),
+            "NVIDIA GH200 Grace Hopper Superchip datasheet",
+            132,
+            4_000,
+            _H100,
+            _HOPPER,
+        ),
+        (
+            ("NVIDIA H200",),
+            "NVIDIA H200 Tensor Core GPU datasheet, H200 SXM",
+            132,
+            4_800,
+            _H100,
+            _HOPPER,
+        ),
+        (
+            ("NVIDIA B200",),
+            "NVIDIA Blackwell datasheet, HGX B200, per GPU",
+            148,
+            7_700,
+            _B200,
+            _BLACKWELL,
+        ),
+        (
+            ("NVIDIA GB200",),
+            "NVIDIA GB200 NVL72 datasheet, per GPU",
+            148,
+            8_000,
+            _GB200,
+            _BLACKWELL,
+        ),
         (("NVIDIA L4",), "NVIDIA L4 Tensor Core GPU datasheet", 58, 300, _L4, _ADA),
         (("NVIDIA L40S",), "NVIDIA L40S GPU datasheet", 142, 864, _L40S, _ADA),
-        (("NVIDIA GeForce RTX 4090",), f"NVIDIA Ada {_WHITEPAPER}", 128, 1_008, _RTX_4090, _GEFORCE),
-        (("NVIDIA GeForce RTX 5090",), f"NVIDIA RTX Blackwell {_WHITEPAPER}", 170, 1_792, _RTX_5090, _GEFORCE),
-        (_amd_names("AMD Instinct MI300X"), "AMD Instinct MI300X accelerator data sheet", 304, 5_300, _MI300, _CDNA_3),
-        (_amd_names("AMD Instinct MI325X"), "AMD Instinct MI325X accelerator data sheet", 304, 6_000, _MI300, _CDNA_3),
-        (("AMD Instinct MI350X",), "AMD Instinct MI350X GPU data sheet", 256, 8_000, _MI350, _CDNA_4),
-        (("AMD Instinct MI355X",), "AMD Instinct MI355X GPU data sheet", 256, 8_000, _MI355, _CDNA_4),
+        (
+            ("NVIDIA GeForce RTX 4090",),
+            f"NVIDIA Ada {_WHITEPAPER}",
+            128,
+            1_008,
+            _RTX_4090,
+            _GEFORCE,
+        ),
+        (
+            ("NVIDIA GeForce RTX 5090",),
+            f"NVIDIA RTX Blackwell {_WHITEPAPER}",
+            170,
+            1_792,
+            _RTX_5090,
+            _GEFORCE,
+        ),
+        (
+            _amd_names("AMD Instinct MI300X"),
+            "AMD Instinct MI300X accelerator data sheet",
+            304,
+            5_300,
+            _MI300,
+            _CDNA_3,
+        ),
+        (
+            _amd_names("AMD Instinct MI325X"),
+            "AMD Instinct MI325X accelerator data sheet",
+            304,
+            6_000,
+            _MI300,
+            _CDNA_3,
+        ),
+        (
+            ("AMD Instinct MI350X",),
+            "AMD Instinct MI350X GPU data sheet",
+            256,
+            8_000,
+            _MI350,
+            _CDNA_4,
+        ),
+        (
+            ("AMD Instinct MI355X",),
+            "AMD Instinct MI355X GPU data sheet",
+            256,
+            8_000,
+            _MI355,
+            _CDNA_4,
+        ),
     )
 )
 
@@ -115,7 +193,13 @@ def datasheet_ceilings(device_name: str, dtypes: Sequence[str]) -> list[Ceiling]
     sheet = datasheet_of(device_name)
     if sheet is None:
         return []
-    memory = Ceiling(resource="memory", level="dram", per_s=sheet.bytes_per_s, method=sheet.source, source="datasheet")
+    memory = Ceiling(
+        resource="memory",
+        level="dram",
+        per_s=sheet.bytes_per_s,
+        method=sheet.source,
+        source="datasheet",
+    )
     return [
         memory,
         *(
@@ -146,7 +230,9 @@ class DatasheetComparison:
 
     @property
     def is_suspicious(self) -> bool:
-        return self.measured.per_s > SUSPICIOUS_ABOVE * max(self.published_per_s, self.at_clock_per_s)
+        return self.measured.per_s > SUSPICIOUS_ABOVE * max(
+            self.published_per_s, self.at_clock_per_s
+        )
 
 
 def compare_with_datasheet(

@@ -29,8 +29,8 @@ _COOLING_PERIOD_S = 1.0
 class DeviceSession:
     """Samples one device; use it as a context manager. Base and head of a comparison share one.
 
-    A device that cannot be sampled is measured without telemetry, which says why. `earlier` is the telemetry of earlier
-    processes of the same run.
+    A device that cannot be sampled is measured without telemetry, which says why. `earlier` is the
+    telemetry of earlier processes of the same run.
     """
 
     def __init__(
@@ -64,13 +64,15 @@ class DeviceSession:
         self.stop()
 
     def begin(self, environment: Environment, uuid: str | None) -> Environment:
-        """Start sampling, except on a CPU, and lock the clock if requested; once for all runs of the session.
+        """Start sampling, except on a CPU, and lock the clock if requested; once for all runs of
+        the session.
 
         Returns:
             The environment with the locked clock.
 
         Raises:
-            CollectorError: the clock cannot be locked or does not hold, or the device is unfit and to be refused.
+            CollectorError: the clock cannot be locked or does not hold, or the device is unfit and
+            to be refused.
         """
         if self._sampler is None and self._unavailable is None and environment.device_kind != "cpu":
             try:
@@ -82,10 +84,16 @@ class DeviceSession:
             return environment
         if self._lock is None:
             if self._sampler is None:
-                why = "a CPU has no clock to lock" if self._unavailable is None else self._unavailable.message
+                why = (
+                    "a CPU has no clock to lock"
+                    if self._unavailable is None
+                    else self._unavailable.message
+                )
                 raise CollectorError(f"--lock-clocks: {why}; leave it out")
             self._lock_clock(self._sampler, self._lock_mhz)
-        return environment.model_copy(update={"clock_mode": "locked", "locked_sm_clock_mhz": float(self._lock_mhz)})
+        return environment.model_copy(
+            update={"clock_mode": "locked", "locked_sm_clock_mhz": float(self._lock_mhz)}
+        )
 
     @property
     def is_too_hot(self) -> bool:
@@ -96,19 +104,24 @@ class DeviceSession:
     def cool_down(self, on_wait: Callable[[str], None]) -> None:
         """Wait for a device that heat throttles, at most 3 minutes.
 
-        After an unsuccessful wait the session does not wait again; its blocks are marked as degraded.
+        After an unsuccessful wait the session does not wait again; its blocks are marked as
+        degraded.
         """
         throttled = None if self._sampler is None else self._sampler.latest
         if self._sampler is None or throttled is None or not self.is_too_hot:
             return
         heat = "" if throttled.temperature_c is None else f" at {throttled.temperature_c:.0f} °C"
-        on_wait(f"heat throttles the GPU{heat}: waiting up to {MAX_COOLING_S:.0f} s for it to cool down")
+        on_wait(
+            f"heat throttles the GPU{heat}: waiting up to {MAX_COOLING_S:.0f} s for it to cool down"
+        )
         for _ in range(int(MAX_COOLING_S / _COOLING_PERIOD_S)):
             self._wait(_COOLING_PERIOD_S)
             self._cooling_s += _COOLING_PERIOD_S
             self._sampler.read()
             now = self._sampler.latest
-            if self._sampler.failure is not None or (now is not None and has_cooled_down(now, throttled)):
+            if self._sampler.failure is not None or (
+                now is not None and has_cooled_down(now, throttled)
+            ):
                 return
         self._cooling_failed = True
 
@@ -126,8 +139,12 @@ class DeviceSession:
 
     def with_state(self, taken: TimedBlock) -> TimedBlock:
         window = Window(taken.began_ns, taken.ended_ns)
-        state = self.state(window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample)
-        return taken.model_copy(update={"block": taken.block.model_copy(update={"device_state": state})})
+        state = self.state(
+            window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample
+        )
+        return taken.model_copy(
+            update={"block": taken.block.model_copy(update={"device_state": state})}
+        )
 
     def take_new(self) -> Telemetry | None:
         """Readings since the last call, for the journal; None if there are none."""
@@ -156,7 +173,9 @@ class DeviceSession:
         if device.is_mig_on():
             device.close()
             raise NvmlError(
-                "unsupported", "the device is a MIG slice: NVML reports clock, power and processes of the whole GPU"
+                "unsupported",
+                "the device is a MIG slice: NVML reports clock, power and processes of the whole "
+                "GPU",
             )
         sampler = Sampler(device)
         sampler.read()
@@ -164,7 +183,9 @@ class DeviceSession:
         return sampler
 
     def _require_fit(self, environment: Environment) -> None:
-        reasons = "; ".join(unfit_reasons(environment, None if self._sampler is None else self._sampler.latest))
+        reasons = "; ".join(
+            unfit_reasons(environment, None if self._sampler is None else self._sampler.latest)
+        )
         if not reasons or self._unfit is None:
             return
         message = f"results on this GPU are not reliable: {reasons}"
@@ -173,7 +194,9 @@ class DeviceSession:
         self.warning = message
 
     def _lock_clock(self, sampler: Sampler, mhz: int) -> None:
-        """Lock the clock and verify it, waiting up to 3 s. If the device is idle, only the blocks verify it."""
+        """Lock the clock and verify it, waiting up to 3 s. If the device is idle, only the blocks
+        verify it.
+        """
         locked_at_ns = time.monotonic_ns()
         self._lock = ClockLock(sampler.device.uuid, mhz)
         for _ in range(1 + int(_LOCK_TIMEOUT_S / PERIOD_S)):
@@ -197,4 +220,6 @@ class DeviceSession:
         readings = self._sampler.readings
         if readings and all(reading.foreign_process_count is None for reading in readings):
             messages.append("the driver does not report which processes use the GPU")
-        return self._sampler.telemetry(message="; ".join(message for message in messages if message) or None)
+        return self._sampler.telemetry(
+            message="; ".join(message for message in messages if message) or None
+        )

@@ -1,4 +1,6 @@
-"""Summarise readings: the state of the device during a block, and whether it is fit for measuring."""
+"""Summarise readings: the state of the device during a block,
+and whether it is fit for measuring.
+"""
 
 import itertools
 import statistics
@@ -26,8 +28,8 @@ _LOCK_TOLERANCE_MHZ = 50.0
 _MIN_HELD_READINGS = 3
 _MIN_ENERGY_STEPS = 2
 _COOLER_BY_C = 10.0
-"""The device must be this much cooler than when it was throttled, or the next launch throttles it again. nsight-python
-pauses 10 degrees below the limit and continues at 20.
+"""The device must be this much cooler than when it was throttled, or the next launch throttles it
+again. nsight-python pauses 10 degrees below the limit and continues at 20.
 """
 
 
@@ -46,30 +48,45 @@ class Window:
 
 
 def device_state(
-    readings: Sequence[Reading], window: Window, *, launch_count: int, locked_sm_clock_mhz: float | None = None
+    readings: Sequence[Reading],
+    window: Window,
+    *,
+    launch_count: int,
+    locked_sm_clock_mhz: float | None = None,
 ) -> DeviceState:
     """Summarise the readings of a block of samples.
 
-    A block may be shorter than the sampling period, so readings up to half a period outside the window count too.
+    A block may be shorter than the sampling period, so readings up to half a period outside the
+    window count too.
     """
     inside = [reading for reading in readings if reading in window.widened(PERIOD_S * 1e9 / 2)]
-    reasons = tuple(dict.fromkeys(reason for reading in inside for reason in reading.clock_event_reasons or ()))
+    reasons = tuple(
+        dict.fromkeys(reason for reading in inside for reason in reading.clock_event_reasons or ())
+    )
     clock_mhz = _summary(statistics.median, (reading.sm_clock_mhz for reading in inside))
     degraded_by = [reason for reason in reasons if reason in FAULTS]
     if any(reading.foreign_process_count for reading in inside):
         degraded_by.append("foreign_process")
     if _is_unsteady(reading.sm_clock_mhz for reading in readings if reading in window):
         degraded_by.append("unsteady_sm_clock")
-    if locked_sm_clock_mhz is not None and clock_mhz is not None and not is_held(clock_mhz, locked_sm_clock_mhz):
+    if (
+        locked_sm_clock_mhz is not None
+        and clock_mhz is not None
+        and not is_held(clock_mhz, locked_sm_clock_mhz)
+    ):
         degraded_by.append("clock_lock_lost")
     energy_j = energy_between(readings, window)
     return DeviceState(
         reading_count=len(inside),
         sm_clock_mhz=clock_mhz,
-        memory_clock_mhz=_summary(statistics.median, (reading.memory_clock_mhz for reading in inside)),
+        memory_clock_mhz=_summary(
+            statistics.median, (reading.memory_clock_mhz for reading in inside)
+        ),
         power_w=_summary(statistics.mean, (reading.power_w for reading in inside)),
         temperature_c=_summary(max, (reading.temperature_c for reading in inside)),
-        energy_per_launch_j=None if energy_j is None or launch_count < 1 else energy_j / launch_count,
+        energy_per_launch_j=None
+        if energy_j is None or launch_count < 1
+        else energy_j / launch_count,
         clock_event_reasons=reasons,
         degraded_by=tuple(degraded_by),
     )
@@ -78,9 +95,12 @@ def device_state(
 def energy_between(readings: Sequence[Reading], window: Window) -> float | None:
     """Energy in J used in a window, interpolated linearly between readings of the counter.
 
-    None if the counter was not read on both sides of the window, went back, or moved less than twice.
+    None if the counter was not read on both sides of the window, went back, or moved less than
+    twice.
     """
-    points = [(reading.at_ns, reading.energy_j) for reading in readings if reading.energy_j is not None]
+    points = [
+        (reading.at_ns, reading.energy_j) for reading in readings if reading.energy_j is not None
+    ]
     before = [point for point in points if point[0] <= window.began_ns]
     after = [point for point in points if point[0] >= window.ended_ns]
     if not before or not after or window.ended_ns <= window.began_ns:
@@ -106,7 +126,9 @@ def holds_clock(readings: Sequence[Reading], mhz: int) -> bool:
 
 def is_always_idle(readings: Sequence[Reading]) -> bool:
     """Whether the device was idle in every reading; its clock then says nothing about the lock."""
-    return bool(readings) and all(GPU_IDLE in (reading.clock_event_reasons or ()) for reading in readings)
+    return bool(readings) and all(
+        GPU_IDLE in (reading.clock_event_reasons or ()) for reading in readings
+    )
 
 
 def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
@@ -114,10 +136,13 @@ def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
     clocks_mhz = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
     if not clocks_mhz:
         return f"--lock-clocks: NVML does not report the SM clock, so {mhz} MHz cannot be verified"
-    reasons = dict.fromkeys(reason for reading in readings for reason in reading.clock_event_reasons or ())
+    reasons = dict.fromkeys(
+        reason for reading in readings for reason in reading.clock_event_reasons or ()
+    )
     why = f" ({', '.join(reasons)})" if reasons else ""
     return (
-        f"--lock-clocks: the SM clock was locked at {mhz} MHz but is {statistics.median(clocks_mhz):.0f} MHz{why}; "
+        f"--lock-clocks: the SM clock was locked at {mhz} MHz but is "
+        f"{statistics.median(clocks_mhz):.0f} MHz{why}; "
         "choose a clock that the device can sustain"
     )
 
@@ -141,7 +166,10 @@ def unfit_reasons(environment: Environment, reading: Reading | None) -> Iterator
         yield "persistence mode is off (switch it on as root: `nvidia-smi -pm 1`)"
     if reading is not None and reading.foreign_process_count:
         count = reading.foreign_process_count
-        yield f"{count} other process{' uses' if count == 1 else 'es use'} it (list them: `nvidia-smi`)"
+        yield (
+            f"{count} other process{' uses' if count == 1 else 'es use'} it (list them: "
+            f"`nvidia-smi`)"
+        )
 
 
 def _is_unsteady(clocks_mhz: Iterable[float | None]) -> bool:
@@ -152,6 +180,8 @@ def _is_unsteady(clocks_mhz: Iterable[float | None]) -> bool:
     return deciles[-1] - deciles[0] > _MAX_CLOCK_RANGE * statistics.median(known)
 
 
-def _summary(summarise: Callable[[list[float]], float], values: Iterable[float | None]) -> float | None:
+def _summary(
+    summarise: Callable[[list[float]], float], values: Iterable[float | None]
+) -> float | None:
     known = [value for value in values if value is not None]
     return float(summarise(known)) if known else None

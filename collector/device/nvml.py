@@ -28,11 +28,14 @@ EVENT_REASONS: dict[int, str] = {
     0x200: "board_limit",
     0x400: "reliability",
 }
-"""NVML's `nvmlClocksEventReason…` by bit; the last two exist only as `nvmlClocksThrottleReason…`."""
+"""NVML's `nvmlClocksEventReason…` by bit; the last two exist only as `nvmlClocksThrottleReason…`.
+"""
 
-FAULTS = frozenset({"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"})
-"""Reasons that make samples unreliable: overheating or insufficient power. `sw_power_cap` is not a fault: a busy GPU
-normally runs at its power limit."""
+FAULTS = frozenset(
+    {"hw_slowdown", "hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown"}
+)
+"""Reasons that make samples unreliable: overheating or insufficient power. `sw_power_cap` is not a
+fault: a busy GPU normally runs at its power limit."""
 
 THERMAL = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown"})
 
@@ -49,7 +52,9 @@ def reason_names(bits: int) -> tuple[str, ...]:
 
 
 class NvmlError(Exception):
-    """The device cannot be read, or a setting was refused; the message says why and what may help."""
+    """The device cannot be read, or a setting was refused;
+    the message says why and what may help.
+    """
 
     def __init__(self, status: Status, message: str) -> None:
         super().__init__(message)
@@ -61,7 +66,8 @@ class DeviceLostError(NvmlError):
 
 
 class NvmlDevice:
-    """One GPU, by its UUID with or without prefix or its PCI address; `nvml` replaces the `pynvml` module.
+    """One GPU, by its UUID with or without prefix or its PCI address; `nvml` replaces the `pynvml`
+    module.
 
     Raises:
         NvmlError: NVML is not available, or does not know the device.
@@ -108,7 +114,9 @@ class NvmlDevice:
         }
 
     def is_mig_on(self) -> bool | None:
-        """Whether the device is a MIG slice or divided into slices; False if it does not support MIG."""
+        """Whether the device is a MIG slice or divided into slices; False if it does not support
+        MIG.
+        """
         if self._query("nvmlDeviceIsMigDeviceHandle"):
             return True
         mode = self._query("nvmlDeviceGetMigMode")
@@ -117,10 +125,11 @@ class NvmlDevice:
         return False if "nvmlDeviceGetMigMode" in self._unsupported else None
 
     def quantities(self) -> dict[str, Any]:
-        """What changes during a run, by the fields of `Reading`; None for what the device does not report.
+        """What changes during a run, by the fields of `Reading`; None for what the device does not
+        report.
 
-        Energy is counted since the driver was loaded, in steps. Power is the average of the last second, on GA100 and
-        before Ampere instantaneous. Source: NVML reference.
+        Energy is counted since the driver was loaded, in steps. Power is the average of the last
+        second, on GA100 and before Ampere instantaneous. Source: NVML reference.
         """
         nvml = self._nvml
         bits = self._query("nvmlDeviceGetCurrentClocksEventReasons")
@@ -136,7 +145,9 @@ class NvmlDevice:
         }
 
     def compute_process_ids(self) -> tuple[int, ...] | None:
-        """Processes with a compute context on the device, in the PID namespace that the driver uses."""
+        """Processes with a compute context on the device, in the PID namespace that the driver
+        uses.
+        """
         processes = self._query("nvmlDeviceGetComputeRunningProcesses")
         return None if processes is None else tuple(process.pid for process in processes)
 
@@ -165,15 +176,24 @@ class NvmlDevice:
     def _find(self, name: str | None) -> tuple[Any, str]:
         """Return the handle of the device and its UUID with prefix."""
         if name is None:
-            raise NvmlError("unavailable", "torch reports neither the UUID nor the PCI address of its device")
+            raise NvmlError(
+                "unavailable", "torch reports neither the UUID nor the PCI address of its device"
+            )
         is_whole = ":" in name or name.startswith(("GPU-", "MIG-"))
-        find = self._nvml.nvmlDeviceGetHandleByPciBusId if ":" in name else self._nvml.nvmlDeviceGetHandleByUUID
+        find = (
+            self._nvml.nvmlDeviceGetHandleByPciBusId
+            if ":" in name
+            else self._nvml.nvmlDeviceGetHandleByUUID
+        )
         for candidate in [name] if is_whole else [f"GPU-{name}", f"MIG-{name}"]:
             try:
                 handle = find(candidate)
                 return handle, self._nvml.nvmlDeviceGetUUID(handle) if ":" in name else candidate
             except self._nvml.NVMLError as error:
-                if error.value not in {self._nvml.NVML_ERROR_NOT_FOUND, self._nvml.NVML_ERROR_INVALID_ARGUMENT}:
+                if error.value not in {
+                    self._nvml.NVML_ERROR_NOT_FOUND,
+                    self._nvml.NVML_ERROR_INVALID_ARGUMENT,
+                }:
                     raise self._error("the device cannot be queried", error) from None
         raise NvmlError("unavailable", "NVML does not know the device that torch uses")
 
@@ -196,7 +216,9 @@ class NvmlDevice:
                 nvml.NVML_ERROR_GPU_IS_LOST,
                 nvml.NVML_ERROR_RESET_REQUIRED,
             }:
-                raise DeviceLostError("unavailable", f"the device stopped answering: {error}") from None
+                raise DeviceLostError(
+                    "unavailable", f"the device stopped answering: {error}"
+                ) from None
             if error.value in {
                 nvml.NVML_ERROR_NOT_SUPPORTED,
                 nvml.NVML_ERROR_FUNCTION_NOT_FOUND,
@@ -211,10 +233,14 @@ class NvmlDevice:
             self._nvml.NVML_ERROR_NOT_SUPPORTED: "unsupported",
         }
         hints = {
-            self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ": install NVIDIA's driver, or its utilities in the container",
+            self._nvml.NVML_ERROR_LIBRARY_NOT_FOUND: ": install NVIDIA's driver, or its utilities "
+            "in the container",
             self._nvml.NVML_ERROR_DRIVER_NOT_LOADED: ": load NVIDIA's driver",
         }
-        return NvmlError(statuses.get(error.value, "unavailable"), f"{what} ({error}){hints.get(error.value, '')}")
+        return NvmlError(
+            statuses.get(error.value, "unavailable"),
+            f"{what} ({error}){hints.get(error.value, '')}",
+        )
 
 
 def _thousandth(value: float | None) -> float | None:
@@ -229,8 +255,9 @@ _STOP_TIMEOUT_S = 30.0
 class ClockLock:
     """A locked SM clock, until `release` or the end of this process.
 
-    A lock stays with the driver when the process that set it dies. A small watchdog process therefore sets it, waits
-    until its standard input closes, which happens when the collector ends in any way, and resets it.
+    A lock stays with the driver when the process that set it dies. A small watchdog process
+    therefore sets it, waits until its standard input closes, which happens when the collector ends
+    in any way, and resets it.
 
     Raises:
         CollectorError: the clock cannot be locked; nothing was changed.
@@ -251,18 +278,24 @@ class ClockLock:
         if error is not None:
             self._end_watchdog()
             raise CollectorError(
-                f"--lock-clocks: {error}; run as a user with permission (usually root), or leave --lock-clocks out"
+                f"--lock-clocks: {error}; run as a user with permission (usually root), or leave "
+                f"--lock-clocks out"
             )
 
     def release(self) -> str | None:
-        """Unlock the clock; may be called again. Return why it is still locked, and what to do; None on success."""
+        """Unlock the clock; may be called again. Return why it is still locked, and what to do;
+        None on success.
+        """
         if self._end_watchdog() == 0:
             return None
         try:  # the watchdog was killed or failed
             with NvmlDevice(self._uuid) as device:
                 device.reset_sm_clock()
         except NvmlError as error:
-            return f"{error}: the SM clock is still locked; reset it with nvidia-smi --reset-gpu-clocks"
+            return (
+                f"{error}: the SM clock is still locked; reset it with nvidia-smi "
+                f"--reset-gpu-clocks"
+            )
         return None
 
     def _end_watchdog(self) -> int | None:
@@ -277,7 +310,9 @@ class ClockLock:
 
 
 def main(uuid: str, mhz: str) -> None:
-    """The watchdog: lock the clock, wait for the collector to end, unlock it. The result goes to standard output."""
+    """The watchdog: lock the clock, wait for the collector to end, unlock it. The result goes to
+    standard output.
+    """
     # a signal to the collector's process group must not end the watchdog first
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

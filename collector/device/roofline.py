@@ -1,7 +1,7 @@
 """Roofline model: how close a measured case comes to the measured ceilings of its device.
 
-Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); for the memory levels Yang, Kurth, Williams,
-Hierarchical Roofline Analysis for GPUs (Concurrency and Computation 32(20), 2020).
+Sources: Williams, Waterman, Patterson, Roofline (CACM 52(4), 2009); for the memory levels Yang,
+Kurth, Williams, Hierarchical Roofline Analysis for GPUs (Concurrency and Computation 32(20), 2020).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.measurement import CacheState, CaseRecord
 
 INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
-"""Times shorter than the ceilings allow by more than this factor are invalid. A GPU's ceilings repeat within a few
-per cent; on a CPU, clock and caches are shared with other processes."""
+"""Times shorter than the ceilings allow by more than this factor are invalid. A GPU's ceilings
+repeat within a few per cent; on a CPU, clock and caches are shared with other processes."""
 
 WIDER_DTYPES: Mapping[str, tuple[str, ...]] = {
     "float8_e4m3fn": ("float16", "bfloat16", "float32"),
@@ -26,8 +26,8 @@ WIDER_DTYPES: Mapping[str, tuple[str, ...]] = {
 TF32 = "tf32"
 """float32 operands rounded to ten bits of mantissa by tensor cores."""
 TF32_PRODUCTS = 3
-"""TF32 products that restore the precision of one in float32. Source: Ootomo, Yokota, Recovering single precision
-accuracy from Tensor Cores (IJHPCA 36(4), 2022)."""
+"""TF32 products that restore the precision of one in float32. Source: Ootomo, Yokota, Recovering
+single precision accuracy from Tensor Cores (IJHPCA 36(4), 2022)."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,15 @@ class Roof:
     compute: Ceiling | None
     compute_ns: float | None
     least_ns: float
-    """Time at the highest possible ceilings, which `INVALID_ABOVE` applies to. It assumes that data is cached and that
-    float32 operands are rounded to TF32."""
+    """Time at the highest possible ceilings, which `INVALID_ABOVE` applies to. It assumes that data
+    is cached and that float32 operands are rounded to TF32."""
 
     @property
     def ideal_ns(self) -> float | None:
         """Time at the binding ceiling."""
-        return max((time for time in (self.memory_ns, self.compute_ns) if time is not None), default=None)
+        return max(
+            (time for time in (self.memory_ns, self.compute_ns) if time is not None), default=None
+        )
 
     @property
     def bound(self) -> Literal["memory", "compute"] | None:
@@ -56,10 +58,16 @@ class Roof:
     @property
     def ridge(self) -> float | None:
         """Ridge point in FLOP/byte: above it a case is compute-bound."""
-        return None if self.memory is None or self.compute is None else self.compute.per_s / self.memory.per_s
+        return (
+            None
+            if self.memory is None or self.compute is None
+            else self.compute.per_s / self.memory.per_s
+        )
 
 
-def roof_of(case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = CacheState.HOT) -> Roof:
+def roof_of(
+    case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = CacheState.HOT
+) -> Roof:
     """The measured ceilings that bind a case; only a hot cache can serve reads."""
     memory = _memory_ceilings(ceilings)
     ceiling = memory.get("dram")
@@ -68,9 +76,13 @@ def roof_of(case: CaseRecord, ceilings: Sequence[Ceiling], cache: CacheState = C
     compute = _compute_ceiling(case.dtype, ceilings)
     usable = [each for each in memory.values() if each.level == "dram" or _fits(case, each)]
     fastest = max(usable, key=lambda ceiling: ceiling.per_s, default=None)
-    rounded = _compute_ceiling(case.dtype, ceilings, 1 if case.dtype == "float32" else TF32_PRODUCTS)
+    rounded = _compute_ceiling(
+        case.dtype, ceilings, 1 if case.dtype == "float32" else TF32_PRODUCTS
+    )
     least_ns = max(_ns(case.memory_bytes, fastest) or 0.0, _ns(case.flop_count, rounded) or 0.0)
-    return Roof(ceiling, _ns(case.memory_bytes, ceiling), compute, _ns(case.flop_count, compute), least_ns)
+    return Roof(
+        ceiling, _ns(case.memory_bytes, ceiling), compute, _ns(case.flop_count, compute), least_ns
+    )
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,11 @@ class LevelPosition:
     """Relative to the level's ceiling; None if it is not measured."""
 
 
-_LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str | None], ...] = (("dram", "dram"), ("l2", "cache"), ("l1", None))
+_LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str | None], ...] = (
+    ("dram", "dram"),
+    ("l2", "cache"),
+    ("l1", None),
+)
 """Memory levels and their ceilings; a GPU's last-level cache is its L2."""
 
 
@@ -90,7 +106,8 @@ def level_positions(
 ) -> tuple[LevelPosition, ...]:
     """Utilisation of each memory level, DRAM first.
 
-    Counted are any of `dram_bytes`, `l2_bytes`, `l1_bytes` of one call; its time was measured without counters.
+    Counted are any of `dram_bytes`, `l2_bytes`, `l1_bytes` of one call; its time was measured
+    without counters.
     """
     memory = _memory_ceilings(ceilings)
     found = []
@@ -111,16 +128,26 @@ def binding_level(positions: Sequence[LevelPosition]) -> LevelPosition | None:
 
 
 def _memory_ceilings(ceilings: Sequence[Ceiling]) -> dict[str, Ceiling]:
-    memory = [ceiling for ceiling in ceilings if ceiling.source == "measured" and ceiling.resource == "memory"]
+    memory = [
+        ceiling
+        for ceiling in ceilings
+        if ceiling.source == "measured" and ceiling.resource == "memory"
+    ]
     return {ceiling.level or "": ceiling for ceiling in memory}
 
 
-def _compute_ceiling(dtype: str, ceilings: Sequence[Ceiling], tf32_products: int = TF32_PRODUCTS) -> Ceiling | None:
+def _compute_ceiling(
+    dtype: str, ceilings: Sequence[Ceiling], tf32_products: int = TF32_PRODUCTS
+) -> Ceiling | None:
     """The fastest way to compute with operands of a dtype.
 
     An unknown dtype gets the fastest of all: a roof that is too low would reject valid times.
     """
-    measured = [ceiling for ceiling in ceilings if ceiling.source == "measured" and ceiling.resource == "compute"]
+    measured = [
+        ceiling
+        for ceiling in ceilings
+        if ceiling.source == "measured" and ceiling.resource == "compute"
+    ]
     compute = {ceiling.dtype or "": ceiling for ceiling in measured}
     tf32 = compute.pop(TF32, None)
     if tf32 is not None and "float32" in compute:

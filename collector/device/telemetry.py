@@ -22,7 +22,14 @@ MAX_STORED_READINGS = 24_000
 """Twenty minutes at 20 Hz; longer runs are thinned out."""
 
 _MAX_ANCESTORS = 64
-_QUANTITIES = ("sm_clock_mhz", "memory_clock_mhz", "power_w", "temperature_c", "energy_j", "foreign_process_count")
+_QUANTITIES = (
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "power_w",
+    "temperature_c",
+    "energy_j",
+    "foreign_process_count",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +90,9 @@ def parent_pid(pid: int) -> int | None:
 class Sampler:
     """Reads a device periodically until it is stopped or the device is lost."""
 
-    def __init__(self, device: NvmlDevice, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, device: NvmlDevice, *, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self.device = device
         self.failure: str | None = None
         """Why reading ended early."""
@@ -123,10 +132,13 @@ class Sampler:
             return tuple(self._readings[max(0, place - 1) :])
 
     def telemetry(self, first: int = 0, message: str | None = None) -> Telemetry:
-        """Readings from number `first` on, as columns; the message says what is missing, and why."""
+        """Readings from number `first` on, as columns; the message says what is missing,
+        and why.
+        """
         readings = self.readings
         rows = [
-            {"offset_ms": (reading.at_ns - readings[0].at_ns) / 1e6, **asdict(reading)} for reading in readings[first:]
+            {"offset_ms": (reading.at_ns - readings[0].at_ns) / 1e6, **asdict(reading)}
+            for reading in readings[first:]
         ]
         return _telemetry(rows, self._started_at, message)
 
@@ -168,9 +180,9 @@ def no_telemetry(status: str, message: str) -> Telemetry:
 def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
     """Join the telemetry of a run that several processes measured one after the other.
 
-    An empty reading separates two processes. Their distance follows from their starting times. `energy_j` continues
-    without the energy spent in between. Very long runs are thinned out. Parts, at least one, are in order; those with
-    equal `started_at` come from one process.
+    An empty reading separates two processes. Their distance follows from their starting times.
+    `energy_j` continues without the energy spent in between. Very long runs are thinned out. Parts,
+    at least one, are in order; those with equal `started_at` come from one process.
     """
     messages = "; ".join(dict.fromkeys(part.message for part in parts if part.message)) or None
     known = [part for part in parts if part.offset_ms]
@@ -182,8 +194,13 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
         start_ms = start_j = 0.0
         if rows:
             gap_ms = rows[-1]["offset_ms"] + PERIOD_S * 1e3
-            start_ms = max((started_at - known[0].started_at) / timedelta(milliseconds=1), gap_ms + PERIOD_S * 1e3)
-            start_j = max((row["energy_j"] for row in rows if row.get("energy_j") is not None), default=0.0)
+            start_ms = max(
+                (started_at - known[0].started_at) / timedelta(milliseconds=1),
+                gap_ms + PERIOD_S * 1e3,
+            )
+            start_j = max(
+                (row["energy_j"] for row in rows if row.get("energy_j") is not None), default=0.0
+            )
             rows.append({"offset_ms": gap_ms})
         found = [row for part in process for row in _rows(part)]
         for row in found[::step]:
@@ -194,19 +211,31 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
 
 
 def _rows(part: Telemetry) -> list[dict[str, Any]]:
-    columns = {name: getattr(part, name) for name in ("offset_ms", "clock_event_reasons", *_QUANTITIES)}
+    columns = {
+        name: getattr(part, name) for name in ("offset_ms", "clock_event_reasons", *_QUANTITIES)
+    }
     return [
         {name: column[place] if column else None for name, column in columns.items()}
         for place in range(len(part.offset_ms))
     ]
 
 
-def _telemetry(rows: Sequence[dict[str, Any]], started_at: datetime, message: str | None) -> Telemetry:
+def _telemetry(
+    rows: Sequence[dict[str, Any]], started_at: datetime, message: str | None
+) -> Telemetry:
     """Turn readings into columns; a column without values stays empty."""
-    columns = {name: [row.get(name) for row in rows] for name in ("clock_event_reasons", *_QUANTITIES)}
-    columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    columns = {
+        name: [row.get(name) for row in rows] for name in ("clock_event_reasons", *_QUANTITIES)
+    }
+    columns = {
+        name: values
+        for name, values in columns.items()
+        if any(value is not None for value in values)
+    }
     if "clock_event_reasons" in columns:
-        columns["clock_event_reasons"] = [reasons or () for reasons in columns["clock_event_reasons"]]
+        columns["clock_event_reasons"] = [
+            reasons or () for reasons in columns["clock_event_reasons"]
+        ]
     return Telemetry.model_validate(
         {
             "status": "ok" if rows else "unavailable",

@@ -1,4 +1,6 @@
-"""A folder of redacted files that belong to runs: `artefacts` beside the records, each file under its sha256."""
+"""A folder of redacted files that belong to runs: `artefacts` beside the records, each file under
+its sha256.
+"""
 
 import hashlib
 import os
@@ -29,14 +31,19 @@ _KIND_OF_SUFFIX = {
     ".csv": ArtefactKind.NCU_REPORT,
     ".sqlite": ArtefactKind.NSYS_EXPORT,
     ".html": ArtefactKind.HTML,
-    **dict.fromkeys((".sass", ".ptx", ".s", ".asm", ".amdgcn", ".ttgir", ".llir"), ArtefactKind.DISASSEMBLY),
+    **dict.fromkeys(
+        (".sass", ".ptx", ".s", ".asm", ".amdgcn", ".ttgir", ".llir"), ArtefactKind.DISASSEMBLY
+    ),
 }
 
 
 def kind_of(path: Path) -> ArtefactKind:
     """Guess the kind of a file from its name."""
     name = path.name.lower()
-    return next((kind for suffix, kind in _KIND_OF_SUFFIX.items() if name.endswith(suffix)), ArtefactKind.OTHER)
+    return next(
+        (kind for suffix, kind in _KIND_OF_SUFFIX.items() if name.endswith(suffix)),
+        ArtefactKind.OTHER,
+    )
 
 
 def artefact_name(name: str) -> str:
@@ -58,7 +65,9 @@ def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
         return redact_profile(source, target, redaction)
     redacted = redact(record, redaction)
     if not redaction.keeps(Kind.USER):
-        redacted = redacted.model_copy(update={"commit": record.commit.model_copy(update={"author": ""})})
+        redacted = redacted.model_copy(
+            update={"commit": record.commit.model_copy(update={"author": ""})}
+        )
     redacted.write(target)
     return Redacted("roofwatch-record", int(redacted != record), ())
 
@@ -68,7 +77,11 @@ def _read_record(path: Path) -> RunRecord | None:
         return None
     content = read_bytes(path)
     # large traces are not parsed to find out
-    if b'"run_id"' not in content or b'"schema_version"' not in content or b'"traceEvents"' in content:
+    if (
+        b'"run_id"' not in content
+        or b'"schema_version"' not in content
+        or b'"traceEvents"' in content
+    ):
         return None
     return RunRecord.from_json(content, name=str(path))
 
@@ -93,7 +106,8 @@ class ArtefactFolder:
             return None
 
     def add(self, source: Path, redaction: Redaction | None = None) -> Artefact:
-        """Add a copy of a file, of a kind guessed from its name, with content and name redacted if asked.
+        """Add a copy of a file, of a kind guessed from its name, with content and name redacted if
+        asked.
 
         Raises:
             RecordError: it cannot be read or written, or is too large.
@@ -114,12 +128,15 @@ class ArtefactFolder:
                 size_bytes = copy.stat().st_size
                 if size_bytes > MAX_ARTEFACT_BYTES:
                     raise RecordError(
-                        f"{source}: {size_bytes} bytes; an artefact has at most {MAX_ARTEFACT_BYTES}: record a shorter "
+                        f"{source}: {size_bytes} bytes; an artefact has at most "
+                        f"{MAX_ARTEFACT_BYTES}: record a shorter "
                         "time, or compress it"
                     )
                 self._move_in(copy, sha256)
         except OSError as error:
-            raise RecordError(f"{source}: cannot be stored in {self.folder}: {reason_of(error)}") from None
+            raise RecordError(
+                f"{source}: cannot be stored in {self.folder}: {reason_of(error)}"
+            ) from None
         name = artefact_name(source.name if redaction is None else redaction.text(source.name))
         return Artefact(name=name, kind=kind, sha256=sha256, size_bytes=size_bytes)
 
@@ -153,7 +170,9 @@ class ArtefactFolder:
                         digest.update(chunk)
                         file.write(chunk)
                 if size_bytes != artefact.size_bytes or digest.hexdigest() != artefact.sha256:
-                    raise RecordError(f"{artefact.name}: the download differs from its record; try again")
+                    raise RecordError(
+                        f"{artefact.name}: the download differs from its record; try again"
+                    )
                 copy.replace(path)
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
@@ -177,7 +196,10 @@ class ArtefactFolder:
 
 def _redact_text(source: Path, target: Path, redaction: Redaction) -> None:
     try:
-        with source.open(encoding="utf-8", newline="") as text, target.open("w", encoding="utf-8", newline="") as copy:
+        with (
+            source.open(encoding="utf-8", newline="") as text,
+            target.open("w", encoding="utf-8", newline="") as copy,
+        ):
             while line := text.readline(_CHUNK_BYTES):
                 copy.write(redaction.text(line))
     except UnicodeDecodeError:

@@ -22,12 +22,17 @@ _CHUNK_BYTES = 2**20
 
 def reason_of(error: OSError) -> str:
     """Describe why a file operation failed."""
-    return "no space left on the device" if error.errno == errno.ENOSPC else str(error.strerror or error)
+    return (
+        "no space left on the device"
+        if error.errno == errno.ENOSPC
+        else str(error.strerror or error)
+    )
 
 
 @contextlib.contextmanager
 def atomic_path(path: Path, *, mode: int = 0o666) -> Iterator[Path]:
-    """Replace a file at the end of the block; readers see the old or the new content, even after a power cut.
+    """Replace a file at the end of the block; readers see the old or the new content, even after a
+    power cut.
 
     Returns:
         A temporary file to write to. Its permissions are `mode` less the user's umask.
@@ -98,7 +103,9 @@ def check_writable(path: Path) -> None:
             probe.write(bytes(2**20))
             probe.flush()
     except OSError as error:
-        raise RecordError(f"{path}: cannot be written: {reason_of(error)}; nothing was measured") from None
+        raise RecordError(
+            f"{path}: cannot be written: {reason_of(error)}; nothing was measured"
+        ) from None
 
 
 class TooLargeError(ValueError):

@@ -1,7 +1,8 @@
-"""Send records and their artefacts to a server: HTTPS only, no redirects, and a token that no message repeats.
+"""Send records and their artefacts to a server: HTTPS only, no redirects, and a token that no
+message repeats.
 
-A record goes to `POST /v1/records`. The answer holds its ID, its content hash and the artefacts that the server lacks.
-Each of them goes to `PUT /v1/runs/{run_id}/artefacts/{sha256}`.
+A record goes to `POST /v1/records`. The answer holds its ID, its content hash and the artefacts
+that the server lacks. Each of them goes to `PUT /v1/runs/{run_id}/artefacts/{sha256}`.
 """
 
 import email.utils
@@ -52,21 +53,35 @@ class HttpClient:
         try:
             parts = urllib.parse.urlsplit(self.url)
             host = (parts.hostname or "").encode("idna")
-            is_valid = parts.scheme in {"http", "https"} and bool(host) and parts.port != 0 and parts.path.isascii()
+            is_valid = (
+                parts.scheme in {"http", "https"}
+                and bool(host)
+                and parts.port != 0
+                and parts.path.isascii()
+            )
         except ValueError:
             is_valid = False
         if not is_valid or not self.url.isprintable() or " " in self.url:
             raise SpoolError("the server's URL must be https://host or https://host:port")
         if parts.username is not None or parts.query or parts.fragment:
-            raise SpoolError(f"the server's URL may hold no credentials or query: set {TOKEN_VARIABLE}")
+            raise SpoolError(
+                f"the server's URL may hold no credentials or query: set {TOKEN_VARIABLE}"
+            )
         if parts.scheme == "http" and parts.hostname not in _THIS_MACHINE:
             raise SpoolError(f"{self.url}: plain http would expose records and token: use https")
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
-            raise SpoolError(f"{TOKEN_VARIABLE} is no token: it holds a line break, or characters other than ASCII")
+            raise SpoolError(
+                f"{TOKEN_VARIABLE} is no token: it holds a line break, or characters other than "
+                f"ASCII"
+            )
 
     @contextmanager
     def request(
-        self, method: str, path: str, headers: Mapping[str, str], data: bytes | IO[bytes] | None = None
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        data: bytes | IO[bytes] | None = None,
     ) -> Iterator[HTTPResponse]:
         """Send one request; every status is an answer.
 
@@ -75,17 +90,24 @@ class HttpClient:
         """
         authorization = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
         request = urllib.request.Request(  # noqa: S310  the scheme was checked
-            self.url.rstrip("/") + path, data=data, headers={**headers, **authorization}, method=method
+            self.url.rstrip("/") + path,
+            data=data,
+            headers={**headers, **authorization},
+            method=method,
         )
         # plain HTTP stays on this machine: it must not pass through a proxy
         proxies = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
         try:
-            with urllib.request.build_opener(_EveryStatus, *proxies).open(request, timeout=self.timeout_s) as response:
+            with urllib.request.build_opener(_EveryStatus, *proxies).open(
+                request, timeout=self.timeout_s
+            ) as response:
                 yield response
         except urllib.error.URLError as error:
             raise ConnectionFailedError(self.clean(f"no connection: {error.reason}")) from None
         except (OSError, HTTPException) as error:
-            raise ConnectionFailedError(self.clean(f"the connection broke: {type(error).__name__} {error}")) from None
+            raise ConnectionFailedError(
+                self.clean(f"the connection broke: {type(error).__name__} {error}")
+            ) from None
 
     def clean(self, text: str) -> str:
         """Make a short one-line message without the token."""
@@ -98,7 +120,9 @@ class HttpClient:
 class _EveryStatus(urllib.request.HTTPErrorProcessor):
     """Returns redirects and errors like any other response."""
 
-    def http_response(self, request: urllib.request.Request, response: HTTPResponse) -> HTTPResponse:
+    def http_response(
+        self, request: urllib.request.Request, response: HTTPResponse
+    ) -> HTTPResponse:
         del request
         return response
 
@@ -127,14 +151,21 @@ class HttpSender(HttpClient):
         Raises:
             SpoolError: wrong address or token; the server accepts no records from this sender.
         """
-        headers = {**_headers(record), "Content-Type": "application/json", "Content-Encoding": "gzip"}
-        # without default values: an older server would include fields that it does not know in the content hash
+        headers = {
+            **_headers(record),
+            "Content-Type": "application/json",
+            "Content-Encoding": "gzip",
+        }
+        # without default values: an older server would include fields that it does not know in the
+        # content hash
         document = compress(orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS))
         try:
             with self.request("POST", _PATH, headers, document) as response:
                 body = response.read(_MAX_ANSWER_BYTES)
                 acknowledged = _acknowledgement(body)
-                if acknowledged is not None and (response.status < 300 or response.status == _CONFLICT):
+                if acknowledged is not None and (
+                    response.status < 300 or response.status == _CONFLICT
+                ):
                     return acknowledged
                 message = self._message(response, body)
                 if response.status < 300:
@@ -143,25 +174,35 @@ class HttpSender(HttpClient):
                     raise self._rejected("records", response, message)
                 if response.status == _FORBIDDEN and not _lacks_scope(response):
                     reason = (
-                        f"the token may not send records of project {record.project}; push again with one that may: "
-                        f"roofwatch token create NAME --project {record.project} --scope ingest ({message})"
+                        f"the token may not send records of project {record.project}; push again "
+                        f"with one that may: "
+                        f"roofwatch token create NAME --project {record.project} --scope ingest "
+                        f"({message})"
                     )
                     return Unavailable(reason, is_retried=False)
                 return self._failure("records", response, message)
         except ConnectionFailedError as error:
             return Unavailable(str(error))
 
-    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+    def send_artefact(
+        self, record: RunRecord, artefact: Artefact, file: Path
+    ) -> Refused | Unavailable | None:
         """Send an artefact of an acknowledged record; None once the server has it.
 
         Raises:
             SpoolError: wrong address or token; the server accepts no files from this sender.
         """
         headers = _headers(record)
-        headers |= {"Content-Type": "application/octet-stream", "Content-Length": str(artefact.size_bytes)}
+        headers |= {
+            "Content-Type": "application/octet-stream",
+            "Content-Length": str(artefact.size_bytes),
+        }
         path = f"/v1/runs/{record.run_id}/artefacts/{artefact.sha256}"
         try:
-            with file.open("rb") as content, self.request("PUT", path, headers, content) as response:
+            with (
+                file.open("rb") as content,
+                self.request("PUT", path, headers, content) as response,
+            ):
                 if response.status < 300:
                     return None
                 message = self._message(response, response.read(_MAX_ANSWER_BYTES))
@@ -175,7 +216,11 @@ class HttpSender(HttpClient):
             return Unavailable(f"{file}: cannot be read: {error.strerror}", is_retried=False)
 
     def _failure(self, what: str, response: HTTPResponse, message: str) -> Refused | Unavailable:
-        if response.status < 400 or response.status in _WRONG_TOKEN or response.status == _FORBIDDEN:
+        if (
+            response.status < 400
+            or response.status in _WRONG_TOKEN
+            or response.status == _FORBIDDEN
+        ):
             raise self._rejected(what, response, message)
         if response.status < 500 and response.status not in _TRY_LATER:
             return Refused(message)
@@ -184,7 +229,9 @@ class HttpSender(HttpClient):
     def _rejected(self, what: str, response: HTTPResponse, message: str) -> SpoolError:
         location = response.headers.get("Location")
         redirect = f", which redirects to {location}" if location else ""
-        return SpoolError(self.clean(f"{self.url} accepts no {what} from here{redirect}: {message}"))
+        return SpoolError(
+            self.clean(f"{self.url} accepts no {what} from here{redirect}: {message}")
+        )
 
     def _message(self, response: HTTPResponse, body: bytes) -> str:
         return self.clean(f"HTTP {response.status}: {body.decode(errors='replace')}")

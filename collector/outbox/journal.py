@@ -1,7 +1,8 @@
 """The journal of an unfinished run: every result so far, one JSON document per line.
 
-Each line is on disk before the run goes on. A resumed run drops a line that a crash cut short, and skips damaged lines.
-The first line is the header, which says what is measured. One process writes at a time.
+Each line is on disk before the run goes on. A resumed run drops a line that a crash cut short, and
+skips damaged lines. The first line is the header, which says what is measured. One process writes
+at a time.
 """
 
 import os
@@ -50,10 +51,17 @@ def make_header(suites: Mapping[str, SuiteAt], plan: RunPlan, *, is_spread: bool
     Raises:
         GitError: the repository of a suite cannot be read.
     """
-    facts = {"roofwatch": HARNESS_VERSION, "is_spread": is_spread, **_PLAN.dump_python(plan, mode="json")}
+    facts = {
+        "roofwatch": HARNESS_VERSION,
+        "is_spread": is_spread,
+        **_PLAN.dump_python(plan, mode="json"),
+    }
     for side, suite in suites.items():
         of_side = "" if side == ALONE else f" of the {side}"
-        facts |= {f"the project{of_side}": suite.project, f"the commit{of_side}": suite.commit.sha[:12]}
+        facts |= {
+            f"the project{of_side}": suite.project,
+            f"the commit{of_side}": suite.commit.sha[:12],
+        }
         # its files and uncommitted changes
         facts[f"the hash of the suite's files{of_side}"] = digest_of_suite(suite.source)[:12]
     return Header(
@@ -102,7 +110,8 @@ class Journal:
     """An open, locked journal, created if missing. A resumed run keeps the header of the file.
 
     Raises:
-        JournalError: the file holds another run or results that may not be overwritten, or it cannot be used.
+        JournalError: the file holds another run or results that may not be overwritten, or it
+        cannot be used.
     """
 
     def __init__(self, path: Path, header: Header, *, is_resumed: bool = False) -> None:
@@ -128,11 +137,15 @@ class Journal:
             return
         if not is_resumed:
             raise JournalError(
-                f"{self.path}: holds an unfinished run with {result_count} results: --resume continues it; "
+                f"{self.path}: holds an unfinished run with {result_count} results: --resume "
+                f"continues it; "
                 "delete the file to start again"
             )
         if reasons := list(changes(header.facts, self.header.facts)):
-            raise JournalError(f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or delete the file")
+            raise JournalError(
+                f"{self.path}: cannot be resumed: {'; '.join(reasons)}; undo that, or delete the "
+                f"file"
+            )
         self._file.truncate(size_bytes)
         self.header, self._entries, self.damaged_lines = header, entries, damaged_lines
 
@@ -164,7 +177,9 @@ class Journal:
         Raises:
             JournalError: it cannot be written; earlier entries are unharmed.
         """
-        self._entries.append(entry)  # before writing: an interrupt in between must not hide a written entry
+        self._entries.append(
+            entry
+        )  # before writing: an interrupt in between must not hide a written entry
         self._write(entry)
 
     def remove(self) -> None:
@@ -201,12 +216,16 @@ def _open_locked(path: Path) -> IO[bytes]:
         raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
     if not is_locked(file, path):
         file.close()
-        raise JournalError(f"{path}: another run is writing there; wait for it, or choose another --output")
+        raise JournalError(
+            f"{path}: another run is writing there; wait for it, or choose another --output"
+        )
     return file
 
 
 def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int, tuple[int, ...]]:
-    """Header, entries, size in bytes up to an incomplete last line, and numbers of damaged lines."""
+    """Header, entries, size in bytes up to an incomplete last line,
+    and numbers of damaged lines.
+    """
     file.seek(0)
     content = file.read()
     *lines, incomplete = content.split(b"\n")
@@ -221,12 +240,15 @@ def _read(path: Path, file: IO[bytes]) -> tuple[Header | None, list[Entry], int,
             first = error.errors(include_url=False)[0]
             if first["type"] != "json_invalid":
                 raise JournalError(
-                    f"{path}: damaged, or written by another version of roofwatch ({'.'.join(map(str, first['loc']))}: "
+                    f"{path}: damaged, or written by another version of roofwatch "
+                    f"({'.'.join(map(str, first['loc']))}: "
                     f"{first['msg']}): resume with that version, or delete the file"
                 ) from None
             damaged.append(number)
     if header is None and entries:
-        raise JournalError(f"{path}: its first line is damaged, so what it measured is unknown: delete it")
+        raise JournalError(
+            f"{path}: its first line is damaged, so what it measured is unknown: delete it"
+        )
     return header, entries, len(content) - len(incomplete), tuple(damaged)
 
 

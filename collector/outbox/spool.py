@@ -1,7 +1,8 @@
 """The spool: records on disk that wait until a server acknowledges them and has their artefacts.
 
-Any number of processes may add and deliver records. A record is locked while it is sent; the lock ends with the
-process. A record may be sent twice: to the server it is the same one, with the same ID and content hash.
+Any number of processes may add and deliver records. A record is locked while it is sent; the lock
+ends with the process. A record may be sent twice: to the server it is the same one, with the same
+ID and content hash.
 """
 
 import contextlib
@@ -15,7 +16,14 @@ from uuid import UUID
 
 from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.files import atomic_write, compress, is_locked, make_folder, reason_of, sync_folder
+from roofwatch.collector.outbox.files import (
+    atomic_write,
+    compress,
+    is_locked,
+    make_folder,
+    reason_of,
+    sync_folder,
+)
 from roofwatch.collector.record.record import Artefact, RunRecord
 
 _SUFFIX = ".json.gz"
@@ -60,7 +68,9 @@ class Sender(Protocol):
 
     def send(self, record: RunRecord) -> Answer: ...
 
-    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+    def send_artefact(
+        self, record: RunRecord, artefact: Artefact, file: Path
+    ) -> Refused | Unavailable | None:
         """Send a file of an acknowledged record; None once the server has it."""
 
 
@@ -123,11 +133,12 @@ class Spool:
     ) -> Delivery:
         """Send all waiting records. A record that fails does not hold up the others.
 
-        Between attempts it waits for a random time, whose upper limit doubles. If the server asks for a wait of more
-        than a minute, the delivery ends.
+        Between attempts it waits for a random time, whose upper limit doubles. If the server asks
+        for a wait of more than a minute, the delivery ends.
 
         Raises:
-            SpoolError: the server accepts no record from this sender, for example because the token is wrong.
+            SpoolError: the server accepts no record from this sender, for example because the token
+            is wrong.
 
         Source: "full jitter", Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015.
         """
@@ -150,11 +161,15 @@ class Spool:
                 break
             sleep(retry_after_s + draw() * min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**attempt))
         not_tried = Unavailable("not tried, or another process is sending it")
-        delivery.left = [(path.name, left.get(path.name, not_tried).reason) for path in self.waiting]
+        delivery.left = [
+            (path.name, left.get(path.name, not_tried).reason) for path in self.waiting
+        ]
         return delivery
 
     def _deliver_one(self, path: Path, sender: Sender, delivery: Delivery) -> Unavailable | None:
-        """Send one record and take it out of the spool, unless another process handles it; return why it stays."""
+        """Send one record and take it out of the spool, unless another process handles it; return
+        why it stays.
+        """
         try:
             with _locked(path) as is_ours:
                 if not is_ours:
@@ -182,12 +197,16 @@ class Spool:
             return Unavailable(f"cannot be opened or removed: {reason_of(error)}", is_retried=False)
 
     def _remove(self, path: Path) -> None:
-        _artefacts_of(path).remove()  # before the record: a record that is sent again needs none of them
+        _artefacts_of(
+            path
+        ).remove()  # before the record: a record that is sent again needs none of them
         path.unlink(missing_ok=True)
         sync_folder(self.folder)
 
     def _put_aside(self, path: Path, record: RunRecord, reason: str) -> None:
-        """Move a record and its artefacts to `refused`. A crash in between leaves everything in one of both places."""
+        """Move a record and its artefacts to `refused`. A crash in between leaves everything in one
+        of both places.
+        """
         self._refused.mkdir(exist_ok=True)
         target, artefacts = self._refused / path.name, _artefacts_of(path)
         atomic_write(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
@@ -207,7 +226,11 @@ def _send_artefacts(
         if artefact.sha256 not in acknowledged.missing_artefacts:
             continue
         file = files.find(artefact)
-        answer = Refused("the file is missing") if file is None else sender.send_artefact(record, artefact, file)
+        answer = (
+            Refused("the file is missing")
+            if file is None
+            else sender.send_artefact(record, artefact, file)
+        )
         if isinstance(answer, Unavailable):
             return answer
         if answer is not None:

@@ -1,4 +1,5 @@
-"""The model of a timeline: activities on the GPU and events on the host, in whole nanoseconds to keep sums exact.
+"""The model of a timeline: activities on the GPU and events on the host, in whole nanoseconds to
+keep sums exact.
 
 The readers of Chrome traces and of Nsight Systems produce it.
 """
@@ -43,7 +44,9 @@ class Activity(NamedTuple):
     correlation: Any = None
     bytes: int = 0
     launch: Mapping[str, Any] = MappingProxyType({})
-    """Launch configuration: grid, block, registers and shared memory, as far as the profiler recorded them."""
+    """Launch configuration: grid, block, registers and shared memory, as far as the profiler
+    recorded them.
+    """
 
     @property
     def interval(self) -> Interval:
@@ -87,7 +90,9 @@ def overlap_ns(first: list[Interval], second: list[Interval]) -> int:
     return total
 
 
-def group_by(activities: Iterable[Activity], field: Literal["name", "device"]) -> dict[str, list[Activity]]:
+def group_by(
+    activities: Iterable[Activity], field: Literal["name", "device"]
+) -> dict[str, list[Activity]]:
     """Group activities by a field, in the order of its values."""
     groups: defaultdict[str, list[Activity]] = defaultdict(list)
     for activity in activities:
@@ -95,13 +100,25 @@ def group_by(activities: Iterable[Activity], field: Literal["name", "device"]) -
     return dict(sorted(groups.items()))
 
 
-def join_launches(events: Iterable[HostEvent], kernels: Iterable[Activity]) -> list[tuple[Activity, HostEvent]]:
-    """Pair kernels with the calls that launched them, by correlation ID; kernels without a call are left out."""
+def join_launches(
+    events: Iterable[HostEvent], kernels: Iterable[Activity]
+) -> list[tuple[Activity, HostEvent]]:
+    """Pair kernels with the calls that launched them, by correlation ID; kernels without a call are
+    left out.
+    """
     by_correlation: dict[Any, HostEvent] = {}
     for event in events:
-        if event.correlation is not None and event.kind is HostKind.CALL and LAUNCH.fullmatch(event.name):
+        if (
+            event.correlation is not None
+            and event.kind is HostKind.CALL
+            and LAUNCH.fullmatch(event.name)
+        ):
             by_correlation.setdefault(event.correlation, event)
-    return [(kernel, by_correlation[kernel.correlation]) for kernel in kernels if kernel.correlation in by_correlation]
+    return [
+        (kernel, by_correlation[kernel.correlation])
+        for kernel in kernels
+        if kernel.correlation in by_correlation
+    ]
 
 
 def launch_delays_ns(events: Iterable[HostEvent], kernels: Iterable[Activity]) -> list[int]:

@@ -12,7 +12,13 @@ import torch
 from torch.autograd.profiler import profile, record_function
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.profiling.activities import Activity, ActivityKind, launch_delays_ns, length_ns, union
+from roofwatch.collector.profiling.activities import (
+    Activity,
+    ActivityKind,
+    launch_delays_ns,
+    length_ns,
+    union,
+)
 from roofwatch.collector.profiling.steps import has_markers, read_steps
 from roofwatch.collector.profiling.summary import weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
@@ -26,7 +32,12 @@ _WARM_UP_CALLS = 2
 
 
 def profile_calls(
-    call: Callable[[], object], device: str, *, case_id: str, implementation: str, counts_flop: bool = False
+    call: Callable[[], object],
+    device: str,
+    *,
+    case_id: str,
+    implementation: str,
+    counts_flop: bool = False,
 ) -> CaseProfile:
     """Profile some calls after a warm-up, and count the FLOP of one more if asked.
 
@@ -53,9 +64,14 @@ def profile_calls(
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
         content = path.read_bytes()
-    found = profile_of_calls(content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS)
+    found = profile_of_calls(
+        content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS
+    )
     if is_on_gpu and found.rows[0].kind == "operator":
-        raise ProfileError("the profile: CUPTI recorded nothing on the GPU; end other profilers, or leave the sandbox")
+        raise ProfileError(
+            "the profile: CUPTI recorded nothing on the GPU; end other profilers, or leave the "
+            "sandbox"
+        )
     if not counts_flop:
         return found
     from torch.utils.flop_counter import FlopCounterMode
@@ -65,7 +81,9 @@ def profile_calls(
     return found.model_copy(update={"flop_count": float(counter.get_total_flops())})
 
 
-def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_count: int) -> CaseProfile:
+def profile_of_calls(
+    content: bytes, *, case_id: str, implementation: str, call_count: int
+) -> CaseProfile:
     """Summarise a trace: device activities if there are any, else operators on the CPU.
 
     Raises:
@@ -80,20 +98,28 @@ def profile_of_calls(content: bytes, *, case_id: str, implementation: str, call_
         span_ns, busy_ns = disjoint[-1][1] - disjoint[0][0], length_ns(disjoint)
         groups: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
         for activity in activities:
-            groups[activity.kind, _storable(activity.name), _storable(activity.device)].append(activity)
+            groups[activity.kind, _storable(activity.name), _storable(activity.device)].append(
+                activity
+            )
         rows = [_activity_row(*group, members) for group, members in groups.items()]
     else:
         span_ns, busy_ns = trace.window_ns, busiest_thread_ns(trace.host_events)
-        operators = operator_rows(event._replace(name=_storable(event.name)) for event in trace.host_events)
+        operators = operator_rows(
+            event._replace(name=_storable(event.name)) for event in trace.host_events
+        )
         rows = [
-            ProfiledActivity(kind="operator", name=row.name, device="cpu", count=row.count, total_ns=row.total_ns)
+            ProfiledActivity(
+                kind="operator", name=row.name, device="cpu", count=row.count, total_ns=row.total_ns
+            )
             for row in operators
         ]
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
     delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
     calls_ns = _times_of_calls(trace)
-    rows = [row.model_copy(update={"call_ns": calls_ns.get((row.device, row.name), ())}) for row in rows]
+    rows = [
+        row.model_copy(update={"call_ns": calls_ns.get((row.device, row.name), ())}) for row in rows
+    ]
     rows.sort(key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
     return CaseProfile(
         case_id=case_id,
@@ -115,10 +141,15 @@ def _times_of_calls(trace: Trace) -> Mapping[tuple[str, str], tuple[int, ...]]:
     for times in steps:
         for slot in times.slots:
             totals_ns[_storable(times.device), _storable(slot.name)][slot.step] += slot.busy_ns
-    return {key: tuple(own_ns[step] for step in range(steps[0].step_count)) for key, own_ns in totals_ns.items()}
+    return {
+        key: tuple(own_ns[step] for step in range(steps[0].step_count))
+        for key, own_ns in totals_ns.items()
+    }
 
 
-def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]) -> ProfiledActivity:
+def _activity_row(
+    kind: str, name: str, device: str, members: Sequence[Activity]
+) -> ProfiledActivity:
     first = min(members, key=lambda member: member.start_ns).launch
     is_kernel = kind == ActivityKind.KERNEL
     occupancy_pct = weighted_occupancy_pct(members)
@@ -134,7 +165,9 @@ def _activity_row(kind: str, name: str, device: str, members: Sequence[Activity]
         block=_dimensions(first.get("block", ())),
         registers=_count(first.get("registers_per_thread")),
         shared_bytes=_count(first.get("shared_memory_bytes")),
-        estimated_occupancy=None if occupancy_pct is None else min(max(occupancy_pct / 100, 0.0), 1.0),
+        estimated_occupancy=None
+        if occupancy_pct is None
+        else min(max(occupancy_pct / 100, 0.0), 1.0),
     )
 
 

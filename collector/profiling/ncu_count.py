@@ -46,14 +46,17 @@ _CACHE_CONTROL = {CacheState.COLD: "all", CacheState.HOT: "none"}
 _KNOWN_ERRORS = (
     (
         re.compile("ERR_NVGPUCTRPERM"),
-        "this user may not read the GPU's counters (ERR_NVGPUCTRPERM). Either run as administrator: `sudo -E env "
+        "this user may not read the GPU's counters (ERR_NVGPUCTRPERM). Either run as "
+        "administrator: `sudo -E env "
         "PATH=$PATH roofwatch ncu ...`; or allow all users, with the line `options nvidia "
-        "NVreg_RestrictProfilingToAdminUsers=0` in a file of /etc/modprobe.d and a restart; or give the container the "
+        "NVreg_RestrictProfilingToAdminUsers=0` in a file of /etc/modprobe.d and a restart; or "
+        "give the container the "
         "capability CAP_SYS_ADMIN: --cap-add=SYS_ADMIN",
     ),
     (
         re.compile("driver resource was unavailable"),
-        "another tool uses the GPU's counters, for example DCGM (dcgm-exporter in Kubernetes): pause it with `dcgmi "
+        "another tool uses the GPU's counters, for example DCGM (dcgm-exporter in Kubernetes): "
+        "pause it with `dcgmi "
         "profile --pause`, and resume it afterwards with `dcgmi profile --resume`",
     ),
     (
@@ -62,12 +65,15 @@ _KNOWN_ERRORS = (
     ),
     (
         re.compile("not supported on", re.IGNORECASE),
-        "it cannot count on this GPU ({line}); use a newer version, and a whole GPU instead of a MIG or vGPU slice",
+        "it cannot count on this GPU ({line}); use a newer version, and a whole GPU instead of a "
+        "MIG or vGPU slice",
     ),
 )
 _ERROR_LINE = re.compile(r"^==ERROR==\s*(?P<text>.+)$", re.MULTILINE)
 _NO_KERNELS = re.compile(r"^==WARNING==.*No kernels were profiled", re.MULTILINE)
-_TARGET_FAILED = re.compile("application returned an error|error occurred while trying to profile", re.IGNORECASE)
+_TARGET_FAILED = re.compile(
+    "application returned an error|error occurred while trying to profile", re.IGNORECASE
+)
 
 
 class NcuJob(BaseModel):
@@ -120,7 +126,8 @@ def find_ncu() -> Path:
         if found:
             return found[-1]
     raise NcuError(
-        "NVIDIA Nsight Compute is not installed: ncu is neither on PATH nor in the usual places; install the CUDA "
+        "NVIDIA Nsight Compute is not installed: ncu is neither on PATH nor in the usual places; "
+        "install the CUDA "
         "toolkit, or Nsight Compute from developer.nvidia.com/nsight-compute"
     )
 
@@ -143,7 +150,8 @@ def count_call(
         case_id: The case.
         implementation: One of its implementations.
         executable: From `find_ncu`.
-        metrics: A set of sections such as `basic` or `full`, or names of metrics separated by commas.
+        metrics: A set of sections such as `basic` or `full`, or names of metrics separated by
+            commas.
         cache: `cold` flushes the caches before each pass, `hot` does not.
         timeout_s: Time limit.
         output: Where to keep the report.
@@ -167,7 +175,9 @@ def count_call(
         job_file.write_text(job.model_dump_json())
         target = python_command("roofwatch.collector.profiling.ncu_target", str(job_file))
         kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
-        command = profile_command(executable, target, report, metrics=metrics, kept=kept, cache=cache)
+        command = profile_command(
+            executable, target, report, metrics=metrics, kept=kept, cache=cache
+        )
         call = CountedCall(case_id, implementation, tuple(command))
         failure = _run(command, timeout_s, job.answer, report)
         if failure is not None:
@@ -179,7 +189,9 @@ def count_call(
     return replace(call, counters=counters, device_name=kernels[0]["device"] if kernels else None)
 
 
-def _run(command: Sequence[str], timeout_s: float, answer_file: Path, report: Path) -> Failure | None:
+def _run(
+    command: Sequence[str], timeout_s: float, answer_file: Path, report: Path
+) -> Failure | None:
     """Run ncu and return how the call failed; None if it was counted.
 
     Raises:
@@ -187,7 +199,10 @@ def _run(command: Sequence[str], timeout_s: float, answer_file: Path, report: Pa
     """
     status, output = _run_in_own_group(command, timeout_s)
     errors = [match["text"].strip() for match in _ERROR_LINE.finditer(output)]
-    for pattern, explanation in _KNOWN_ERRORS:  # first: a permission problem may also surface as an error of the kernel
+    for (
+        pattern,
+        explanation,
+    ) in _KNOWN_ERRORS:  # first: a permission problem may also surface as an error of the kernel
         line = next(filter(pattern.search, errors), None)
         if line is not None:
             raise NcuError(f"Nsight Compute: {explanation.format(line=line)}")
@@ -205,12 +220,17 @@ def _run(command: Sequence[str], timeout_s: float, answer_file: Path, report: Pa
     if failure is not None or report.exists():
         return failure
     if _NO_KERNELS.search(output):
-        return Failure(outcome=Outcome.UNSUPPORTED, message="the call launches no kernel, so there is nothing to count")
+        return Failure(
+            outcome=Outcome.UNSUPPORTED,
+            message="the call launches no kernel, so there is nothing to count",
+        )
     raise NcuError(f"Nsight Compute wrote no report: {error or tail or f'exit status {status}'}")
 
 
 def _run_in_own_group(command: Sequence[str], timeout_s: float) -> tuple[int | None, str]:
-    """Run a command, end all processes that it started, and return its status (None: timed out) and output."""
+    """Run a command, end all processes that it started, and return its status (None: timed out) and
+    output.
+    """
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
@@ -248,7 +268,9 @@ def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
     """
     try:
         command = [str(executable), "--query-metrics"]
-        listed = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=True).stdout
+        listed = subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=True
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return KEPT_METRICS
     names = {line.split()[0] for line in listed.splitlines() if line.strip()}
@@ -266,19 +288,27 @@ def profile_command(
 ) -> list[str]:
     """Build the command that profiles `target`, which starts and stops the profiler itself.
 
-    If `metrics` is a set of sections and not names of metrics, the metrics in `kept` are counted too.
+    If `metrics` is a set of sections and not names of metrics, the metrics in `kept` are counted
+    too.
     """
     are_names = "__" in metrics  # all names of metrics have two underscores
     names = metrics if are_names else ",".join(kept)
     return [
         str(executable),
-        *("--target-processes", "application-only"),
-        *("--profile-from-start", "off"),
-        *("--replay-mode", "kernel"),
-        *("--clock-control", "none"),
-        *("--cache-control", _CACHE_CONTROL[cache]),
+        "--target-processes",
+        "application-only",
+        "--profile-from-start",
+        "off",
+        "--replay-mode",
+        "kernel",
+        "--clock-control",
+        "none",
+        "--cache-control",
+        _CACHE_CONTROL[cache],
         *(() if are_names else ("--set", metrics)),
         *(("--metrics", names) if names else ()),
-        *("--force-overwrite", "--export", str(report)),
+        "--force-overwrite",
+        "--export",
+        str(report),
         *target,
     ]

@@ -22,14 +22,29 @@ _MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
 """Names of the module's `MsgType` on the details page."""
 _SCOPES = {1: "local", 2: "global"}
 """Names of `SpeedupType`: an estimate for a part of the kernel, or for all of it."""
-_LINK = re.compile(r"@(?:url:([^:@]*):[^@]*|(?:section|sass):[^:@]*:([^@]*)|source:[^@]*:([^@:]*))@")
+_LINK = re.compile(
+    r"@(?:url:([^:@]*):[^@]*|(?:section|sass):[^:@]*:([^@]*)|source:[^@]*:([^@:]*))@"
+)
 _PAYLOAD_SIZE_FIELD = 5
 _VARINT, _BYTES = 0, 2
 _LONG_COLUMNS = {"ID", "Kernel Name", "Metric Name", "Metric Value"}
 _WIDE_COLUMNS = {"ID", "Kernel Name", "Block Size", "Grid Size"}
-PROCESS_COLUMNS = {"Process ID": Kind.ARGUMENTS, "Process Name": Kind.ARGUMENTS, "Host Name": Kind.HOSTNAME}
+PROCESS_COLUMNS = {
+    "Process ID": Kind.ARGUMENTS,
+    "Process Name": Kind.ARGUMENTS,
+    "Host Name": Kind.HOSTNAME,
+}
 """Columns that identify the process and the host, with their kind of redaction."""
-_KERNEL_COLUMNS = {"ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "Device", "CC"}
+_KERNEL_COLUMNS = {
+    "ID",
+    "Kernel Name",
+    "Context",
+    "Stream",
+    "Block Size",
+    "Grid Size",
+    "Device",
+    "CC",
+}
 TOOL_LINE = "=="
 """Start of the lines that ncu prints itself."""
 _MAX_LINES_BEFORE_HEADER = 1_000
@@ -43,7 +58,8 @@ def require_module() -> None:
     """
     if importlib.util.find_spec("ncu_report") is None:
         raise ProfileError(
-            "reading reports of Nsight Compute needs NVIDIA's module: pip install ncu-report; a report can also be "
+            "reading reports of Nsight Compute needs NVIDIA's module: pip install ncu-report; a "
+            "report can also be "
             "exported with: ncu --import FILE --page raw --csv"
         )
 
@@ -56,22 +72,31 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
     """
     require_module()
     if not _is_whole(path.read_bytes()):  # the module accepts truncated files
-        raise ProfileError(f"{path}: not a whole report of Nsight Compute; copy it or record it again")
+        raise ProfileError(
+            f"{path}: not a whole report of Nsight Compute; copy it or record it again"
+        )
     import ncu_report
 
     try:
         context = ncu_report.load_report(str(path))
     except Exception as error:  # noqa: BLE001  the module raises errors of its native code
-        raise ProfileError(f"{path}: not a whole report of Nsight Compute ({error}); record it again") from None
+        raise ProfileError(
+            f"{path}: not a whole report of Nsight Compute ({error}); record it again"
+        ) from None
     ranges = [context.range_by_idx(at) for at in range(context.num_ranges())]
     actions = [
-        (at, each.action_by_idx(number)) for at, each in enumerate(ranges) for number in range(each.num_actions())
+        (at, each.action_by_idx(number))
+        for at, each in enumerate(ranges)
+        for number in range(each.num_actions())
     ]
     return {
         "format": "ncu-rep",
         "read_with": "ncu_report wheel",
         "ranges": len(ranges),
-        "kernels": [_action_facts(number, range_index, action) for number, (range_index, action) in enumerate(actions)],
+        "kernels": [
+            _action_facts(number, range_index, action)
+            for number, (range_index, action) in enumerate(actions)
+        ],
     }
 
 
@@ -108,7 +133,9 @@ def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
         "rule": rule["rule_identifier"],
         "type": _MESSAGE_TYPES.get(int(message.get("type", 0)), ""),
         "title": message.get("title", ""),
-        "message": _LINK.sub(lambda link: next(filter(None, link.groups()), ""), message.get("message", "")),
+        "message": _LINK.sub(
+            lambda link: next(filter(None, link.groups()), ""), message.get("message", "")
+        ),
         "estimated_speedup_pct": None if scope is None else estimate["speedup"],
         "speedup_scope": scope,
     }
@@ -116,15 +143,18 @@ def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
 
 def _metric(metric: Any) -> Metric:
     value = metric.value()
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    )
     return normalised(value if is_number else None, metric.unit() or "")
 
 
 def _is_whole(content: bytes) -> bool:
     """Return whether the last block ends at the end of the file.
 
-    Source: Nsight Compute documentation, report file format. After the magic comes a header, then blocks. A header and
-    the head of a block are protobuf messages after their length; the head gives the size of the payload after it.
+    Source: Nsight Compute documentation, report file format. After the magic comes a header, then
+    blocks. A header and the head of a block are protobuf messages after their length; the head
+    gives the size of the payload after it.
     """
     at = len(MAGIC) + 4 + _int32(content, len(MAGIC))
     try:
@@ -141,7 +171,9 @@ def _int32(content: bytes, at: int) -> int:
 
 
 def _payload_bytes(head: bytes) -> int:
-    """Read the payload size from a protobuf message of integers and nested messages; 0 if it has none."""
+    """Read the payload size from a protobuf message of integers and nested messages; 0 if it has
+    none.
+    """
     at = 0
     while at < len(head):
         tag, at = _varint(head, at)
@@ -178,12 +210,19 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
         return None
     body = [line for line in lines[start:] if not line.startswith(TOOL_LINE)]
     try:
-        header, *rows = (row for row in csv.reader(io.StringIO("\n".join(body)), strict=True) if row)
+        header, *rows = (
+            row for row in csv.reader(io.StringIO("\n".join(body)), strict=True) if row
+        )
     except csv.Error as error:
-        raise ProfileError(f"{name}: a row of Nsight Compute's CSV is truncated ({error}); export it again") from None
+        raise ProfileError(
+            f"{name}: a row of Nsight Compute's CSV is truncated ({error}); export it again"
+        ) from None
     if set(header) >= _LONG_COLUMNS:
         tool_line_count = len(lines) - start - len(body)
-        summary = {"tool_lines_between_rows": tool_line_count, **_read_details_page(header, rows, name)}
+        summary = {
+            "tool_lines_between_rows": tool_line_count,
+            **_read_details_page(header, rows, name),
+        }
     elif set(header) >= _WIDE_COLUMNS:
         summary = _read_raw_page(header, rows, name)
     else:
@@ -193,7 +232,14 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
 
 def find_header(lines: Sequence[str]) -> int | None:
     """Find the line with the column names; the output of the program comes before it."""
-    return next((at for at, line in enumerate(lines[:_MAX_LINES_BEFORE_HEADER]) if line.startswith('"ID",')), None)
+    return next(
+        (
+            at
+            for at, line in enumerate(lines[:_MAX_LINES_BEFORE_HEADER])
+            if line.startswith('"ID",')
+        ),
+        None,
+    )
 
 
 def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
@@ -240,13 +286,20 @@ def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> d
 
 def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
     if not rows or rows[0][header.index("ID")]:
-        raise ProfileError(f"{name}: the raw page has no row of units; export it again with --page raw --csv")
+        raise ProfileError(
+            f"{name}: the raw page has no row of units; export it again with --page raw --csv"
+        )
     units = dict(zip(header, rows[0], strict=False))
-    measured = [column for column in header if column not in PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS]
+    measured = [
+        column for column in header if column not in PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS
+    ]
     kernels, without_number = [], 0
     for row in rows[1:]:
         cells = _cells(header, row, name)
-        metrics = {column: [normalised(number(cells[column]), units.get(column, ""))] for column in measured}
+        metrics = {
+            column: [normalised(number(cells[column]), units.get(column, ""))]
+            for column in measured
+        }
         without_number += sum(cells[column].lower() in {"", "n/a", "nan"} for column in measured)
         kernels.append({**_row_facts(cells), "metric_names": len(measured), **facts(metrics)})
     return {
@@ -260,10 +313,14 @@ def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[
 def _cells(header: list[str], row: list[str], name: str) -> dict[str, str]:
     """Map columns to cells; metric rows lack the rule columns at the end."""
     if len(row) > len(header):
-        raise ProfileError(f"{name}: a row has {len(row)} cells under {len(header)} columns; export it again")
+        raise ProfileError(
+            f"{name}: a row has {len(row)} cells under {len(header)} columns; export it again"
+        )
     cells = dict(zip(header, [*row, *[""] * (len(header) - len(row))], strict=True))
     if not cells["ID"].isdigit():
-        raise ProfileError(f"{name}: a row has the ID {cells['ID'][:40]!r}, which is not a number; export it again")
+        raise ProfileError(
+            f"{name}: a row has the ID {cells['ID'][:40]!r}, which is not a number; export it again"
+        )
     return cells
 
 

@@ -1,7 +1,8 @@
-"""Metrics of Nsight Compute under one name and unit each, and the counters of a record made of them.
+"""Metrics of Nsight Compute under one name and unit each, and the counters of a record made of
+them.
 
-Durations are in ns, sizes in bytes, rates in bytes/s, frequencies in Hz; other metrics keep their unit. Source: Nsight
-Compute documentation, metrics reference. `Kbyte` has 1000 bytes in its output.
+Durations are in ns, sizes in bytes, rates in bytes/s, frequencies in Hz; other metrics keep their
+unit. Source: Nsight Compute documentation, metrics reference. `Kbyte` has 1000 bytes in its output.
 """
 
 import math
@@ -14,7 +15,11 @@ from roofwatch.collector.record.results import Counters, ProfilerFinding
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "duration_ns": ("Duration", "gpu__time_duration.sum"),
-    "sm_clock_hz": ("SM Frequency", "gpc__cycles_elapsed.avg.per_second", "sm__cycles_elapsed.avg.per_second"),
+    "sm_clock_hz": (
+        "SM Frequency",
+        "gpc__cycles_elapsed.avg.per_second",
+        "sm__cycles_elapsed.avg.per_second",
+    ),
     "dram_bytes": ("dram__bytes.sum",),
     "dram_read_bytes": ("dram__bytes_read.sum",),
     "dram_write_bytes": ("dram__bytes_write.sum",),
@@ -29,7 +34,10 @@ FACTS: Mapping[str, tuple[str, ...]] = {
         "Memory Throughput",
         "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
     ),
-    "l2_throughput_pct": ("L2 Cache Throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "l2_throughput_pct": (
+        "L2 Cache Throughput",
+        "lts__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
     "l1_throughput_pct": (
         "L1/TEX Cache Throughput",
         "l1tex__throughput.avg.pct_of_peak_sustained_active",
@@ -37,7 +45,10 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     ),
     "l2_hit_rate_pct": ("L2 Hit Rate", "lts__t_sector_hit_rate.pct"),
     "l1_hit_rate_pct": ("L1/TEX Hit Rate", "l1tex__t_sector_hit_rate.pct"),
-    "sm_throughput_pct": ("Compute (SM) Throughput", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
+    "sm_throughput_pct": (
+        "Compute (SM) Throughput",
+        "sm__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
     "tensor_pipe_pct": (
         # Blackwell
         "sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_active",
@@ -48,17 +59,28 @@ FACTS: Mapping[str, tuple[str, ...]] = {
         "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active",
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
     ),
-    "achieved_occupancy_pct": ("Achieved Occupancy", "sm__warps_active.avg.pct_of_peak_sustained_active"),
-    "theoretical_occupancy_pct": ("Theoretical Occupancy", "sm__maximum_warps_per_active_cycle_pct"),
+    "achieved_occupancy_pct": (
+        "Achieved Occupancy",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+    ),
+    "theoretical_occupancy_pct": (
+        "Theoretical Occupancy",
+        "sm__maximum_warps_per_active_cycle_pct",
+    ),
     "waves_per_multiprocessor": ("Waves Per SM", "launch__waves_per_multiprocessor"),
     "registers_per_thread": ("Registers Per Thread", "launch__registers_per_thread"),
-    "static_shared_memory_per_block_bytes": ("Static Shared Memory Per Block", "launch__shared_mem_per_block_static"),
+    "static_shared_memory_per_block_bytes": (
+        "Static Shared Memory Per Block",
+        "launch__shared_mem_per_block_static",
+    ),
     "dynamic_shared_memory_per_block_bytes": (
         "Dynamic Shared Memory Per Block",
         "launch__shared_mem_per_block_dynamic",
     ),
 }
-"""Our name of each fact, and its names on the details page and the raw page; the first with a number counts."""
+"""Our name of each fact, and its names on the details page and the raw page; the first with a
+number counts.
+"""
 STALL_REASONS = {
     "long_scoreboard": "data from device memory, L2 or L1",
     "short_scoreboard": "data from shared memory or a special function unit",
@@ -95,7 +117,10 @@ _MAX_INTEGER = 2**63
 _THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _UNITS = {
     **{f"{prefix}hz": (factor, "hz") for prefix, factor in _THOUSANDS.items()},
-    **{f"cycle/{prefix}second": (factor, "hz") for prefix, factor in {"": 1, "u": 10**6, "n": 10**9}.items()},
+    **{
+        f"cycle/{prefix}second": (factor, "hz")
+        for prefix, factor in {"": 1, "u": 10**6, "n": 10**9}.items()
+    },
     **{
         f"{prefix}{name}": (factor, "ns")
         for prefix, factor in {"n": 1, "u": 10**3, "m": 10**6, "": 10**9}.items()
@@ -130,7 +155,9 @@ def normalised(value: float | None, unit: str) -> Metric:
 
 
 def number(text: str) -> float | None:
-    """Parse a number of ncu; None for `n/a`, `nan` and nothing, which are missing values and never 0."""
+    """Parse a number of ncu; None for `n/a`, `nan` and nothing, which are missing values and never
+    0.
+    """
     try:
         value = float(text.replace(",", ""))
     except ValueError:
@@ -144,7 +171,9 @@ def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
     """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
     found: dict[str, Any] = {}
     for fact, names in FACTS.items():
-        candidates = [metric for name in names for metric in metrics.get(name, ()) if metric.value is not None]
+        candidates = [
+            metric for name in names for metric in metrics.get(name, ()) if metric.value is not None
+        ]
         if fact.endswith(_PERCENT):  # one name may stand for a share of the peak and for a rate
             candidates = [metric for metric in candidates if metric.unit in {"%", ""}]
         if candidates:
@@ -157,7 +186,9 @@ def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
 
 
 def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
-    """Shares of a warp's time per stall reason, the largest first; counters take precedence over samples."""
+    """Shares of a warp's time per stall reason, the largest first; counters take precedence over
+    samples.
+    """
     for pattern in _STALL_METRICS:
         cycles: dict[str, float] = {}
         for name, values in metrics.items():
@@ -167,14 +198,20 @@ def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
         total = sum(cycles.values())
         if total > 0:
             reasons = sorted(cycles, key=lambda reason: (-cycles[reason], reason))
-            return {reason: cycles[reason] / total for reason in reasons if reason != _ISSUING and cycles[reason] > 0}
+            return {
+                reason: cycles[reason] / total
+                for reason in reasons
+                if reason != _ISSUING and cycles[reason] > 0
+            }
     return {}
 
 
 # --- counters of a record
 
 
-def counters_of(kernels: Sequence[Mapping[str, Any]], case_id: str, implementation: str) -> tuple[Counters, ...]:
+def counters_of(
+    kernels: Sequence[Mapping[str, Any]], case_id: str, implementation: str
+) -> tuple[Counters, ...]:
     """Convert the kernels of a report or CSV to counters, in launch order."""
     return tuple(
         Counters(
@@ -212,7 +249,9 @@ def _values(kernel: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _findings(rules: Sequence[Mapping[str, Any]]) -> tuple[ProfilerFinding, ...]:
-    """Rule results with advice: estimates for the whole kernel first, then for a part, then without an estimate."""
+    """Rule results with advice: estimates for the whole kernel first, then for a part, then without
+    an estimate.
+    """
     findings = [
         ProfilerFinding(
             rule=rule["rule"][:_MAX_NAME],
@@ -229,4 +268,8 @@ def _findings(rules: Sequence[Mapping[str, Any]]) -> tuple[ProfilerFinding, ...]
 
 def finding_rank(finding: ProfilerFinding) -> tuple[bool, bool, float]:
     """Sort key that puts the largest estimate for a whole kernel first."""
-    return finding.estimated_speedup is None, finding.is_estimate_of_a_part, -(finding.estimated_speedup or 0.0)
+    return (
+        finding.estimated_speedup is None,
+        finding.is_estimate_of_a_part,
+        -(finding.estimated_speedup or 0.0),
+    )

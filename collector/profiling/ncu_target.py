@@ -1,6 +1,8 @@
-"""The process that Nsight Compute profiles: it makes one call of one case between profiler start and stop.
+"""The process that Nsight Compute profiles: it makes one call of one case between profiler start
+and stop.
 
-Inputs, warm-up and autotuning are not counted. As in a worker, all our modules are imported before the suite.
+Inputs, warm-up and autotuning are not counted. As in a worker, all our modules are imported before
+the suite.
 """
 
 import contextlib
@@ -27,7 +29,9 @@ def _run(job: NcuJob) -> Failure | None:
     if on_gpu and not torch.cuda.is_available():
         return Failure(outcome=Outcome.UNSUPPORTED, message="torch sees no GPU here")
     try:
-        spec, case, implementation = find_case(load_suite(job.source), job.case_id, job.implementation)
+        spec, case, implementation = find_case(
+            load_suite(job.source), job.case_id, job.implementation
+        )
         launch = compiled(implementation) if implementation.is_compiled else implementation.launch
         call = prepare_call(launch, spec, case, job.device)
         for _ in range(job.warm_up_count):

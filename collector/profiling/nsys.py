@@ -1,7 +1,9 @@
-"""Read files of Nsight Systems: its SQLite export, and the sums that `nsys stats --format csv` prints.
+"""Read files of Nsight Systems: its SQLite export, and the sums that `nsys stats --format csv`
+prints.
 
-Source: Nsight Systems user guide, SQLite schema reference and Post-Collection Analysis Guide. Times of the export are
-in ns; names are IDs into `StringIds`. The unit of a column of CSV is part of its name.
+Source: Nsight Systems user guide, SQLite schema reference and Post-Collection Analysis Guide. Times
+of the export are in ns; names are IDs into `StringIds`. The unit of a column of CSV is part of its
+name.
 """
 
 import csv
@@ -42,32 +44,46 @@ _VERSION = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
 _TIMES = ("start", "end - start", "deviceId")
 _LAUNCH_COLUMNS = (
     *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"),
-    *("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "streamId"),
+    "registersPerThread",
+    "staticSharedMemory",
+    "dynamicSharedMemory",
+    "streamId",
 )
 _GPU_COLUMNS = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount", "chipName")
 _EXPORT_VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
 def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
-    """Summarise an export with the `top` longest kernel names; None if the database is not an export.
+    """Summarise an export with the `top` longest kernel names; None if the database is not an
+    export.
 
     Raises:
         ProfileError: the database is corrupt, or its schema is unknown.
     """
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        with closing(
+            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        ) as connection:
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             return _Export(connection).summary(top)
-    except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError) as error:  # TypeError: text in a column of numbers
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+        TypeError,
+    ) as error:  # TypeError: text in a column of numbers
         raise ProfileError(
-            f"{path}: not a whole sqlite export of a known version ({error}); export it again with nsys export"
+            f"{path}: not a whole sqlite export of a known version ({error}); export it again "
+            f"with nsys export"
         ) from None
 
 
 class _Export:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        self._tables = {
+            row[0]
+            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        }
 
     def summary(self, top: int | None) -> dict[str, Any] | None:
         if not {"StringIds", "META_DATA_EXPORT"} <= self._tables:
@@ -85,7 +101,11 @@ class _Export:
         return {
             "format": "nsys-sqlite",
             "tables": len(self._tables),
-            "export": {name: settings[name] for name in _EXPORT_VERSIONS if isinstance(settings.get(name), str)},
+            "export": {
+                name: settings[name]
+                for name in _EXPORT_VERSIONS
+                if isinstance(settings.get(name), str)
+            },
             "gpus": self._gpus(),
             "kernels": totals,
             "memcpy": transfer_totals_by_kind(copies),
@@ -96,7 +116,14 @@ class _Export:
         }
 
     def _kernels(self, names: dict[Any, str]) -> list[Activity]:
-        columns = (*_TIMES, "demangledName", "shortName", "globalPid", "correlationId", *_LAUNCH_COLUMNS)
+        columns = (
+            *_TIMES,
+            "demangledName",
+            "shortName",
+            "globalPid",
+            "correlationId",
+            *_LAUNCH_COLUMNS,
+        )
         rows = self._rows("CUPTI_ACTIVITY_KIND_KERNEL", *columns)
         return [
             Activity(
@@ -134,9 +161,16 @@ class _Export:
         ]
 
     def _calls(self, names: dict[Any, str]) -> list[HostEvent]:
-        rows = self._rows("CUPTI_ACTIVITY_KIND_RUNTIME", "start", "end", "globalTid", "correlationId", "nameId")
+        rows = self._rows(
+            "CUPTI_ACTIVITY_KIND_RUNTIME", "start", "end", "globalTid", "correlationId", "nameId"
+        )
         return [
-            HostEvent(_VERSION.sub("", names.get(name_id, "")), start_ns, end_ns, (_process(thread), correlation))
+            HostEvent(
+                _VERSION.sub("", names.get(name_id, "")),
+                start_ns,
+                end_ns,
+                (_process(thread), correlation),
+            )
             for start_ns, end_ns, thread, correlation, name_id in rows
         ]
 
@@ -201,17 +235,23 @@ _Row = Mapping[str, Any]
 """Cells by column: times in ns, sizes in bytes."""
 
 
-def read_nsys_csv(content: bytes, name: str, *, top: int | None = TOP_COUNT) -> dict[str, Any] | None:
+def read_nsys_csv(
+    content: bytes, name: str, *, top: int | None = TOP_COUNT
+) -> dict[str, Any] | None:
     """Summarise the reports of a file with the `top` longest kernel names; None if it has none.
 
     Raises:
         ProfileError: a row cannot be read.
     """
     lines = content.decode("utf-8-sig", errors="replace").splitlines()
-    reports = {report: _read_report(lines[at:], f"{name}: {report}") for at, report in find_reports(lines)}
+    reports = {
+        report: _read_report(lines[at:], f"{name}: {report}") for at, report in find_reports(lines)
+    }
     if not reports:
         return None
-    calls = {_VERSION.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())}
+    calls = {
+        _VERSION.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())
+    }
     launches = {call: count for call, count in sorted(calls.items()) if LAUNCH.fullmatch(call)}
     return {
         "format": "nsys-csv",
@@ -240,7 +280,9 @@ def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
         raise ProfileError(f"{where}: a row is truncated ({error}); export it again") from None
     columns = [_column(cell) for cell in header]
     if wrong := next((row for row in rows if len(row) != len(columns)), None):
-        raise ProfileError(f"{where}: a row has {len(wrong)} cells under {len(columns)} columns; export it again")
+        raise ProfileError(
+            f"{where}: a row has {len(wrong)} cells under {len(columns)} columns; export it again"
+        )
     return [
         {
             name: cell if scale is None else _scaled(cell, scale, where)
@@ -292,10 +334,20 @@ def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
 
 def _sums_of_transfers(reports: Mapping[str, Sequence[_Row]], kind: str) -> dict[str, Any]:
     by_kind: dict[str, dict[str, Any]] = {}
-    for row in (*reports.get("cuda_gpu_mem_time_sum", ()), *reports.get("cuda_gpu_mem_size_sum", ())):
+    for row in (
+        *reports.get("cuda_gpu_mem_time_sum", ()),
+        *reports.get("cuda_gpu_mem_size_sum", ()),
+    ):
         if kind in row["Operation"].lower():
             operation = _OPERATION.sub("", row["Operation"].strip()) or row["Operation"]
-            totals = by_kind.setdefault(operation, {"count": row["Count"], "sum_us": 0.0, "bytes": 0})
-            totals |= {"bytes": row["Total"]} if "Total" in row else {"sum_us": to_us(row["Total Time"])}
-    sums = {name: sum(totals[name] for totals in by_kind.values()) for name in ("count", "sum_us", "bytes")}
+            totals = by_kind.setdefault(
+                operation, {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
+            )
+            totals |= (
+                {"bytes": row["Total"]} if "Total" in row else {"sum_us": to_us(row["Total Time"])}
+            )
+    sums = {
+        name: sum(totals[name] for totals in by_kind.values())
+        for name in ("count", "sum_us", "bytes")
+    }
     return sums | {"sum_us": round(sums["sum_us"], 6), "by_kind": dict(sorted(by_kind.items()))}

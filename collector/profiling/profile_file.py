@@ -1,10 +1,19 @@
-"""Files of profilers: read their bytes, summarise or redact them. The content decides the format, never the name."""
+"""Files of profilers: read their bytes, summarise or redact them. The content decides the format,
+never the name.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.outbox.files import SUFFIX, TooLargeError, atomic_write, compress, read_document, reason_of
+from roofwatch.collector.outbox.files import (
+    SUFFIX,
+    TooLargeError,
+    atomic_write,
+    compress,
+    read_document,
+    reason_of,
+)
 from roofwatch.collector.profiling import ncu_files, nsys
 from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
 from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
@@ -15,11 +24,13 @@ MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""
 _HEAD_BYTES = 16
 _READABLE = (
-    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight Compute, an SQLite "
+    "a torch.profiler trace (Chrome format, plain or gzip), a report (.ncu-rep) or CSV of Nsight "
+    "Compute, an SQLite "
     "export or CSV statistics of Nsight Systems"
 )
 _REDACTABLE = (
-    "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export or CSV statistics of Nsight Systems"
+    "a record, a torch.profiler trace, a CSV of Nsight Compute, an SQLite export or CSV "
+    "statistics of Nsight Systems"
 )
 
 
@@ -78,16 +89,24 @@ def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
     trace = Trace.read(content, str(path))
     if trace is not None:
         return summarise_trace(trace, top=top)
-    if content.lstrip().startswith(b"{") and b'"run_id"' in content and b'"schema_version"' in content:
+    if (
+        content.lstrip().startswith(b"{")
+        and b'"run_id"' in content
+        and b'"schema_version"' in content
+    ):
         raise ProfileError(
-            f"{path}: is a record of roofwatch, not a profiler file: use roofwatch ingest, roofwatch compare BASE HEAD "
+            f"{path}: is a record of roofwatch, not a profiler file: use roofwatch ingest, "
+            f"roofwatch compare BASE HEAD "
             "or roofwatch diagnose CASE --record FILE"
         )
-    return ncu_files.read_ncu_csv(content, str(path)) or nsys.read_nsys_csv(content, str(path), top=top)
+    return ncu_files.read_ncu_csv(content, str(path)) or nsys.read_nsys_csv(
+        content, str(path), top=top
+    )
 
 
 def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted:
-    """Write a copy of a profiler file without what is not kept; text is compressed if `target` ends in `.gz`.
+    """Write a copy of a profiler file without what is not kept; text is compressed if `target` ends
+    in `.gz`.
 
     Raises:
         ProfileError: the file cannot be read, is truncated, or has an unknown format.
@@ -96,7 +115,8 @@ def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted
     head = head_of(source)
     if head.startswith(ncu_files.MAGIC):
         raise RedactionError(
-            f"{source}: a report of Nsight Compute cannot be redacted, its format is not documented; export it with "
+            f"{source}: a report of Nsight Compute cannot be redacted, its format is not "
+            f"documented; export it with "
             "ncu --import FILE --page raw --csv, and redact that"
         )
     if head.startswith(nsys.MAGIC):

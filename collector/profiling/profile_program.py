@@ -1,7 +1,7 @@
 """Run a program unchanged while every Python process in it that imports torch profiles itself.
 
-The folder `inject/` goes before the program's PYTHONPATH and records into a private folder. After the program ends,
-redacted copies of the traces are kept.
+The folder `inject/` goes before the program's PYTHONPATH and records into a private folder. After
+the program ends, redacted copies of the traces are kept.
 """
 
 import json
@@ -82,7 +82,9 @@ class CapturedProcess:
 
 @dataclass(frozen=True)
 class CapturedKernel:
-    """One compiled variant of a Triton kernel. The last three fields are per thread; None if they cannot be read."""
+    """One compiled variant of a Triton kernel. The last three fields are per thread; None if they
+    cannot be read.
+    """
 
     name: str
     hash: str
@@ -147,22 +149,35 @@ def profile_program(
 
 
 def _run(
-    command: Sequence[str], recorded: Path, window: Window, max_seconds: float | None, stdout_to_stderr: bool
+    command: Sequence[str],
+    recorded: Path,
+    window: Window,
+    max_seconds: float | None,
+    stdout_to_stderr: bool,
 ) -> tuple[int, bool]:
     """Run the program; return its exit status, and whether its time was up."""
-    words = [sys.executable, *command] if command[0].endswith(".py") and Path(command[0]).is_file() else list(command)
+    words = (
+        [sys.executable, *command]
+        if command[0].endswith(".py") and Path(command[0]).is_file()
+        else list(command)
+    )
     python_path = os.environ.get("PYTHONPATH")
     environment = {
         "KINETO_LOG_LEVEL": "99",  # silence messages at start and stop
         **os.environ,
-        "PYTHONPATH": f"{_INJECTED_FOLDER}{os.pathsep}{python_path}" if python_path else str(_INJECTED_FOLDER),
+        "PYTHONPATH": f"{_INJECTED_FOLDER}{os.pathsep}{python_path}"
+        if python_path
+        else str(_INJECTED_FOLDER),
         _VARIABLE: json.dumps({"folder": str(recorded.resolve()), "window": asdict(window)}),
     }
     try:
-        program = subprocess.Popen(words, env=environment, stdout=sys.stderr if stdout_to_stderr else None)
+        program = subprocess.Popen(
+            words, env=environment, stdout=sys.stderr if stdout_to_stderr else None
+        )
     except OSError as error:
         raise ProfilingError(
-            f"{words[0]}: cannot be started: {error.strerror}; give the command after --, for example: -- python "
+            f"{words[0]}: cannot be started: {error.strerror}; give the command after --, for "
+            f"example: -- python "
             "train.py"
         ) from None
     was_ended = False
@@ -217,12 +232,20 @@ def _keep_processes(
     for events in by_process:
         if events not in workers:
             forked_count = sum(worker[0]["parent"] == events[0]["pid"] for worker in workers)
-            processes.append(_keep_process(events, recorded, folder, redaction, forked_count, is_alone=is_alone))
+            processes.append(
+                _keep_process(events, recorded, folder, redaction, forked_count, is_alone=is_alone)
+            )
     return tuple(processes)
 
 
 def _keep_process(
-    events: _Events, recorded: Path, folder: Path, redaction: Redaction, forked_count: int, *, is_alone: bool
+    events: _Events,
+    recorded: Path,
+    folder: Path,
+    redaction: Redaction,
+    forked_count: int,
+    *,
+    is_alone: bool,
 ) -> CapturedProcess:
     first = events[0]
     pid, rank = first["pid"], None if first.get("rank") is None else int(first["rank"])
@@ -240,7 +263,9 @@ def _keep_process(
         except ProfileError as error:
             errors.append(redaction.text(str(error)))
         else:
-            traces.append(CapturedTrace(name, pid, rank, command, event["device"], event["end_reason"], time))
+            traces.append(
+                CapturedTrace(name, pid, rank, command, event["device"], event["end_reason"], time)
+            )
     return CapturedProcess(
         pid=pid,
         parent=first["parent"],
@@ -259,7 +284,9 @@ def _kernels(events: Iterable[dict[str, Any]]) -> tuple[CapturedKernel, ...]:
         # the event of the process that compiled it has the compile times
         if event["event"] == "kernel" and (event["hash"] not in found or not event["was_cached"]):
             found[event["hash"]] = event
-    return tuple(map(_kernel, sorted(found.values(), key=lambda event: (event["name"], event["hash"]))))
+    return tuple(
+        map(_kernel, sorted(found.values(), key=lambda event: (event["name"], event["hash"])))
+    )
 
 
 def _kernel(event: dict[str, Any]) -> CapturedKernel:
@@ -284,7 +311,11 @@ def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> TimeSpent:
     """Compress a trace into its place, redacted, and return where its time went."""
     try:
         content = recorded.read_bytes()
-        redacted = None if redaction.kept == EVERYTHING else redact_trace(content, recorded.name, redaction)
+        redacted = (
+            None
+            if redaction.kept == EVERYTHING
+            else redact_trace(content, recorded.name, redaction)
+        )
         content = content if redacted is None else redacted[0]
         trace = Trace.read(content, recorded.name)
         if trace is None:

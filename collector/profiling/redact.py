@@ -40,11 +40,28 @@ class Redacted:
 
 _HARMLESS_FIELDS = frozenset(
     {
-        *("schemaVersion", "deviceProperties", "distributedInfo", "displayTimeUnit"),
-        *("baseTimeNanoseconds", "traceName", "traceEvents"),
-        *("cuda_runtime_version", "cuda_driver_version", "cupti_version", "hip_runtime_version", "hip_driver_version"),
-        *("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules", "trace_id"),
-        *("DISABLE_CUPTI_LAZY_REINIT", "PT_PROFILER_JOB_NAME", "PT_PROFILER_JOB_VERSION", "is_cuda_profiling"),
+        "schemaVersion",
+        "deviceProperties",
+        "distributedInfo",
+        "displayTimeUnit",
+        "baseTimeNanoseconds",
+        "traceName",
+        "traceEvents",
+        "cuda_runtime_version",
+        "cuda_driver_version",
+        "cupti_version",
+        "hip_runtime_version",
+        "hip_driver_version",
+        "record_shapes",
+        "profile_memory",
+        "with_stack",
+        "with_flops",
+        "with_modules",
+        "trace_id",
+        "DISABLE_CUPTI_LAZY_REINIT",
+        "PT_PROFILER_JOB_NAME",
+        "PT_PROFILER_JOB_VERSION",
+        "is_cuda_profiling",
     }
 )
 """Top-level fields that Kineto and torch.profiler write themselves."""
@@ -54,7 +71,8 @@ _MAX_SEPARATOR = 100
 
 
 def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes, Redacted] | None:
-    """Redact a Chrome trace text by text, so that numbers and their order are kept; None if the content is not one.
+    """Redact a Chrome trace text by text, so that numbers and their order are kept; None if the
+    content is not one.
 
     Raises:
         ProfileError: the trace is truncated.
@@ -71,7 +89,9 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
             removed.append(field)
             parts += [text[at:start], {"{": "{}", "[": "[]"}.get(text[start], '"<removed>"')]
             at = end
-    kept, changed_count = _redact_strings("".join((*parts, text[at:])), redaction.with_known_names(known))
+    kept, changed_count = _redact_strings(
+        "".join((*parts, text[at:])), redaction.with_known_names(known)
+    )
     return _encode(kept), Redacted("kineto-chrome-trace", changed_count, tuple(removed))
 
 
@@ -88,7 +108,9 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
 
     @lru_cache(_CACHED_TEXTS)
     def redact(literal: str, previous: str, is_argument: bool) -> str:
-        """Redact a string; `previous` is its key in an object, or the option that it is an argument of."""
+        """Redact a string; `previous` is its key in an object, or the option that it is an argument
+        of.
+        """
         try:
             text: str = json.loads(literal, strict=False)
         except ValueError:
@@ -103,7 +125,9 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
         nonlocal previous, previous_end, changed_count
         separator = document[previous_end : match.start()][:_MAX_SEPARATOR].strip()
         is_argument = separator == "," and SECRET_OPTION.fullmatch(previous) is not None
-        redacted = redact(match[0], previous if is_argument or separator == ":" else "", is_argument)
+        redacted = redact(
+            match[0], previous if is_argument or separator == ":" else "", is_argument
+        )
         previous, previous_end = match[0][1:-1], match.end()
         changed_count += redacted != match[0]
         return redacted
@@ -115,7 +139,8 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
 
 
 def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] | None:
-    """Redact a CSV of Nsight Compute or Nsight Systems: cells, and the output of program and tool outside the tables.
+    """Redact a CSV of Nsight Compute or Nsight Systems: cells, and the output of program and tool
+    outside the tables.
 
     Returns:
         None if the content is neither.
@@ -164,7 +189,9 @@ def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, s
 def _redact_row(columns: list[str], line: str, redaction: Redaction) -> str:
     cells = next(csv.reader(io.StringIO(line)))
     named = zip(columns, cells, strict=False)
-    redacted = ["" if _is_emptied(column, redaction) else redaction.text(cell) for column, cell in named]
+    redacted = [
+        "" if _is_emptied(column, redaction) else redaction.text(cell) for column, cell in named
+    ]
     if redacted == cells:
         return line
     row = io.StringIO()
@@ -193,7 +220,16 @@ _KIND_OF_TABLE = {
     "ANALYSIS_FILE": Kind.PATHS,
 }
 """Kinds of the tables that are emptied; other tables are `metadata`."""
-_NAME_COLUMNS = {"nameId", "demangledName", "shortName", "mangledName", "textId", "jsonTextId", "symbol", "module"}
+_NAME_COLUMNS = {
+    "nameId",
+    "demangledName",
+    "shortName",
+    "mangledName",
+    "textId",
+    "jsonTextId",
+    "symbol",
+    "module",
+}
 """Columns that refer to `StringIds`."""
 _SETTINGS_TABLES = ("TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE", "META_DATA_EXPORT")
 _HARMLESS_SETTING = re.compile(
@@ -213,14 +249,18 @@ def redact_nsys(source: Path, target: Path, redaction: Redaction) -> Redacted:
     temporary = target.with_name(f".{target.name}.tmp")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as original:
+        with closing(
+            sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+        ) as original:
             original.execute("VACUUM INTO ?", (str(temporary),))
         with closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
             redacted = _redact_database(copy, redaction)
             copy.execute("VACUUM")  # unused pages would still hold what was removed
         temporary.replace(target)
     except sqlite3.DatabaseError as error:
-        raise ProfileError(f"{source}: not a whole sqlite export ({error}); export it again with nsys export") from None
+        raise ProfileError(
+            f"{source}: not a whole sqlite export ({error}); export it again with nsys export"
+        ) from None
     except OSError as error:
         raise RedactionError(f"{target}: cannot be written: {reason_of(error)}") from None
     finally:
@@ -229,21 +269,29 @@ def redact_nsys(source: Path, target: Path, redaction: Redaction) -> Redacted:
 
 
 def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted:
-    tables = {name for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    tables = {
+        name for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    }
     if "StringIds" not in tables:
         raise RedactionError("the SQLite database is not an export of Nsight Systems")
     redaction = redaction.with_known_names("\n".join(_all_texts(copy, tables)))
     is_kept = _KEPT_TABLES.fullmatch
     emptied = {
-        one for one in tables if not is_kept(one) and not redaction.keeps(_KIND_OF_TABLE.get(one, Kind.METADATA))
+        one
+        for one in tables
+        if not is_kept(one) and not redaction.keeps(_KIND_OF_TABLE.get(one, Kind.METADATA))
     }
 
     @lru_cache(_CACHED_TEXTS)
     def redact(value: str | bytes) -> str | None:
-        return redaction.text(value) if isinstance(value, str) else None  # blobs are payloads of NVTX
+        return (
+            redaction.text(value) if isinstance(value, str) else None
+        )  # blobs are payloads of NVTX
 
     copy.create_function("redact", 1, redact)
-    copy.create_function("is_harmless", 1, lambda name: _HARMLESS_SETTING.fullmatch(name) is not None)
+    copy.create_function(
+        "is_harmless", 1, lambda name: _HARMLESS_SETTING.fullmatch(name) is not None
+    )
     copy.executescript("PRAGMA secure_delete = ON; BEGIN")
     for table in emptied:
         copy.execute(f'DELETE FROM "{table}"')  # noqa: S608  names of the database, here and below
@@ -264,14 +312,17 @@ def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted
     for table, column in columns:
         copy.execute(
             f'UPDATE "{table}" SET "{column}" = redact("{column}") '  # noqa: S608
-            f'WHERE typeof("{column}") IN (\'text\', \'blob\') AND "{column}" IS NOT redact("{column}")'
+            f"WHERE typeof(\"{column}\") IN ('text', 'blob') AND \"{column}\" IS NOT "
+            f'redact("{column}")'
         )
     copy.execute("COMMIT")
     return Redacted("nsys-sqlite", copy.total_changes - before, tuple(sorted(emptied)))
 
 
 def _all_texts(copy: sqlite3.Connection, tables: Iterable[str]) -> Iterator[str]:
-    """All texts of the database, from which names of users and hosts are learned; settings as `name=value` too."""
+    """All texts of the database, from which names of users and hosts are learned; settings as
+    `name=value` too.
+    """
     for table in sorted(tables):
         for columns in copy.execute(f'SELECT * FROM "{table}"'):  # noqa: S608  names of the database
             texts = [value for value in columns if isinstance(value, str)]

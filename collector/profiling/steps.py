@@ -1,4 +1,6 @@
-"""Read the steps of a trace: every launch with its place in the model, and busy time, gaps and overlap."""
+"""Read the steps of a trace: every launch with its place in the model, and busy time, gaps and
+overlap.
+"""
 
 import re
 import statistics
@@ -7,7 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from roofwatch.collector.profiling.activities import LAUNCH, HostEvent, HostKind, Interval, group_by, length_ns, union
+from roofwatch.collector.profiling.activities import (
+    LAUNCH,
+    HostEvent,
+    HostKind,
+    Interval,
+    group_by,
+    length_ns,
+    union,
+)
 from roofwatch.collector.profiling.time_spent import WORK, by_thread, self_times
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.record.results import CaseProfile
@@ -22,10 +32,14 @@ HOST = "cpu"
 
 @dataclass(frozen=True)
 class Slot:
-    """One launch of a step, or several at the same place of each step, with the sum of their times."""
+    """One launch of a step, or several at the same place of each step,
+    with the sum of their times.
+    """
 
     position: tuple[str, ...]
-    """Classes of the modules around the launch, outermost first, then the outermost operator in them."""
+    """Classes of the modules around the launch, outermost first, then the outermost operator in
+    them.
+    """
     place: str
     """The same with the numbers that torch gave the modules."""
     name: str
@@ -98,8 +112,9 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
 
     Args:
         trace: A trace of torch.profiler.
-        by_marker: A step is one of the profiler's schedule. It ends where the next one starts, the last where the work
-            that it launched ends. Otherwise the whole trace is one step, including the host's time.
+        by_marker: A step is one of the profiler's schedule. It ends where the next one starts, the
+            last where the work that it launched ends. Otherwise the whole trace is one step,
+            including the host's time.
 
     Returns:
         One for each device, the busiest first; one for the host if no device was active.
@@ -112,7 +127,11 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
     if negative:
         notes.append(f"{negative} activities have a negative duration and are left out")
     markers = sorted(
-        {(event.start_ns, event.end_ns) for event in trace.host_events if _MARKER.fullmatch(event.name)}
+        {
+            (event.start_ns, event.end_ns)
+            for event in trace.host_events
+            if _MARKER.fullmatch(event.name)
+        }
         if by_marker
         else [(trace.start_ns or 0, trace.end_ns or 0)]
     )
@@ -123,7 +142,10 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
         end_ns = max([end_ns, *(launch.end_ns for launch in launches if launch.issued_ns < end_ns)])
     elif not by_device:
         if any(LAUNCH.fullmatch(event.name) for event in events):
-            notes.append("kernels were launched, but their times are not in the trace: only the host is compared")
+            notes.append(
+                "kernels were launched, but their times are not in the trace: only the host is "
+                "compared"
+            )
         by_device = {HOST: list(_host_launches(events, (markers[0][0], end_ns)))}
     bounds = [start_ns for start_ns, _ in markers] + [end_ns]
     found = [
@@ -134,7 +156,12 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
 
 
 def _step_times(
-    device: str, launches: Iterable[_Launch], bounds: Sequence[int], *, has_markers: bool, notes: tuple[str, ...]
+    device: str,
+    launches: Iterable[_Launch],
+    bounds: Sequence[int],
+    *,
+    has_markers: bool,
+    notes: tuple[str, ...],
 ) -> StepTimes:
     start_ns, end_ns = bounds[0], bounds[-1]
     inside = sorted(
@@ -142,7 +169,9 @@ def _step_times(
             start_ns=max(launch.start_ns, start_ns),
             end_ns=min(launch.end_ns, end_ns),
             # operators are cut already
-            ns=launch.ns if device == HOST else min(launch.end_ns, end_ns) - max(launch.start_ns, start_ns),
+            ns=launch.ns
+            if device == HOST
+            else min(launch.end_ns, end_ns) - max(launch.start_ns, start_ns),
         )
         for launch in launches
         if launch.start_ns <= end_ns and launch.end_ns >= start_ns
@@ -157,7 +186,8 @@ def _step_times(
     streams_in_order = list(streams)
     # all kernels of a graph are issued at once, and the order between its streams varies
     issued = sorted(
-        zip(inside, gap_ns, strict=True), key=lambda each: (each[0].issued_ns, streams_in_order.index(each[0].stream))
+        zip(inside, gap_ns, strict=True),
+        key=lambda each: (each[0].issued_ns, streams_in_order.index(each[0].stream)),
     )
     return StepTimes(
         device=device,
@@ -166,7 +196,9 @@ def _step_times(
         step_ns=end_ns - start_ns,
         slots=tuple(_slots(issued, bounds)),
         busy_ns=length_ns(union((launch.start_ns, launch.end_ns) for launch in inside)),
-        stream_busy_ns={stream: length_ns(union(intervals)) for stream, intervals in sorted(streams.items())},
+        stream_busy_ns={
+            stream: length_ns(union(intervals)) for stream, intervals in sorted(streams.items())
+        },
         gap_after_last_ns=end_ns - busy_until_ns if gap_ns else 0,
         notes=notes,
     )
@@ -177,13 +209,18 @@ def _slots(issued: Iterable[tuple[_Launch, int]], bounds: Sequence[int]) -> Iter
     for launch, gap_ns in issued:
         while step < len(bounds) - 2 and launch.issued_ns >= bounds[step + 1]:
             step += 1
-        position = (*(_INSTANCE.sub("", module) for module in launch.modules), *filter(None, [launch.operator]))
+        position = (
+            *(_INSTANCE.sub("", module) for module in launch.modules),
+            *filter(None, [launch.operator]),
+        )
         place = " / ".join(filter(None, (*launch.modules, launch.operator)))
         yield Slot(position, place, launch.name, 1, launch.ns, gap_ns, step)
 
 
 def fold(slots: Iterable[Slot]) -> list[Slot]:
-    """Add up the launches that have the same place, name and number in each step, in the order of a step."""
+    """Add up the launches that have the same place, name and number in each step, in the order of a
+    step.
+    """
     groups: defaultdict[object, list[tuple[int, Slot]]] = defaultdict(list)
     seen: Counter[object] = Counter()
     at_in_step: Counter[int] = Counter()
@@ -200,11 +237,15 @@ def fold(slots: Iterable[Slot]) -> list[Slot]:
             gap_ns=sum(slot.gap_ns for _, slot in members),
             step=0,
         )
-        for members in sorted(groups.values(), key=lambda members: statistics.fmean(at for at, _ in members))
+        for members in sorted(
+            groups.values(), key=lambda members: statistics.fmean(at for at, _ in members)
+        )
     ]
 
 
-def _device_launches(trace: Trace, events: Iterable[HostEvent]) -> Iterator[tuple[str, list[_Launch]]]:
+def _device_launches(
+    trace: Trace, events: Iterable[HostEvent]
+) -> Iterator[tuple[str, list[_Launch]]]:
     calls: dict[Any, tuple[HostEvent, tuple[str, ...], str]] = {}
     for event, modules, operator in _with_places(events):
         if event.kind is HostKind.CALL and event.correlation is not None:
@@ -217,7 +258,15 @@ def _device_launches(trace: Trace, events: Iterable[HostEvent]) -> Iterator[tupl
             issued_ns = activity.start_ns if call is None else call.start_ns
             stream = str(activity.stream)
             launches.append(
-                _Launch(*activity.interval, activity.duration_ns, activity.name, stream, issued_ns, modules, operator)
+                _Launch(
+                    *activity.interval,
+                    activity.duration_ns,
+                    activity.name,
+                    stream,
+                    issued_ns,
+                    modules,
+                    operator,
+                )
             )
         yield device, launches
 
@@ -231,12 +280,22 @@ def _host_launches(events: Sequence[HostEvent], span: Interval) -> Iterator[_Lau
     places = {id(event): (modules, operator) for event, modules, operator in _with_places(inside)}
     for thread, members in by_thread(event for event in inside if event.kind in WORK).items():
         for event, ns in self_times(members):
-            yield _Launch(event.start_ns, event.end_ns, ns, event.name, thread, event.start_ns, *places[id(event)])
+            yield _Launch(
+                event.start_ns,
+                event.end_ns,
+                ns,
+                event.name,
+                thread,
+                event.start_ns,
+                *places[id(event)],
+            )
 
 
 def _with_places(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, tuple[str, ...], str]]:
     """Each event with the modules around it and the outermost operator in the innermost of them."""
-    for members in by_thread(event for event in events if event.kind is not HostKind.ANNOTATION).values():
+    for members in by_thread(
+        event for event in events if event.kind is not HostKind.ANNOTATION
+    ).values():
         around: list[HostEvent] = []
         for event in sorted(members, key=lambda event: (event.start_ns, -event.end_ns)):
             while around and around[-1].end_ns <= event.start_ns:
@@ -255,7 +314,9 @@ def _with_places(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, tuple
 
 
 def steps_of_profile(profile: CaseProfile) -> StepTimes:
-    """Steps of a profile in a record: each profiled call is one. Its launches have no place, and are added by name."""
+    """Steps of a profile in a record: each profiled call is one. Its launches have no place, and
+    are added by name.
+    """
     rows = [(row.name, row.count, row.total_ns) for row in profile.rows]
     if profile.left_out_count:
         rows.append(("(more names)", profile.left_out_count, profile.left_out_ns))

@@ -1,4 +1,6 @@
-"""Totals of a timeline for `roofwatch read`. Times are microseconds; keys are the words of the profiler's format."""
+"""Totals of a timeline for `roofwatch read`. Times are microseconds; keys are the words of the
+profiler's format.
+"""
 
 import math
 import re
@@ -27,8 +29,14 @@ TOP_COUNT = 10
 _DEVICE_NUMBER = re.compile(r"[0-9]{1,9}")
 _COLLECTIVE = re.compile(r"nccl|rccl", re.IGNORECASE)
 _DEVICE_FIELDS = (
-    *("id", "name", "totalGlobalMem", "computeMajor", "computeMinor"),
-    *("maxThreadsPerBlock", "numSms", "warpSize"),
+    "id",
+    "name",
+    "totalGlobalMem",
+    "computeMajor",
+    "computeMinor",
+    "maxThreadsPerBlock",
+    "numSms",
+    "warpSize",
 )
 _DISTRIBUTED_FIELDS = ("backend", "rank", "world_size", "pg_count", "nccl_version")
 
@@ -40,13 +48,19 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
     devices, distributed = header.get("deviceProperties"), header.get("distributedInfo")
     summary: dict[str, Any] = {
         "format": "kineto-chrome-trace",
-        "top_level": {name: scalar(value) for name, value in header.items() if not isinstance(value, (dict, list))},
+        "top_level": {
+            name: scalar(value)
+            for name, value in header.items()
+            if not isinstance(value, (dict, list))
+        },
         "devices_declared": [
             _selected(device, _DEVICE_FIELDS)
             for device in (devices if isinstance(devices, list) else ())
             if isinstance(device, dict)
         ],
-        "distributed": _selected(distributed, _DISTRIBUTED_FIELDS) if isinstance(distributed, dict) else None,
+        "distributed": _selected(distributed, _DISTRIBUTED_FIELDS)
+        if isinstance(distributed, dict)
+        else None,
         "events_total": trace.events_by_phase.total(),
         "events_by_ph": dict(sorted(trace.events_by_phase.items())),
         "complete_events_by_cat": dict(sorted(trace.complete_events_by_category.items())),
@@ -56,7 +70,10 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
         "memset": _transfers(trace.of_kind(ActivityKind.MEMSET)),
         "runtime_calls": {"count": len(calls), "by_name": _counts(call.name for call in calls)},
         "launches": _launches(calls, kernels),
-        "devices": {device: _device(members) for device, members in group_by(trace.activities, "device").items()},
+        "devices": {
+            device: _device(members)
+            for device, members in group_by(trace.activities, "device").items()
+        },
     }
     if trace.counters:
         summary["cupti_profiler_ranges"] = {
@@ -71,7 +88,9 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
 
 def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
     """Torch's occupancy estimate, weighted by duration; None if no kernel has one."""
-    weighted = [(each.launch.get("est_achieved_occupancy_pct"), each.duration_ns) for each in kernels]
+    weighted = [
+        (each.launch.get("est_achieved_occupancy_pct"), each.duration_ns) for each in kernels
+    ]
     known = [(percent, weight_ns) for percent, weight_ns in weighted if percent is not None]
     total_ns = sum(weight_ns for _, weight_ns in known)
     return sum(percent * weight_ns for percent, weight_ns in known) / total_ns if total_ns else None
@@ -79,7 +98,11 @@ def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
 
 def count_launch_configurations(kernels: Iterable[Activity]) -> int:
     """Count distinct combinations of grid, block and shared memory."""
-    fields = ("grid", "block", *(f"{part}shared_memory_bytes" for part in ("", "static_", "dynamic_")))
+    fields = (
+        "grid",
+        "block",
+        *(f"{part}shared_memory_bytes" for part in ("", "static_", "dynamic_")),
+    )
     return len({repr([kernel.launch.get(name) for name in fields]) for kernel in kernels})
 
 
@@ -100,7 +123,10 @@ def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
 
 
 def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
-    rows = [_row(members) | {"bytes": sum(member.bytes for member in members)} for members in _by_total(transfers)]
+    rows = [
+        _row(members) | {"bytes": sum(member.bytes for member in members)}
+        for members in _by_total(transfers)
+    ]
     return transfer_totals(transfers) | {"by_name": rows}
 
 
@@ -114,8 +140,12 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[s
         "graph_launch_calls": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
         "launches_sharing_a_correlation_id": len(correlations) - len(set(correlations)),
         "kernels_without_a_launch_call": len(kernels) - len(pairs),
-        "delay_call_start_to_kernel_start": delay_totals([kernel.start_ns - call.start_ns for kernel, call in pairs]),
-        "delay_call_end_to_kernel_start": delay_totals([kernel.start_ns - call.end_ns for kernel, call in pairs]),
+        "delay_call_start_to_kernel_start": delay_totals(
+            [kernel.start_ns - call.start_ns for kernel, call in pairs]
+        ),
+        "delay_call_end_to_kernel_start": delay_totals(
+            [kernel.start_ns - call.end_ns for kernel, call in pairs]
+        ),
     }
 
 
@@ -128,14 +158,18 @@ def _device(activities: Sequence[Activity]) -> dict[str, Any]:
     }
     communicating = union(kernel.interval for kernel in kernels if _COLLECTIVE.search(kernel.name))
     if communicating:
-        computing = union(kernel.interval for kernel in kernels if not _COLLECTIVE.search(kernel.name))
+        computing = union(
+            kernel.interval for kernel in kernels if not _COLLECTIVE.search(kernel.name)
+        )
         total_ns, overlapped_ns = length_ns(communicating), overlap_ns(communicating, computing)
         summary["collectives"] = {
             "kernels": sum(_COLLECTIVE.search(kernel.name) is not None for kernel in kernels),
             "union_us": to_us(total_ns),
             "compute_union_us": to_us(length_ns(computing)),
             "overlapped_with_compute_us": to_us(overlapped_ns),
-            "overlapped_fraction_of_collectives": round(overlapped_ns / total_ns, 6) if total_ns else None,
+            "overlapped_fraction_of_collectives": round(overlapped_ns / total_ns, 6)
+            if total_ns
+            else None,
         }
     return summary
 
@@ -160,7 +194,9 @@ def to_us(nanoseconds: float) -> float:
 
 
 def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
-    """Totals of all kernels, and one row for each of the `top` names with the longest total time."""
+    """Totals of all kernels, and one row for each of the `top` names with the longest total
+    time.
+    """
     groups = _by_total(kernels)
     return {
         "count": len(kernels),
@@ -206,7 +242,9 @@ def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
 
 
 def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
-    by_kind = {kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()}
+    by_kind = {
+        kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()
+    }
     return transfer_totals(transfers) | {"by_kind": by_kind}
 
 

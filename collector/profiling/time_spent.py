@@ -34,7 +34,8 @@ class TimeRow:
     total_ns: int
     mean_ns: float
     share: float | None
-    """Share of the device's busy time for kernels and copies, of the window for operators and annotations.
+    """Share of the device's busy time for kernels and copies, of the window for operators and
+    annotations.
 
     Concurrent work makes the sum exceed 1.
     """
@@ -81,7 +82,9 @@ class TimeSpent:
     kernel_names: int
     transfers: tuple[TimeRow, ...]
     median_launch_delay_ns: float | None
-    """From a launch call to the start of its kernel; None if no kernel could be matched to its call."""
+    """From a launch call to the start of its kernel; None if no kernel could be matched to its
+    call.
+    """
     gaps: tuple[Gap, ...]
     """The longest gaps of all devices, the longest first."""
     operators: tuple[TimeRow, ...]
@@ -95,11 +98,14 @@ class TimeSpent:
 def time_spent(trace: Trace) -> TimeSpent:
     window_ns, host = trace.window_ns, trace.host_events
     devices = tuple(
-        _device_time(device, members, window_ns) for device, members in group_by(trace.activities, "device").items()
+        _device_time(device, members, window_ns)
+        for device, members in group_by(trace.activities, "device").items()
     )
     busy_ns = sum(device.busy_ns for device in devices)
     kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
-    transfers = _device_rows([*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns)
+    transfers = _device_rows(
+        [*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns
+    )
     operators, marks = operator_rows(host, window_ns), annotation_rows(host, window_ns)
     delays_ns = launch_delays_ns(host, trace.of_kind(ActivityKind.KERNEL))
     return TimeSpent(
@@ -122,7 +128,9 @@ def _longest_gaps(trace: Trace) -> tuple[Gap, ...]:
     for device, activities in group_by(trace.activities, "device").items():
         names = {activity.start_ns: activity.name for activity in activities}
         disjoint = union(activity.interval for activity in activities)
-        found += [((left[1], right[0]), device, names[right[0]]) for left, right in pairwise(disjoint)]
+        found += [
+            ((left[1], right[0]), device, names[right[0]]) for left, right in pairwise(disjoint)
+        ]
     found.sort(key=lambda gap: (gap[0][0] - gap[0][1], gap[0]))
     gaps = []
     for (start_ns, end_ns), device, before in found[:GAP_COUNT]:
@@ -154,7 +162,9 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
 
 
 def _device_rows(activities: Sequence[Activity], busy_ns: int) -> list[TimeRow]:
-    registers = {each.name: each.launch.get("registers_per_thread") for each in reversed(activities)}
+    registers = {
+        each.name: each.launch.get("registers_per_thread") for each in reversed(activities)
+    }
     rows = _rows(((each.name, 1, each.duration_ns) for each in activities), busy_ns)
     return [replace(row, registers=registers[row.name]) for row in rows]
 
@@ -168,7 +178,8 @@ def _rows(parts: Iterable[tuple[str, int, int]], whole_ns: int) -> list[TimeRow]
         totals_ns[name] += ns
     ordered = sorted(totals_ns.items(), key=lambda total: (-total[1], total[0]))
     return [
-        TimeRow(name, counts[name], ns, ns / counts[name], ns / whole_ns if whole_ns else None) for name, ns in ordered
+        TimeRow(name, counts[name], ns, ns / counts[name], ns / whole_ns if whole_ns else None)
+        for name, ns in ordered
     ]
 
 
@@ -178,17 +189,23 @@ def _rows(parts: Iterable[tuple[str, int, int]], whole_ns: int) -> list[TimeRow]
 def operator_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[TimeRow]:
     """Self times of operators and runtime calls, without the calls inside; the longest first."""
     threads = by_thread(event for event in events if event.kind in WORK)
-    parts = ((event.name, 1, ns) for members in threads.values() for event, ns in self_times(members))
+    parts = (
+        (event.name, 1, ns) for members in threads.values() for event, ns in self_times(members)
+    )
     return _rows(parts, window_ns)
 
 
 def annotation_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[TimeRow]:
-    """Times of user annotations such as optimizer steps, the longest first; nested ones of the same name count once."""
+    """Times of user annotations such as optimizer steps, the longest first; nested ones of the same
+    name count once.
+    """
     spans: defaultdict[tuple[str, str], list[Interval]] = defaultdict(list)
     for event in events:
         if event.kind == HostKind.ANNOTATION:
             spans[event.thread, event.name].append((event.start_ns, event.end_ns))
-    return _rows(((name, len(each), length_ns(union(each))) for (_, name), each in spans.items()), window_ns)
+    return _rows(
+        ((name, len(each), length_ns(union(each))) for (_, name), each in spans.items()), window_ns
+    )
 
 
 def busiest_thread_ns(events: Iterable[HostEvent]) -> int:

@@ -1,7 +1,8 @@
 """Read traces of torch.profiler: what ran on the GPU, what the host did, and counters.
 
-Sources: pytorch/kineto, output_json.cpp and the activity categories of libkineto. Until 2021 categories were upper
-case. Traces of AMD GPUs describe a launch at its call (RoctracerActivity_inl.h).
+Sources: pytorch/kineto, output_json.cpp and the activity categories of libkineto. Until 2021
+categories were upper case. Traces of AMD GPUs describe a launch at its call
+(RoctracerActivity_inl.h).
 """
 
 import json
@@ -26,7 +27,10 @@ _ACTIVITY_KINDS = {
 _HOST_KINDS = {
     "cpu_op": HostKind.OPERATOR,
     "operator": HostKind.OPERATOR,
-    **dict.fromkeys(("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"), HostKind.CALL),
+    **dict.fromkeys(
+        ("cuda_runtime", "cuda_driver", "runtime", "driver", "hip_runtime", "hip_driver"),
+        HostKind.CALL,
+    ),
     "user_annotation": HostKind.ANNOTATION,
     "python_function": HostKind.PYTHON,
 }
@@ -138,9 +142,13 @@ class Trace:
             self.activities.append(activity)
         elif host_kind is not None:
             thread = f"{event.get('pid')}/{event.get('tid')}"
-            self.host_events.append(HostEvent(name, start_ns, end_ns, correlation, host_kind, thread))
+            self.host_events.append(
+                HostEvent(name, start_ns, end_ns, correlation, host_kind, thread)
+            )
             if name.startswith("hip") and correlation is not None:
-                self._described_by_call.setdefault(correlation, (_amd_launch(name, arguments), _bytes(arguments)))
+                self._described_by_call.setdefault(
+                    correlation, (_amd_launch(name, arguments), _bytes(arguments))
+                )
 
     def _complete_activities(self) -> None:
         """Add what AMD's runtime calls say about the activities that they start."""
@@ -157,7 +165,9 @@ class Trace:
 
 
 def scalar(value: Any) -> Any:
-    """The value as JSON can hold it; None for lists, objects, non-finite numbers and integers over 64 bits."""
+    """The value as JSON can hold it; None for lists, objects, non-finite numbers and integers over
+    64 bits.
+    """
     if isinstance(value, (Decimal, float)):
         value = float(value)
         return value if math.isfinite(value) else None
@@ -172,7 +182,9 @@ def _launch(arguments: Mapping[str, Any]) -> dict[str, Any]:
     for field_name, name in _LAUNCH_FIELDS.items():
         value = arguments.get(field_name)
         if name in {"grid", "block"}:
-            if isinstance(value, list) and all(type(length) is int and abs(length) < 2**63 for length in value):
+            if isinstance(value, list) and all(
+                type(length) is int and abs(length) < 2**63 for length in value
+            ):
                 launch[name] = value
         elif not isinstance(value, str) and (number := _number(value)) is not None:
             launch[name] = number
@@ -183,13 +195,17 @@ def _amd_launch(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     launch = _launch(arguments)
     grid, block = launch.get("grid"), launch.get("block")
     if name in _GRID_IN_THREADS and grid and block and 0 not in block:
-        launch["grid"] = [-(-threads // length) for threads, length in zip(grid, block, strict=False)]
+        launch["grid"] = [
+            -(-threads // length) for threads, length in zip(grid, block, strict=False)
+        ]
     return launch
 
 
 def _bytes(arguments: Mapping[str, Any]) -> int:
     """Bytes of a copy or fill; AMD's calls name them `size`."""
-    found = next((arguments[name] for name in ("bytes", "Bytes", "size") if name in arguments), None)
+    found = next(
+        (arguments[name] for name in ("bytes", "Bytes", "size") if name in arguments), None
+    )
     count = _number(found)
     return 0 if count is None or not 0 <= count <= _MAX_TRANSFER_BYTES else int(count)
 
@@ -226,7 +242,9 @@ class Document:
     header: dict[str, Any] = field(default_factory=dict)
     """Values of all fields but `traceEvents`."""
     spans: list[tuple[str, int, int]] = field(default_factory=list)
-    """Name of each field, and start and end of its value in the text; empty if the document is a bare array."""
+    """Name of each field, and start and end of its value in the text; empty if the document is a
+    bare array.
+    """
 
 
 def decode_trace(content: bytes) -> str:
@@ -291,6 +309,7 @@ def _skip_separators(text: str, at: int) -> int:
 
 def _truncated(name: str, at: int, text: str) -> ProfileError:
     return ProfileError(
-        f"{name}: not a whole trace: nothing readable at character {at} of {len(text)}; record it again, and let the "
+        f"{name}: not a whole trace: nothing readable at character {at} of {len(text)}; record it "
+        f"again, and let the "
         "profiler finish before the program ends"
     )

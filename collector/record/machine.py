@@ -97,8 +97,9 @@ class Environment(Part):
 
     @property
     def runner_class(self) -> str:
-        """What must be equal for times to compare: device model, memory, power limit, driver major and clock mode; on a
-        CPU the threads. Of an import, the tool and the device that its file names.
+        """What must be equal for times to compare: device model, memory, power limit, driver major
+        and clock mode; on a CPU the threads. Of an import, the tool and the device that its file
+        names.
         """
         if self.imported_from is not None:
             return f"{self.device_name}, imported from {self.imported_from}"
@@ -106,9 +107,15 @@ class Environment(Part):
         if self.device_kind == "cpu":
             threads = f"{self.thread_count} thread{'' if self.thread_count == 1 else 's'}"
             return f"{self.device_name}, {threads}, {memory}"
-        power = "power limit unknown" if self.power_limit_w is None else f"{self.power_limit_w:.0f} W"
+        power = (
+            "power limit unknown" if self.power_limit_w is None else f"{self.power_limit_w:.0f} W"
+        )
         driver = (self.driver_version or "unknown").split(".")[0]
-        clocks = f", clock locked at {self.locked_sm_clock_mhz or 0:.0f} MHz" if self.clock_mode == "locked" else ""
+        clocks = (
+            f", clock locked at {self.locked_sm_clock_mhz or 0:.0f} MHz"
+            if self.clock_mode == "locked"
+            else ""
+        )
         return f"{self.device_name}, {memory}, {power}, driver {driver}{clocks}"
 
 
@@ -116,7 +123,9 @@ _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
 
 
 class Ceiling(Part):
-    """A limit of the device: the best of several measurements in this run, or from the datasheet."""
+    """A limit of the device: the best of several measurements in this run,
+    or from the datasheet.
+    """
 
     resource: Literal["memory", "compute"]
     level: Literal["dram", "cache"] | None = None
@@ -138,7 +147,9 @@ class Ceiling(Part):
 
 
 def highest_ceilings(ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
-    """The highest ceiling of each kind: equal devices have equal limits, and each is measured from below."""
+    """The highest ceiling of each kind: equal devices have equal limits, and each is measured from
+    below.
+    """
     highest: dict[tuple[str | None, ...], Ceiling] = {}
     for ceiling in ceilings:
         known = highest.get(ceiling.kind)
@@ -164,7 +175,9 @@ class DeviceState(Part):
     clock_event_reasons: tuple[Name, ...] = ()
     """Everything that reduced the clock during the block, by NVML's names in lower case."""
     degraded_by: tuple[Name, ...] = ()
-    """Why the block is less reliable: clock event reasons that are faults, or for example `foreign_process`."""
+    """Why the block is less reliable: clock event reasons that are faults, or for example
+    `foreign_process`.
+    """
 
 
 class Telemetry(Part):
@@ -175,8 +188,8 @@ class Telemetry(Part):
     """Why readings are missing."""
     started_at: UtcDatetime
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
-    """Time of each reading since `started_at`, on a monotonic clock. An empty reading separates the parts of a resumed
-    run."""
+    """Time of each reading since `started_at`, on a monotonic clock. An empty reading separates the
+    parts of a resumed run."""
     sm_clock_mhz: tuple[_Reading, ...] = ()
     memory_clock_mhz: tuple[_Reading, ...] = ()
     power_w: tuple[_Reading, ...] = ()
@@ -190,5 +203,7 @@ class Telemetry(Part):
     def _columns_of_one_length(self) -> Self:
         for name, value in self:
             if isinstance(value, tuple) and value and len(value) != len(self.offset_ms):
-                raise ValueError(f"telemetry: {len(self.offset_ms)} readings with {len(value)} of {name}")
+                raise ValueError(
+                    f"telemetry: {len(self.offset_ms)} readings with {len(value)} of {name}"
+                )
         return self

@@ -56,7 +56,8 @@ class Timer(StrEnum):
 HOST_BOUND_BELOW = 1.5
 """A launch is host-bound if it takes less than this times the host time to issue it.
 
-Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 excluded cases that can be timed well.
+Source: facebookexperimental/triton, tlx_benchmark; a limit of 5 excluded cases that can be timed
+well.
 """
 
 
@@ -66,7 +67,10 @@ def is_host_bound(busy_ns: float, host_ns: float | None) -> bool:
 
 
 class CacheState(StrEnum):
-    """State of the last-level cache before a launch. Times of different states are not comparable."""
+    """State of the last-level cache before a launch.
+
+    Times of different states are not comparable.
+    """
 
     HOT = "hot"
     """Holds data of the previous launch."""
@@ -77,11 +81,16 @@ class CacheState(StrEnum):
 
 
 class Block(Part):
-    """Samples taken back to back in one process. Blocks of a pair share their position in the list."""
+    """Samples taken back to back in one process.
+
+    Blocks of a pair share their position in the list.
+    """
 
     started_at: UtcDatetime
     samples_ns: Annotated[tuple[PositiveNs, ...], Field(min_length=1)]
-    """Per launch: time that the device was busy, the union of its kernels' intervals. Verdicts use these."""
+    """Per launch: time that the device was busy, the union of its kernels' intervals. Verdicts use
+    these.
+    """
     span_ns: tuple[PositiveNs, ...] = ()
     """Per launch: from the start of its first kernel to the end of its last; empty if unknown."""
     host_ns: PositiveNs | None = None
@@ -160,10 +169,13 @@ class Measurement(CaseResult):
     def _timed_only_if_ok(self) -> Self:
         if (self.outcome is Outcome.OK) != bool(self.blocks):
             raise ValueError(
-                f"{self.case_id} {self.implementation}: outcome {self.outcome} with {len(self.blocks)} blocks"
+                f"{self.case_id} {self.implementation}: outcome {self.outcome} with "
+                f"{len(self.blocks)} blocks"
             )
         if self.outcome is not Outcome.OK and self.utilisation is not None:
-            raise ValueError(f"{self.case_id} {self.implementation}: outcome {self.outcome} with a utilisation")
+            raise ValueError(
+                f"{self.case_id} {self.implementation}: outcome {self.outcome} with a utilisation"
+            )
         return self
 
     @property
@@ -187,7 +199,9 @@ class Measurement(CaseResult):
 
     @property
     def span_ns(self) -> float | None:
-        """Median time from the start of the first kernel to the end of the last, if the timer measures it."""
+        """Median time from the start of the first kernel to the end of the last, if the timer
+        measures it.
+        """
         return median_of(span for block in self.blocks for span in block.span_ns)
 
     @property

@@ -1,4 +1,6 @@
-"""The table of metrics: key, unit, which direction is better, and format; and the metrics of imported values."""
+"""The table of metrics: key, unit, which direction is better, and format; and the metrics of
+imported values.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -78,7 +80,9 @@ def format_bytes(value: float) -> str:
 
 
 def format_counter(name: str, value: float) -> str:
-    """Write a hardware counter in the unit at the end of its name: `130 MiB`, `12.0%`, `4.1 µs`, `1.32 GHz`."""
+    """Write a hardware counter in the unit at the end of its name: `130 MiB`, `12.0%`, `4.1 µs`,
+    `1.32 GHz`.
+    """
     if name.endswith("_share"):
         return f"{value:.1%}"
     if name.endswith("_bytes"):
@@ -99,12 +103,17 @@ def parse_amount(text: str, unit: str) -> float:
     prefixes = (*_RATE_STEPS, (1.0, "")) if unit.endswith("/s") else ((1.0, ""),)
     sizes = {
         "ns": {name: size for size, name in (*_TIME_STEPS, (1e3, "us"), (1.0, "ns"))},
-        "bytes": {name: float(size) for size, name in (*_BYTE_STEPS, (10**9, "GB"), (10**6, "MB"), (1, "B"))},
+        "bytes": {
+            name: float(size)
+            for size, name in (*_BYTE_STEPS, (10**9, "GB"), (10**6, "MB"), (1, "B"))
+        },
         "share": {"%": 0.01},
     }.get(unit, {f"{prefix}{unit}": size for size, prefix in prefixes})
     found = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text.replace(" ", ""))
     if found is None or found[2] not in sizes:
-        raise ValueError(f'write a number and one of {", ".join(sizes)}, such as "5{next(iter(sizes))}"')
+        raise ValueError(
+            f'write a number and one of {", ".join(sizes)}, such as "5{next(iter(sizes))}"'
+        )
     # in decimal, where 70 × 0.01 is 0.7
     return float(Decimal(found[1]) * Decimal(str(sizes[found[2]])))
 
@@ -116,24 +125,108 @@ _format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, 
 
 _ROWS = (
     Metric("median_ns", "time", "ns", Better.LOWER, Layer.MEASURED, format_ns),
-    Metric("flop_per_s", "compute rate", "FLOP/s", Better.HIGHER, Layer.MEASURED, _format_flop_per_s),
-    Metric("memory_bytes_per_s", "memory rate", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
-    Metric("bus_bytes_per_s", "bus bandwidth", "B/s", Better.HIGHER, Layer.MEASURED, _format_bytes_per_s),
-    Metric("tokens_per_s", "token rate", "tokens/s", Better.HIGHER, Layer.MEASURED, _format_tokens_per_s),
-    Metric("utilisation", "utilisation of the roof", "share", Better.HIGHER, Layer.MEASURED, _format_share),
-    Metric("joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules),
+    Metric(
+        "flop_per_s", "compute rate", "FLOP/s", Better.HIGHER, Layer.MEASURED, _format_flop_per_s
+    ),
+    Metric(
+        "memory_bytes_per_s",
+        "memory rate",
+        "B/s",
+        Better.HIGHER,
+        Layer.MEASURED,
+        _format_bytes_per_s,
+    ),
+    Metric(
+        "bus_bytes_per_s",
+        "bus bandwidth",
+        "B/s",
+        Better.HIGHER,
+        Layer.MEASURED,
+        _format_bytes_per_s,
+    ),
+    Metric(
+        "tokens_per_s",
+        "token rate",
+        "tokens/s",
+        Better.HIGHER,
+        Layer.MEASURED,
+        _format_tokens_per_s,
+    ),
+    Metric(
+        "utilisation",
+        "utilisation of the roof",
+        "share",
+        Better.HIGHER,
+        Layer.MEASURED,
+        _format_share,
+    ),
+    Metric(
+        "joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules
+    ),
     Metric("host_ns", "host time of a launch", "ns", Better.LOWER, Layer.MEASURED, format_ns),
-    Metric("peak_allocated_bytes", "peak allocated memory", "bytes", Better.LOWER, Layer.MEASURED, format_bytes),
-    Metric("rmse_ratio", "error (RMSE / RMS)", "ratio", Better.LOWER, Layer.ACCURACY, _format_error),
-    Metric("max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error),
-    Metric("registers", "registers per thread", "registers", Better.LOWER, Layer.STATIC, _format_count),
-    Metric("spilled_registers", "spilled registers", "registers", Better.LOWER, Layer.STATIC, _format_count),
-    Metric("spill_store_count", "stores to local memory", "instructions", Better.LOWER, Layer.STATIC, _format_count),
-    Metric("spill_load_count", "loads from local memory", "instructions", Better.LOWER, Layer.STATIC, _format_count),
-    Metric("local_bytes", "local memory per thread", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
-    Metric("shared_bytes", "shared memory per block", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
-    Metric("theoretical_occupancy", "theoretical occupancy", "share", Better.HIGHER, Layer.STATIC, _format_share),
-    Metric("instruction_count", "instructions", "instructions", Better.LOWER, Layer.STATIC, _format_count),
+    Metric(
+        "peak_allocated_bytes",
+        "peak allocated memory",
+        "bytes",
+        Better.LOWER,
+        Layer.MEASURED,
+        format_bytes,
+    ),
+    Metric(
+        "rmse_ratio", "error (RMSE / RMS)", "ratio", Better.LOWER, Layer.ACCURACY, _format_error
+    ),
+    Metric(
+        "max_abs_error", "largest error", "absolute", Better.LOWER, Layer.ACCURACY, _format_error
+    ),
+    Metric(
+        "registers", "registers per thread", "registers", Better.LOWER, Layer.STATIC, _format_count
+    ),
+    Metric(
+        "spilled_registers",
+        "spilled registers",
+        "registers",
+        Better.LOWER,
+        Layer.STATIC,
+        _format_count,
+    ),
+    Metric(
+        "spill_store_count",
+        "stores to local memory",
+        "instructions",
+        Better.LOWER,
+        Layer.STATIC,
+        _format_count,
+    ),
+    Metric(
+        "spill_load_count",
+        "loads from local memory",
+        "instructions",
+        Better.LOWER,
+        Layer.STATIC,
+        _format_count,
+    ),
+    Metric(
+        "local_bytes", "local memory per thread", "bytes", Better.LOWER, Layer.STATIC, format_bytes
+    ),
+    Metric(
+        "shared_bytes", "shared memory per block", "bytes", Better.LOWER, Layer.STATIC, format_bytes
+    ),
+    Metric(
+        "theoretical_occupancy",
+        "theoretical occupancy",
+        "share",
+        Better.HIGHER,
+        Layer.STATIC,
+        _format_share,
+    ),
+    Metric(
+        "instruction_count",
+        "instructions",
+        "instructions",
+        Better.LOWER,
+        Layer.STATIC,
+        _format_count,
+    ),
     Metric("code_bytes", "code size", "bytes", Better.LOWER, Layer.STATIC, format_bytes),
 )
 
@@ -142,7 +235,9 @@ METRICS: Mapping[str, Metric] = {row.key: row for row in _ROWS}
 
 SHARE_OF_STEP = "share of step: "
 """Start of the metric of a function's share of a workload's step."""
-_IMPORTED_KEY = re.compile(r"(?P<title>.+) \((?P<unit>.*), (?P<better>lower|higher|unknown)\)", re.DOTALL)
+_IMPORTED_KEY = re.compile(
+    r"(?P<title>.+) \((?P<unit>.*), (?P<better>lower|higher|unknown)\)", re.DOTALL
+)
 
 
 def imported_key(title: str, unit: str, better: Better) -> str:

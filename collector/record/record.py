@@ -20,9 +20,24 @@ from roofwatch.collector.outbox.files import (
     read_document,
     reason_of,
 )
-from roofwatch.collector.record.machine import Ceiling, Count, Environment, Name, Part, Sha, Telemetry, UtcDatetime
+from roofwatch.collector.record.machine import (
+    Ceiling,
+    Count,
+    Environment,
+    Name,
+    Part,
+    Sha,
+    Telemetry,
+    UtcDatetime,
+)
 from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
+from roofwatch.collector.record.results import (
+    Accuracy,
+    CaseProfile,
+    Counters,
+    ImportedValue,
+    StaticFacts,
+)
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.0"
@@ -62,8 +77,16 @@ class Artefact(Part):
 
 def _check_relative(path: str) -> str:
     parts = path.split("/")
-    if not path.isprintable() or "\\" in path or ":" in path or {"", ".", "..", ".git"} & set(parts):
-        raise ValueError("a source file is named by its path from the root of its repository, with / between names")
+    if (
+        not path.isprintable()
+        or "\\" in path
+        or ":" in path
+        or {"", ".", "..", ".git"} & set(parts)
+    ):
+        raise ValueError(
+            "a source file is named by its path from the root of its repository, with / between "
+            "names"
+        )
     return path
 
 
@@ -104,7 +127,9 @@ class Commit(Part):
 
 
 class Pairing(Part):
-    """Two records with one pair_id were measured in one job, with interleaved blocks on one device."""
+    """Two records with one pair_id were measured in one job,
+    with interleaved blocks on one device.
+    """
 
     pair_id: UUID
     side: Side
@@ -151,8 +176,14 @@ class RunRecord(Part):
         for kind, keys in (
             ("measurement", [(m.case_id, m.implementation) for m in self.measurements]),
             ("accuracy", [(a.case_id, a.implementation) for a in self.accuracies]),
-            ("static facts", [(f.case_id, f.implementation, f.function, f.target) for f in self.static_facts]),
-            ("counters", [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters]),
+            (
+                "static facts",
+                [(f.case_id, f.implementation, f.function, f.target) for f in self.static_facts],
+            ),
+            (
+                "counters",
+                [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters],
+            ),
             ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
             ("imported", [(v.case_id, v.implementation, v.key) for v in self.imported]),
         ):
@@ -167,18 +198,25 @@ class RunRecord(Part):
 
     @property
     def content_hash(self) -> str:
-        """sha256 of the content without default values, so that versions with more fields find the same hash."""
+        """sha256 of the content without default values, so that versions with more fields find the
+        same hash.
+        """
         return hashlib.sha256(orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON values, without default values except the schema version."""
-        return self.model_dump(mode="json", exclude_defaults=True) | {"schema_version": self.schema_version}
+        return self.model_dump(mode="json", exclude_defaults=True) | {
+            "schema_version": self.schema_version
+        }
 
     @property
     def sm_clock_mhz(self) -> float | None:
         """The highest SM clock of a block; None if unknown."""
         states = [block.device_state for one in self.measurements for block in one.blocks]
-        return max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0) or None
+        return (
+            max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0)
+            or None
+        )
 
     def case(self, case_id: str) -> CaseRecord:
         return next(case for case in self.cases if case.case_id == case_id)
@@ -191,10 +229,13 @@ class RunRecord(Part):
         """Validate a JSON document; errors begin with the name of its file or request.
 
         Raises:
-            RecordError: not JSON, not a record, of an unknown major version, or with invalid values.
+            RecordError: not JSON, not a record, of an unknown major version, or with invalid
+            values.
         """
         if len(document) > MAX_RECORD_BYTES:
-            raise RecordError(f"{name}: {len(document)} bytes; a record has at most {MAX_RECORD_BYTES}")
+            raise RecordError(
+                f"{name}: {len(document)} bytes; a record has at most {MAX_RECORD_BYTES}"
+            )
         try:
             parsed = orjson.loads(document)
         except orjson.JSONDecodeError as error:
@@ -207,22 +248,28 @@ class RunRecord(Part):
     def from_parsed(cls, parsed: object, *, name: str) -> Self:
         """Validate a parsed document, as `from_json` does."""
         if not isinstance(parsed, dict) or "schema_version" not in parsed or "run_id" not in parsed:
-            raise RecordError(f"{name}: not a roofwatch record: it has no schema_version and run_id")
+            raise RecordError(
+                f"{name}: not a roofwatch record: it has no schema_version and run_id"
+            )
         version = str(parsed["schema_version"])
         if version.split(".")[0] != str(SCHEMA_MAJOR):
             raise RecordError(
-                f"{name}: schema version {version[:20]} is not known here (this roofwatch reads {SCHEMA_MAJOR}.x); "
+                f"{name}: schema version {version[:20]} is not known here (this roofwatch reads "
+                f"{SCHEMA_MAJOR}.x); "
                 "read it with a roofwatch of that version"
             )
         if is_deeper(parsed, MAX_DEPTH):
-            raise RecordError(f"{name}: more than {MAX_DEPTH} nested arrays and objects; not written by roofwatch")
+            raise RecordError(
+                f"{name}: more than {MAX_DEPTH} nested arrays and objects; not written by roofwatch"
+            )
         try:
             return cls.model_validate(parsed)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"]) or "the record"
             raise RecordError(
-                f"{name}: {where[:200]}: {first['msg'][:300]} ({error.error_count()} problem(s) in all)"
+                f"{name}: {where[:200]}: {first['msg'][:300]} ({error.error_count()} problem(s) "
+                f"in all)"
             ) from None
 
     @classmethod
@@ -251,7 +298,9 @@ class RunRecord(Part):
         """
         try:
             make_folder(path.parent)
-            atomic_write(path, compress(self.to_json()) if path.suffix == SUFFIX else self.to_json())
+            atomic_write(
+                path, compress(self.to_json()) if path.suffix == SUFFIX else self.to_json()
+            )
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
 
@@ -263,7 +312,9 @@ def is_deeper(document: object, max_depth: int) -> bool:
         level = [one for one in level if isinstance(one, dict | list)]
         if not level:
             return False
-        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [
+            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
+        ]
     return True
 
 

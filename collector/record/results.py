@@ -1,11 +1,21 @@
-"""Results other than times: accuracy, facts about machine code, hardware counters, profiles, imported values."""
+"""Results other than times: accuracy, facts about machine code, hardware counters, profiles,
+imported values.
+"""
 
 import re
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from roofwatch.collector.record.machine import CaseResult, Count, Integer, Message, Name, Outcome, Part
+from roofwatch.collector.record.machine import (
+    CaseResult,
+    Count,
+    Integer,
+    Message,
+    Name,
+    Outcome,
+    Part,
+)
 from roofwatch.collector.record.metrics import Better, imported_key
 
 
@@ -23,7 +33,9 @@ class TensorError(Part):
 
 
 class Accuracy(CaseResult):
-    """The check of one case and implementation against the float64 reference, made before timing."""
+    """The check of one case and implementation against the float64 reference,
+    made before timing.
+    """
 
     executor: Literal["device", "interpreter"]
     """The run's device, or Triton's interpreter on a machine without a GPU."""
@@ -35,8 +47,12 @@ class Accuracy(CaseResult):
     def _ok_only_if_all_passed(self) -> Self:
         if len({tensor.tensor for tensor in self.tensors}) != len(self.tensors):
             raise ValueError(f"{self.case_id} {self.implementation}: a tensor is listed twice")
-        if self.outcome is Outcome.OK and not (self.tensors and all(tensor.passed for tensor in self.tensors)):
-            raise ValueError(f"{self.case_id} {self.implementation}: outcome ok, but not every tensor passed")
+        if self.outcome is Outcome.OK and not (
+            self.tensors and all(tensor.passed for tensor in self.tensors)
+        ):
+            raise ValueError(
+                f"{self.case_id} {self.implementation}: outcome ok, but not every tensor passed"
+            )
         return self
 
     @property
@@ -46,7 +62,9 @@ class Accuracy(CaseResult):
 
 
 class StaticFacts(CaseResult):
-    """Properties of one compiled function for one target. They are deterministic: any difference is real."""
+    """Properties of one compiled function for one target. They are deterministic: any difference is
+    real.
+    """
 
     function: Name
     """With `#2`, `#3`, … if one call compiles it in several ways."""
@@ -60,7 +78,9 @@ class StaticFacts(CaseResult):
     thread_count: Count | None = None
     """Per block."""
     registers: Count | None = None
-    """Per thread: NVIDIA's 32-bit registers, or AMD's vector registers including accumulation registers."""
+    """Per thread: NVIDIA's 32-bit registers, or AMD's vector registers including accumulation
+    registers.
+    """
     accumulation_registers: Count | None = None
     """AMD's AGPRs, a part of `registers`."""
     scalar_registers: Count | None = None
@@ -95,7 +115,8 @@ class StaticFacts(CaseResult):
     def _facts_only_if_ok(self) -> Self:
         if (self.outcome is Outcome.OK) != (self.code_hash is not None):
             raise ValueError(
-                f"{self.case_id} {self.function} {self.target}: outcome {self.outcome} and code hash disagree"
+                f"{self.case_id} {self.function} {self.target}: outcome {self.outcome} and code "
+                f"hash disagree"
             )
         return self
 
@@ -112,7 +133,9 @@ class ProfilerFinding(Part):
 
 
 class Counters(CaseResult):
-    """Hardware counters of one kernel launch, read in a separate run; its times compare with no measurement."""
+    """Hardware counters of one kernel launch, read in a separate run; its times compare with no
+    measurement.
+    """
 
     function: Name
     """Name of the kernel on the device."""
@@ -164,12 +187,16 @@ class ProfiledActivity(Part):
 
     @property
     def has_lasting_name(self) -> bool:
-        """False for regions and graphs of torch.compile, which are numbered, and differ in every run."""
+        """False for regions and graphs of torch.compile, which are numbered, and differ in every
+        run.
+        """
         return self.kind != "operator" or re.fullmatch(r"\w+::\w+", self.name) is not None
 
 
 class CaseProfile(CaseResult):
-    """Calls of one case and implementation under a profiler, on a hot cache; its times compare with no measurement."""
+    """Calls of one case and implementation under a profiler, on a hot cache; its times compare with
+    no measurement.
+    """
 
     call_count: _Positive
     span_ns: Count
@@ -179,7 +206,9 @@ class CaseProfile(CaseResult):
     launch_delay_ns: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Median time from a launch to the start of its kernel."""
     flop_count: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """FLOP that a call of a workload in eager torch executed, as torch.utils.flop_counter counts them."""
+    """FLOP that a call of a workload in eager torch executed, as torch.utils.flop_counter counts
+    them.
+    """
     rows: Annotated[tuple[ProfiledActivity, ...], Field(max_length=MOST_ROWS)] = ()
     """Longest total time first."""
     left_out_count: Count = 0
@@ -190,7 +219,9 @@ class CaseProfile(CaseResult):
     @model_validator(mode="after")
     def _busy_within_the_span(self) -> Self:
         if self.busy_ns > self.span_ns:
-            raise ValueError(f"{self.case_id} {self.implementation}: busy {self.busy_ns} of {self.span_ns} ns")
+            raise ValueError(
+                f"{self.case_id} {self.implementation}: busy {self.busy_ns} of {self.span_ns} ns"
+            )
         return self
 
 
@@ -200,11 +231,15 @@ _Label = Annotated[str, Field(max_length=500, pattern=r"^[^<>\x00-\x1f]*$")]
 
 
 class ImportedValue(CaseResult):
-    """A number from another tool's file, which compares with that tool's; or one derived from a workload's time."""
+    """A number from another tool's file, which compares with that tool's; or one derived from a
+    workload's time.
+    """
 
     metric: _Label
     statistic: _Label
-    """For example `median` or `p99`; `sample` for the median of the file's samples, `value` if it names none."""
+    """For example `median` or `p99`; `sample` for the median of the file's samples, `value` if it
+    names none.
+    """
     unit: _Label
     better: Better
     outcome: Outcome
@@ -226,5 +261,7 @@ class ImportedValue(CaseResult):
     @model_validator(mode="after")
     def _a_value_only_if_ok(self) -> Self:
         if (self.outcome is Outcome.OK) != (self.value is not None):
-            raise ValueError(f"{self.case_id} {self.key}: outcome {self.outcome} with value {self.value}")
+            raise ValueError(
+                f"{self.case_id} {self.key}: outcome {self.outcome} with value {self.value}"
+            )
         return self

@@ -17,16 +17,20 @@ _FIRST_CYCLES = 200_000
 """About 0.1 ms on a GPU, several times the time to issue one launch."""
 _MAX_CYCLES = 50_000_000
 _MAX_QUEUED = 50
-"""A GPU queues about a thousand launches before the host has to wait; TritonBench uses the same limit."""
+"""A GPU queues about a thousand launches before the host has to wait; TritonBench uses the same
+limit.
+"""
 
 
 class BusyDevice:
-    """Queues work behind a spinning kernel, and verifies that the kernel still spins when all work is queued.
+    """Queues work behind a spinning kernel, and verifies that the kernel still spins when all work
+    is queued.
 
-    If it ended too early, it spins four times as long for half as much work. A launch that synchronises with the device
-    cannot be queued; it is then timed without the spinning kernel.
+    If it ended too early, it spins four times as long for half as much work. A launch that
+    synchronises with the device cannot be queued; it is then timed without the spinning kernel.
 
-    Source: nvbench's blocking kernel. This one ends by itself, to avoid a deadlock with a synchronising launch.
+    Source: nvbench's blocking kernel. This one ends by itself, to avoid a deadlock with a
+    synchronising launch.
     """
 
     def __init__(self, ranks: Ranks) -> None:
@@ -133,9 +137,11 @@ _LAUNCHES_QUEUED_AT_ONCE = 500
 
 
 class GraphStopwatch(_CudaStopwatch):
-    """Times replays of one CUDA graph that holds all launches of a sample, without host time between them.
+    """Times replays of one CUDA graph that holds all launches of a sample, without host time
+    between them.
 
-    Launches of a rotation are unrolled, each copy equally often. Host time is measured without the graph.
+    Launches of a rotation are unrolled, each copy equally often. Host time is measured without the
+    graph.
     """
 
     shortest_sample_ns = 1_000_000.0
@@ -162,7 +168,8 @@ class GraphStopwatch(_CudaStopwatch):
     def _capture(self, launches: int) -> None:
         if launches % self._copy_count:
             raise UnsupportedError(
-                f"{launches} launches per sample, from an earlier block, are not a multiple of {self._copy_count} "
+                f"{launches} launches per sample, from an earlier block, are not a multiple of "
+                f"{self._copy_count} "
                 "copies; measure both in one run"
             )
         graph = torch.cuda.CUDAGraph()
@@ -196,4 +203,9 @@ class GraphStopwatch(_CudaStopwatch):
 
         if not self._device.queue(work, 1 + launches // _LAUNCHES_QUEUED_AT_ONCE):
             return []
-        return [Sample(busy_ns=self._elapsed_ns(start, end) / launches, host_ns=statistics.median(self._host_ns))]
+        return [
+            Sample(
+                busy_ns=self._elapsed_ns(start, end) / launches,
+                host_ns=statistics.median(self._host_ns),
+            )
+        ]

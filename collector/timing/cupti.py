@@ -41,17 +41,20 @@ class Window:
 
 
 _CLOCK_TOLERANCE_NS = 500
-"""Device times, converted to the profiler's clock, may precede the call by some 100 ns (pytorch/kineto#1380)."""
+"""Device times, converted to the profiler's clock, may precede the call by some 100 ns
+(pytorch/kineto#1380).
+"""
 
 
 def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> list[Sample]:
-    """Sum up the activities that started in each launch's window; others, such as cache flushes, are ignored.
+    """Sum up the activities that started in each launch's window; others, such as cache flushes,
+    are ignored.
 
     Raises:
         UnsupportedError: no activity, or one without times, in a window.
 
-    Source: tile-ai/TileOPs#1891. Correlating by API calls needs driver tracing, which slowed a call of three kernels
-    twentyfold there.
+    Source: tile-ai/TileOPs#1891. Correlating by API calls needs driver tracing, which slowed a call
+    of three kernels twentyfold there.
     """
     ordered = sorted(activities, key=lambda activity: activity.start_ns)
     starts = [activity.start_ns for activity in ordered]
@@ -67,7 +70,8 @@ def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> lis
     empty = sum(not activities for activities in own)
     if empty:
         raise UnsupportedError(
-            f"CUPTI recorded no GPU activity in {empty} of {len(windows)} launches; if this call uses the GPU, "
+            f"CUPTI recorded no GPU activity in {empty} of {len(windows)} launches; if this call "
+            f"uses the GPU, "
             "use --timer cuda_event"
         )
     return [_sample(activities, window) for activities, window in zip(own, windows, strict=True)]
@@ -88,8 +92,8 @@ def _sample(activities: Sequence[Activity], window: Window) -> Sample:
 _BUFFER_BYTES = 8 * 2**20
 _NO_RECORD_LIMIT = 0
 _MAX_REPEATS = 2
-"""Of a batch with a window without records: one is CUPTI's loss, but a launch that does not use the GPU has them each
-time."""
+"""Of a batch with a window without records: one is CUPTI's loss, but a launch that does not use the
+GPU has them each time."""
 _ALL_BUFFERS = 1
 """CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: includes buffers that are not full."""
 
@@ -103,7 +107,9 @@ class Recorder:
         self._cupti: Any = cupti
         kinds = cupti.ActivityKind
         self._kinds = (kinds.CONCURRENT_KERNEL, kinds.MEMCPY, kinds.MEMSET)
-        self._call(partial(cupti.activity_register_callbacks, self._give_buffer, self._take_records))
+        self._call(
+            partial(cupti.activity_register_callbacks, self._give_buffer, self._take_records)
+        )
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -134,7 +140,8 @@ class Recorder:
         lost = self._dropped() + self._untimed
         if lost:
             raise UnsupportedError(
-                f"CUPTI lost {lost} records of kernels, so times would be too short; use fewer kernels per call, "
+                f"CUPTI lost {lost} records of kernels, so times would be too short; use fewer "
+                f"kernels per call, "
                 "end other profilers, or use --timer cuda_event"
             )
         return list(self._activities)
@@ -145,7 +152,9 @@ class Recorder:
         Source: cuptiActivityGetNumDroppedRecords; buffers are global since CUDA 6.
         """
         dropped = ctypes.c_size_t()
-        self._call(partial(self._cupti.activity_get_num_dropped_records, 0, 0, ctypes.addressof(dropped)))
+        self._call(
+            partial(self._cupti.activity_get_num_dropped_records, 0, 0, ctypes.addressof(dropped))
+        )
         return dropped.value
 
     def _give_buffer(self) -> tuple[int, int]:
@@ -158,9 +167,17 @@ class Recorder:
             if record.end == 0:  # CUPTI does not know when it ended
                 self._untimed += 1
             else:
-                name = getattr(record, "name", None) or self._cupti.ActivityKind(record.kind).name.lower()
+                name = (
+                    getattr(record, "name", None)
+                    or self._cupti.ActivityKind(record.kind).name.lower()
+                )
                 self._activities.append(
-                    Activity(str(name), int(record.start), int(record.end), int(getattr(record, "stream_id", 0)))
+                    Activity(
+                        str(name),
+                        int(record.start),
+                        int(record.end),
+                        int(getattr(record, "stream_id", 0)),
+                    )
                 )
 
     def _call(self, call: Callable[[], object]) -> None:
@@ -168,7 +185,8 @@ class Recorder:
             call()
         except self._cupti.cuptiError as error:
             raise TimerError(
-                f"CUPTI failed: {error}; the cause may be another profiler in this process or a driver older than CUPTI"
+                f"CUPTI failed: {error}; the cause may be another profiler in this process or a "
+                f"driver older than CUPTI"
             ) from None
 
 
@@ -184,7 +202,9 @@ def recorder() -> Recorder:
     try:
         from cupti import cupti
     except ImportError as error:
-        raise TimerError(f"cupti: cupti-python is not installed ({error}): pip install 'roofwatch[gpu]'") from None
+        raise TimerError(
+            f"cupti: cupti-python is not installed ({error}): pip install 'roofwatch[gpu]'"
+        ) from None
     try:
         return Recorder(cupti)
     except RuntimeError as error:  # its NotSupportedError: no driver, or no CUPTI of this version
@@ -194,8 +214,8 @@ def recorder() -> Recorder:
 class CuptiStopwatch(Stopwatch):
     """Times launches one by one on an idle device, from CUPTI's kernel start and end times.
 
-    Only kernels, copies and memsets are recorded: tracing API calls would slow them down. Times of a collective include
-    the skew between hosts.
+    Only kernels, copies and memsets are recorded: tracing API calls would slow them down. Times of
+    a collective include the skew between hosts.
 
     Raises:
         TimerError: CUPTI is not available; the message says why and what to do.
@@ -226,8 +246,12 @@ class CuptiStopwatch(Stopwatch):
             if not self.ranks.slowest_ns(float(failure is not None)):
                 break
             if not repeats_left:
-                raise failure or UnsupportedError("CUPTI recorded no GPU activity in a launch of another rank")
-        return [replace(sample, busy_ns=self.ranks.slowest_ns(sample.busy_ns)) for sample in samples]
+                raise failure or UnsupportedError(
+                    "CUPTI recorded no GPU activity in a launch of another rank"
+                )
+        return [
+            replace(sample, busy_ns=self.ranks.slowest_ns(sample.busy_ns)) for sample in samples
+        ]
 
     def _window(self) -> Window:
         self.prepare_cache()

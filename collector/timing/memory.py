@@ -1,4 +1,6 @@
-"""Device memory and caches around a launch: last-level cache state, and memory use from torch's allocator."""
+"""Device memory and caches around a launch: last-level cache state, and memory use from torch's
+allocator.
+"""
 
 import ctypes
 import gc
@@ -17,7 +19,9 @@ from roofwatch.collector.timing.stopwatch import Launch
 from roofwatch.spec import UnsupportedError
 
 _INFINITY_CACHE_BYTES = 256 * 2**20
-"""Memory-side cache of AMD's Instinct MI300, which does not report it. Source: AMD CDNA 3 architecture, white paper."""
+"""Memory-side cache of AMD's Instinct MI300, which does not report it. Source: AMD CDNA 3
+architecture, white paper.
+"""
 _CUDA_SUCCESS, _CUDA_ERROR_NOT_SUPPORTED = 0, 801
 _PERSISTING_L2_LIMIT = 6
 """CU_LIMIT_PERSISTING_L2_CACHE_SIZE."""
@@ -28,8 +32,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 def keep_freed_memory() -> None:
     """Make malloc keep freed memory, so that a launch does not pay for page faults by chance.
 
-    Otherwise glibc returns large blocks to the system depending on earlier frees, and blocks of one kernel differ by up
-    to a factor of three. On a GPU, torch's caching allocator does the same.
+    Otherwise glibc returns large blocks to the system depending on earlier frees, and blocks of one
+    kernel differ by up to a factor of three. On a GPU, torch's caching allocator does the same.
 
     Source: mallopt(3), M_MMAP_MAX and M_TRIM_THRESHOLD.
     """
@@ -48,9 +52,14 @@ def last_level_cache_bytes(device: str) -> int:
     if device.startswith("cuda"):
         l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
         return max(l2_bytes, _INFINITY_CACHE_BYTES) if torch.version.hip else l2_bytes
-    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    sizes = [
+        path.read_text().strip()
+        for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    ]
     if not sizes:
-        raise TimerError("this machine does not report its cache size; only --cache hot is available")
+        raise TimerError(
+            "this machine does not report its cache size; only --cache hot is available"
+        )
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     return max(int(size[:-1]) * units[size[-1]] for size in sizes)
 
@@ -67,13 +76,15 @@ def cache_preparation(state: CacheState, device: str) -> Callable[[], None]:
 class CacheFlush:
     """Overwrites twice the last-level cache, and releases persisting lines.
 
-    Source: twice the queried size as in SOL-ExecBench and flashinfer. A carve-out left by an earlier kernel made one
-    appear 4 times faster than memory (karpathy/llm.c#851).
+    Source: twice the queried size as in SOL-ExecBench and flashinfer. A carve-out left by an
+    earlier kernel made one appear 4 times faster than memory (karpathy/llm.c#851).
     """
 
     def __init__(self, device: str) -> None:
         self._is_gpu = device.startswith("cuda")
-        self._buffer = torch.empty(2 * last_level_cache_bytes(device), dtype=torch.int8, device=device)
+        self._buffer = torch.empty(
+            2 * last_level_cache_bytes(device), dtype=torch.int8, device=device
+        )
 
     def __call__(self) -> None:
         if self._is_gpu:
@@ -87,8 +98,8 @@ def release_persisting_lines() -> None:
     Raises:
         TimerError: the driver refuses.
 
-    Source: CUDA driver API, cuCtxResetPersistingL2Cache. It may wait for the device, so it is called only if the
-    context has set aside a part.
+    Source: CUDA driver API, cuCtxResetPersistingL2Cache. It may wait for the device, so it is
+    called only if the context has set aside a part.
     """
     if torch.version.hip:
         return
@@ -126,8 +137,10 @@ def copy_count(touched_bytes: float, cache_bytes: int) -> int:
     count = max(2, math.ceil(2 * cache_bytes / touched_bytes)) if touched_bytes else 2
     if count > _MAX_COPIES:
         raise UnsupportedError(
-            f"a launch touches {touched_bytes:.0f} bytes: rotation needs {count} copies to exceed twice the last-level "
-            f"cache of {cache_bytes} bytes, and {_MAX_COPIES} is the maximum; use --cache hot or cold"
+            f"a launch touches {touched_bytes:.0f} bytes: rotation needs {count} copies to exceed "
+            f"twice the last-level "
+            f"cache of {cache_bytes} bytes, and {_MAX_COPIES} is the maximum; use --cache hot or "
+            f"cold"
         )
     return count
 
@@ -191,8 +204,14 @@ def memory_use(floor: MemoryStats, before: MemoryStats, after: MemoryStats) -> M
     """
     reserved_bytes = after["reserved_bytes.all.current"]
     return MemoryUse(
-        peak_allocated_bytes=max(0, after["allocated_bytes.all.peak"] - floor["allocated_bytes.all.current"]),
-        peak_reserved_bytes=max(0, after["reserved_bytes.all.peak"] - floor["reserved_bytes.all.current"]),
+        peak_allocated_bytes=max(
+            0, after["allocated_bytes.all.peak"] - floor["allocated_bytes.all.current"]
+        ),
+        peak_reserved_bytes=max(
+            0, after["reserved_bytes.all.peak"] - floor["reserved_bytes.all.current"]
+        ),
         allocation_count=after["allocation.all.allocated"] - before["allocation.all.allocated"],
-        fragmentation=after["inactive_split_bytes.all.current"] / reserved_bytes if reserved_bytes else None,
+        fragmentation=after["inactive_split_bytes.all.current"] / reserved_bytes
+        if reserved_bytes
+        else None,
     )

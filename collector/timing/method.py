@@ -18,7 +18,9 @@ _CACHES = {
     Timer.CUDA_GRAPH: (CacheState.ROTATED, CacheState.HOT),
     Timer.CUDA_EVENT: (CacheState.COLD, CacheState.HOT, CacheState.ROTATED),
 }
-"""The first is the default. Launches of a graph run back to back, so the cache cannot be overwritten between them."""
+"""The first is the default. Launches of a graph run back to back, so the cache cannot be
+overwritten between them.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,11 @@ def default_method(device: str) -> TimingMethod:
     return TimingMethod(timer, _CACHES[timer][0])
 
 
-def possible_methods(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> list[TimingMethod]:
-    """Methods that fit the device and the request, best first; without a cache state, each timer with its default.
+def possible_methods(
+    device: str, timer: Timer | None = None, cache: CacheState | None = None
+) -> list[TimingMethod]:
+    """Methods that fit the device and the request, best first; without a cache state, each timer
+    with its default.
 
     Raises:
         TimerError: the request cannot be met.
@@ -59,12 +64,15 @@ def possible_methods(device: str, timer: Timer | None = None, cache: CacheState 
     on_device = _BY_DEVICE[_kind(device)]
     if timer is not None and timer not in on_device:
         raise TimerError(
-            f"--timer {timer}: kernels run on {device} here, where the timer is {' or '.join(on_device)}; "
+            f"--timer {timer}: kernels run on {device} here, where the timer is "
+            f"{' or '.join(on_device)}; "
             "leave --timer out"
         )
     timers = on_device if timer is None else (timer,)
     methods = [
-        TimingMethod(each, cache or _CACHES[each][0]) for each in timers if cache is None or cache in _CACHES[each]
+        TimingMethod(each, cache or _CACHES[each][0])
+        for each in timers
+        if cache is None or cache in _CACHES[each]
     ]
     if not methods:
         raise TimerError(
@@ -87,10 +95,12 @@ class SamplingPlan:
         budget_ms: Time for timed launches and the work between them. Six samples are always taken.
         min_samples: Minimum number of samples before the interval may end the block.
         max_samples: Maximum number of samples.
-        relative_width: End early once the 95 % interval of the median is this narrow, relative to the median.
+        relative_width: End early once the 95 % interval of the median is this narrow, relative to
+            the median.
         patience_ms: Minimum time before the interval may end the block.
 
-    Source: nvbench's stdrel criterion (NVIDIA/nvbench:docs/cli_help.md), with the median instead of the mean.
+    Source: nvbench's stdrel criterion (NVIDIA/nvbench:docs/cli_help.md), with the median instead of
+    the mean.
     """
 
     warmup_ms: float = 30.0
@@ -117,12 +127,15 @@ class Effort:
     refuses_unfit_device: bool = False
     """Refuse a GPU with other processes or without persistence mode."""
     has_fresh_processes: bool = False
-    """A new process per block, because properties of one process, such as memory placement, bias its blocks."""
+    """A new process per block, because properties of one process, such as memory placement, bias
+    its blocks.
+    """
 
 
 EFFORTS = {
     Preset.SURVEY: Effort(SamplingPlan(warmup_ms=20, budget_ms=85), block_count=3),
-    # At least half a second: a power-limited clock varies within tenths. nvbench requires 0.5 % of the mean.
+    # At least half a second: a power-limited clock varies within tenths. nvbench requires 0.5 % of
+    # the mean.
     Preset.QUICK: Effort(
         SamplingPlan(
             warmup_ms=50,
@@ -134,8 +147,10 @@ EFFORTS = {
         ),
         block_count=3,
     ),
-    # 3 s of warm-up and 3 s of samples reduced the spread between runs of an 8192³ matmul on a B200 from 13.9 % to
-    # 1.7 % (facebookexperimental/triton: tlx_benchmark). 10,000 samples of a short kernel take one second.
+    # 3 s of warm-up and 3 s of samples reduced the spread between runs of an 8192³ matmul on a B200
+    # from 13.9 % to
+    # 1.7 % (facebookexperimental/triton: tlx_benchmark). 10,000 samples of a short kernel take one
+    # second.
     Preset.GATE: Effort(
         SamplingPlan(
             warmup_ms=3_000,

@@ -102,7 +102,9 @@ ALONE = Ranks()
 
 @dataclass
 class Stopwatch(ABC):
-    """Times one prepared launch; one subclass per timer. With a cold cache each launch is its own sample."""
+    """Times one prepared launch; one subclass per timer. With a cold cache each launch is its own
+    sample.
+    """
 
     launch: Launch
     cache: CacheState
@@ -118,7 +120,11 @@ class Stopwatch(ABC):
         """Prepare the timer."""
 
     def launches_for(self, launch_ns: float) -> int:
-        return 1 if self.cache is CacheState.COLD else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
+        return (
+            1
+            if self.cache is CacheState.COLD
+            else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
+        )
 
     @abstractmethod
     def rehearse(self) -> float:

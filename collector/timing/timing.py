@@ -15,8 +15,20 @@ from roofwatch.collector.record.measurement import Block, CacheState, Timer, med
 from roofwatch.collector.record.record import utc_now
 from roofwatch.collector.timing.cuda_timers import EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch
-from roofwatch.collector.timing.memory import Copies, Rotation, cache_preparation, copy_count, last_level_cache_bytes
-from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod, default_method, possible_methods
+from roofwatch.collector.timing.memory import (
+    Copies,
+    Rotation,
+    cache_preparation,
+    copy_count,
+    last_level_cache_bytes,
+)
+from roofwatch.collector.timing.method import (
+    ChosenMethod,
+    SamplingPlan,
+    TimingMethod,
+    default_method,
+    possible_methods,
+)
 from roofwatch.collector.timing.stopwatch import (
     ALONE,
     CpuStopwatch,
@@ -32,7 +44,9 @@ _FIRST_CHECK = 10
 _MIN_WARMUP_LAUNCHES = 3
 _Z_95 = 1.959964
 _MIN_FOR_INTERVAL = 6
-"""The range of six samples is a 97 % interval of the median: it misses if all are on one side, 2 / 2**6 = 3 %."""
+"""The range of six samples is a 97 % interval of the median: it misses if all are on one side, 2 /
+2**6 = 3 %.
+"""
 
 _TRIAL_BYTES = 2**20
 _STOPWATCHES: dict[Timer, type[Stopwatch]] = {
@@ -55,8 +69,8 @@ def sample_launches(
 ) -> TimedBlock:
     """Time a call repeatedly. Ranks stop at the same sample.
 
-    The method is by default what every such device offers. Launches per sample are those of an earlier block of the
-    same measurement, or chosen here. Copies are needed for a rotated cache.
+    The method is by default what every such device offers. Launches per sample are those of an
+    earlier block of the same measurement, or chosen here. Copies are needed for a rotated cache.
 
     Raises:
         TimerError: timer or cache state is not available.
@@ -135,10 +149,11 @@ def _gpu_stream() -> torch.cuda.Stream:
 
 
 def relative_width_of_median(samples_ns: Sequence[float]) -> float:
-    """Relative width of the distribution-free 95 % interval of the median; infinite below six samples.
+    """Relative width of the distribution-free 95 % interval of the median; infinite below six
+    samples.
 
-    Source: order statistics with the normal approximation of the binomial (Conover, Practical Nonparametric Statistics,
-    3rd ed., section 3.2).
+    Source: order statistics with the normal approximation of the binomial (Conover, Practical
+    Nonparametric Statistics, 3rd ed., section 3.2).
     """
     count = len(samples_ns)
     if count < _MIN_FOR_INTERVAL:
@@ -163,7 +178,9 @@ def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
     return fastest_ns
 
 
-def _sample_until_precise(stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks) -> list[Sample]:
+def _sample_until_precise(
+    stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks
+) -> list[Sample]:
     samples: list[Sample] = []
     times_ns: list[float] = []
     spent_ns = 0.0
@@ -195,7 +212,9 @@ def _min_samples(plan: SamplingPlan) -> int:
     return min(_MIN_FOR_INTERVAL, plan.min_samples, plan.max_samples)
 
 
-def choose_method(device: str, timer: Timer | None = None, cache: CacheState | None = None) -> ChosenMethod:
+def choose_method(
+    device: str, timer: Timer | None = None, cache: CacheState | None = None
+) -> ChosenMethod:
     """The best method that works here and fits the request, as `possible_methods` reads it.
 
     Raises:
@@ -221,6 +240,10 @@ def _try_out(method: TimingMethod, device: str) -> None:
 
     with timing_stream(device):
         stopwatch = make_stopwatch(
-            make(), method, device=device, ranks=ALONE, copies=Copies(make, touched_bytes=_TRIAL_BYTES)
+            make(),
+            method,
+            device=device,
+            ranks=ALONE,
+            copies=Copies(make, touched_bytes=_TRIAL_BYTES),
         )
         stopwatch.take(2, stopwatch.launches_for(stopwatch.rehearse()))

@@ -1,8 +1,9 @@
 """A sandboxed process that calls a kernel, as the judge of `roofwatch submit` uses it.
 
-The process is stopped whenever the judge does not wait for it: it can neither read an input before the clock starts nor
-work on after it has answered. That none of its threads has run in between is checked before the next call. Inputs and
-outputs are in memory shared with it; the outputs are copied at once.
+The process is stopped whenever the judge does not wait for it: it can neither read an input before
+the clock starts nor work on after it has answered. That none of its threads has run in between is
+checked before the next call. Inputs and outputs are in memory shared with it; the outputs are
+copied at once.
 """
 
 import contextlib
@@ -46,14 +47,34 @@ from roofwatch.install import python_command
 _SHIFTS = 4096
 """Places where the first input may begin, so that an address does not identify an input."""
 _DTYPES = (
-    *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "bool"),
-    *("uint8", "int8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "bool",
+    "uint8",
+    "int8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
 )
 _STOP_S, _STOP_PAUSE_S = 5.0, 1e-4
 _STOPPED_STATES = frozenset("TZX")
 _MAX_WORKED_NS = 30_000
 """CPU time in which a thread that counts as stopped comes to rest; shorter than an exchange."""
-_KEPT_ENVIRONMENT = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "TRITON_LIBCUDA_PATH")
+_KEPT_ENVIRONMENT = (
+    "PATH",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "CUDA_HOME",
+    "CUDA_VISIBLE_DEVICES",
+    "TRITON_LIBCUDA_PATH",
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +93,9 @@ class _Activity:
         while processes:
             for thread in Path("/proc", processes.pop()).glob("task/*"):
                 with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended
-                    is_stopped &= (thread / "stat").read_text().rpartition(")")[2].split()[0] in _STOPPED_STATES
+                    is_stopped &= (thread / "stat").read_text().rpartition(")")[2].split()[
+                        0
+                    ] in _STOPPED_STATES
                     threads.add(thread.name)
                     processes += (thread / "children").read_text().split()
                     cpu_ns += int((thread / "schedstat").read_text().split()[0])
@@ -84,10 +107,11 @@ class CandidateProcess:
 
     Args:
         name: Of its scratch folder, and in messages.
-        setup: What the process needs to know: `device`, `is_interpreted`, `arena_bytes` (size of the shared memory),
-            `import_roots` and `import_path` (folders first and last on the import path), and what to load: `file` and
-            `entry` of a candidate, or `spec` and `kernel` of a spec; both, and a `compiled_case`, to compile
-            the candidate without calling it.
+        setup: What the process needs to know: `device`, `is_interpreted`, `arena_bytes` (size of
+            the shared memory), `import_roots` and `import_path` (folders first and last on the
+            import path), and what to load: `file` and `entry` of a candidate, or `spec` and
+            `kernel` of a spec; both, and a `compiled_case`, to compile the candidate without
+            calling it.
         policy: The limits; `scratch` is the parent of its scratch folder.
     """
 
@@ -101,7 +125,11 @@ class CandidateProcess:
         memory_fd = os.memfd_create("arena", os.MFD_ALLOW_SEALING)
         os.ftruncate(memory_fd, arena_bytes)
         # a process that shrank it would crash the judge
-        fcntl.fcntl(memory_fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        fcntl.fcntl(
+            memory_fd,
+            fcntl.F_ADD_SEALS,
+            fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL,
+        )
         self._arena = torch.frombuffer(mmap.mmap(memory_fd, arena_bytes), dtype=torch.uint8)
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -113,7 +141,8 @@ class CandidateProcess:
                 pass_fds=(theirs.fileno(),),
                 cwd=scratch,
                 env=_environment(scratch, is_interpreted=setup["is_interpreted"]),
-                start_new_session=True,  # a group of its own, which is stopped and killed as a whole
+                # a group of its own, which is stopped and killed as a whole
+                start_new_session=True,
             )
         own = {
             "policy": asdict(replace(policy, scratch=str(scratch))),
@@ -142,10 +171,13 @@ class CandidateProcess:
         try:
             return parse_answer(self._receive(timeout_s)).missing
         except CandidateError as error:
-            raise CollectorError(f"the sandbox of the {self._name} could not be set up: {error}") from None
+            raise CollectorError(
+                f"the sandbox of the {self._name} could not be set up: {error}"
+            ) from None
 
     def load(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Load the kernel, which runs the candidate's code for the first time, and stop the process.
+        """Load the kernel, which runs the candidate's code for the first time, and stop the
+        process.
 
         Returns:
             Facts of what was compiled.
@@ -165,16 +197,19 @@ class CandidateProcess:
     ) -> Returned:
         """Call the kernel once.
 
-        The process first learns of the call when the clock runs, so that it can prepare nothing in advance.
+        The process first learns of the call when the clock runs, so that it can prepare nothing in
+        advance.
 
         Args:
             arguments: Copied into the shared memory.
-            implementation: Of a process that loaded a spec; None does everything but call it, which is an exchange.
+            implementation: Of a process that loaded a spec; None does everything but call it, which
+                is an exchange.
             timeout_s: Time limit of the call.
             is_recorded: Ask for the kernels that run on the GPU; takes longer.
 
         Raises:
-            CandidateError: the kernel raised an exception; `ForgeryError` and `CandidateGoneError` for the rest.
+            CandidateError: the kernel raised an exception; `ForgeryError` and `CandidateGoneError`
+            for the rest.
         """
         self.check_settled()
         place = secrets.randbelow(_SHIFTS) * ALIGNMENT
@@ -184,7 +219,9 @@ class CandidateProcess:
             places.append(_place(tensor, place))
             place += extent(places[-1]["byte_count"])
         if place > len(self._arena):
-            raise CollectorError(f"inputs of {place} bytes do not fit into {len(self._arena)} bytes of shared memory")
+            raise CollectorError(
+                f"inputs of {place} bytes do not fit into {len(self._arena)} bytes of shared memory"
+            )
         for each, tensor in zip(places, tensors, strict=True):
             self._bytes(each).copy_(_storage(tensor))
         answer, elapsed_ns = self._ask(
@@ -211,7 +248,8 @@ class CandidateProcess:
         """Check that nothing has happened since the last call returned.
 
         Raises:
-            ForgeryError: the process has run, an output has changed, or a message was sent that nobody asked for.
+            ForgeryError: the process has run, an output has changed, or a message was sent that
+            nobody asked for.
         """
         returned, self._returned = self._returned, []
         self._check_idle()
@@ -221,15 +259,24 @@ class CandidateProcess:
             raise ForgeryError("the process sent a message that was not asked for")
 
     def _move_to_device(self) -> str:
-        """Share GPU memory in place of the host's, and return its handle. Not tried on a GPU yet."""
+        """Share GPU memory in place of the host's, and return its handle.
+
+        Not tried on a GPU yet.
+        """
         self._arena = torch.empty(len(self._arena), dtype=torch.uint8, device="cuda")
         handle = (ctypes.c_char * IPC_HANDLE_BYTES)()
-        if ctypes.CDLL("libcuda.so.1").cuIpcGetMemHandle(handle, ctypes.c_uint64(self._arena.data_ptr())):
-            raise CollectorError("this GPU cannot share memory with another process (cuIpcGetMemHandle)")
+        if ctypes.CDLL("libcuda.so.1").cuIpcGetMemHandle(
+            handle, ctypes.c_uint64(self._arena.data_ptr())
+        ):
+            raise CollectorError(
+                "this GPU cannot share memory with another process (cuIpcGetMemHandle)"
+            )
         return bytes(handle).hex()
 
     def _ask(self, request: Mapping[str, Any], timeout_s: float) -> tuple[Answer, float]:
-        """Send a request, let the process run until it has answered, and return the answer and the time in ns."""
+        """Send a request, let the process run until it has answered, and return the answer and the
+        time in ns.
+        """
         self._check_idle()
         number = secrets.randbelow(2**53)
         try:
@@ -250,7 +297,9 @@ class CandidateProcess:
         return answer, elapsed_ns
 
     def _wait_until_stopped(self) -> None:
-        """Wait for every thread to stop; one that is inside the operating system's kernel works on for a while."""
+        """Wait for every thread to stop; one that is inside the operating system's kernel works on
+        for a while.
+        """
         until_s = time.monotonic() + _STOP_S
         while not (activity := _Activity.below(self._process.pid)).is_stopped:
             if time.monotonic() > until_s:
@@ -259,11 +308,17 @@ class CandidateProcess:
         self._activity = activity
 
     def _check_idle(self) -> None:
-        """Check that no thread has run since all were stopped; a timer of the kernel may continue them."""
+        """Check that no thread has run since all were stopped; a timer of the kernel may continue
+        them.
+        """
         if self._activity is not None and self._process.poll() is None:
             now = _Activity.below(self._process.pid)
             worked_ns = now.cpu_ns - self._activity.cpu_ns
-            if now.threads != self._activity.threads or not now.is_stopped or worked_ns > _MAX_WORKED_NS:
+            if (
+                now.threads != self._activity.threads
+                or not now.is_stopped
+                or worked_ns > _MAX_WORKED_NS
+            ):
                 raise ForgeryError("the process worked while it was stopped")
 
     def _receive(self, timeout_s: float) -> bytes:
@@ -271,7 +326,9 @@ class CandidateProcess:
         try:
             message = self._control.recv(MAX_MESSAGE_BYTES)
         except TimeoutError:
-            raise CandidateLateError(f"did not return within {timeout_s:.0f} s, all that was left") from None
+            raise CandidateLateError(
+                f"did not return within {timeout_s:.0f} s, all that was left"
+            ) from None
         except OSError:
             message = b""
         if not message:
@@ -286,13 +343,16 @@ class CandidateProcess:
         for output in outputs:
             if output.dtype not in _DTYPES:
                 raise CandidateError(
-                    f"{output.name} has dtype {output.dtype!r}; a result has one of {', '.join(_DTYPES)}"
+                    f"{output.name} has dtype {output.dtype!r}; a result has one of "
+                    f"{', '.join(_DTYPES)}"
                 )
             dtype = getattr(torch, output.dtype)
             # torch multiplies the other lengths of an empty shape too
             largest = dtype.itemsize * math.prod(length for length in output.shape if length)
             if start + largest > len(self._arena) or output.name in found:
-                raise ForgeryError(f"malformed answer: {output.name} does not fit into the shared memory")
+                raise ForgeryError(
+                    f"malformed answer: {output.name} does not fit into the shared memory"
+                )
             place = self._arena[start:][: dtype.itemsize * math.prod(output.shape)]
             copy = place.clone()
             self._returned.append((place, copy))
@@ -328,10 +388,17 @@ def _environment(scratch: Path, *, is_interpreted: bool) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": scratch / "inductor",
     }
     threads = {"OMP_NUM_THREADS": "1", "TORCHINDUCTOR_COMPILE_THREADS": "1"}
-    # with an empty cache, probing the vector instructions and precompiling headers take longer than a kernel
+    # with an empty cache, probing the vector instructions and precompiling headers take longer than
+    # a kernel
     compiler = {"TORCHINDUCTOR_VEC_ISA_OK": "1", "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0"}
     interpreter = {"TRITON_INTERPRET": "1"} if is_interpreted else {}
-    return kept | {name: str(folder) for name, folder in folders.items()} | threads | compiler | interpreter
+    return (
+        kept
+        | {name: str(folder) for name, folder in folders.items()}
+        | threads
+        | compiler
+        | interpreter
+    )
 
 
 def _storage(tensor: torch.Tensor) -> torch.Tensor:

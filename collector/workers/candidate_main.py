@@ -1,7 +1,8 @@
-"""The sandboxed process of `roofwatch submit`: calls one kernel on inputs that the judge puts into shared memory.
+"""The sandboxed process of `roofwatch submit`: calls one kernel on inputs that the judge puts into
+shared memory.
 
-Nothing that it says is trusted, because the candidate's code may change any of it. The judge relies on the bytes of the
-outputs, which it checks, and on its own clock.
+Nothing that it says is trusted, because the candidate's code may change any of it. The judge relies
+on the bytes of the outputs, which it checks, and on its own clock.
 """
 
 import contextlib
@@ -20,7 +21,15 @@ from roofwatch.collector.workers.sandbox import Policy, isolate
 
 MAX_MESSAGE_BYTES = 2**16
 IPC_HANDLE_BYTES = 64
-STATIC_FIELDS = ("target", "function", "outcome", "registers", "spilled_registers", "local_bytes", "shared_bytes")
+STATIC_FIELDS = (
+    "target",
+    "function",
+    "outcome",
+    "registers",
+    "spilled_registers",
+    "local_bytes",
+    "shared_bytes",
+)
 _MAX_ERROR_CHARACTERS = 2_000
 _MAX_FACTS = 100
 
@@ -85,9 +94,13 @@ class _Server:
             patch_interpreter()
         self._arena = torch.frombuffer(memory, dtype=torch.uint8)
         if setup["device_arena"] is not None:
-            self._arena = _open_device_arena(bytes.fromhex(setup["device_arena"]), setup["arena_bytes"])
+            self._arena = _open_device_arena(
+                bytes.fromhex(setup["device_arena"]), setup["arena_bytes"]
+            )
         self._kernels = _load(setup)
-        self.static_facts = _compile(setup, self._kernels["candidate"]) if "compiled_case" in setup else []
+        self.static_facts = (
+            _compile(setup, self._kernels["candidate"]) if "compiled_case" in setup else []
+        )
         self._outputs: dict[str, Any] = {}
         self._recorder: Any = None
         if self._device != "cpu":
@@ -112,7 +125,9 @@ class _Server:
             views[name].requires_grad_(True)
         weights = [self._view(**place) for place in upstream]
         if implementation is None:
-            for each in self._outputs.values():  # a copy, which writing into the shared memory at once would save
+            for each in (
+                self._outputs.values()
+            ):  # a copy, which writing into the shared memory at once would save
                 self._torch.empty_like(each).copy_(self._torch.empty_like(each))
             return {"outputs": []}
         is_recorded = is_recorded and self._recorder is not None
@@ -120,11 +135,16 @@ class _Server:
             results = _call(self._kernels[implementation], {**values, **views}, gradients, weights)
             answer: dict[str, Any] = {"outputs": self._copy(results, output_start)}
             if is_recorded:
-                seen = {f"{each.name[:200]} on stream {each.stream}" for each in self._recorder.activities()}
+                seen = {
+                    f"{each.name[:200]} on stream {each.stream}"
+                    for each in self._recorder.activities()
+                }
                 answer["kernels"] = sorted(seen)[:100]
         return answer
 
-    def _view(self, start: int, byte_count: int, dtype: str, shape: Any, stride: Any, offset: int) -> Any:
+    def _view(
+        self, start: int, byte_count: int, dtype: str, shape: Any, stride: Any, offset: int
+    ) -> Any:
         storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
         return storage.as_strided(shape, stride, storage.storage_offset() + offset)
 
@@ -135,8 +155,12 @@ class _Server:
             if type(result) is not self._torch.Tensor:
                 raise TypeError(f"{name} is a {type(result).__name__}; return plain tensors")
             if place + result.nbytes > len(self._arena):
-                raise ValueError(f"{name} has {result.nbytes} bytes, more than the reference's outputs")
-            target = self._outputs[name] = self._arena[place:][: result.nbytes].view(result.dtype).view(result.shape)
+                raise ValueError(
+                    f"{name} has {result.nbytes} bytes, more than the reference's outputs"
+                )
+            target = self._outputs[name] = (
+                self._arena[place:][: result.nbytes].view(result.dtype).view(result.shape)
+            )
             target.copy_(result.detach())
             dtype = str(result.dtype).removeprefix("torch.")
             outputs.append({"name": name, "dtype": dtype, "shape": list(result.shape)})
@@ -163,7 +187,9 @@ def _open_device_arena(handle: bytes, byte_count: int) -> Any:
         ctypes.byref(address), _IpcHandle.from_buffer_copy(handle), lazily_with_peer_access
     )
     if status:
-        raise RuntimeError(f"GPU memory of the judge cannot be mapped (cuIpcOpenMemHandle: {status})")
+        raise RuntimeError(
+            f"GPU memory of the judge cannot be mapped (cuIpcOpenMemHandle: {status})"
+        )
 
     class Memory:
         __cuda_array_interface__: ClassVar = {
@@ -188,12 +214,17 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
         module_spec.loader.exec_module(module)
         launch = getattr(module, setup["entry"], None)
         if not callable(launch):
-            raise AttributeError(f"{file.name} defines no callable {setup['entry']!r}; name one with --entry")
+            raise AttributeError(
+                f"{file.name} defines no callable {setup['entry']!r}; name one with --entry"
+            )
         return {"candidate": launch}
     from roofwatch.collector.workers.case_call import compiled
 
     spec = _load_spec(setup)
-    return {name: compiled(each) if each.is_compiled else each.launch for name, each in spec.implementations.items()}
+    return {
+        name: compiled(each) if each.is_compiled else each.launch
+        for name, each in spec.implementations.items()
+    }
 
 
 def _load_spec(setup: Mapping[str, Any]) -> Any:
@@ -217,7 +248,10 @@ def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[
 
 
 def _call(
-    launch: Callable[..., Any], arguments: Mapping[str, Any], differentiated: Sequence[str], upstream: Sequence[Any]
+    launch: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    differentiated: Sequence[str],
+    upstream: Sequence[Any],
 ) -> dict[str, Any]:
     """Run the forward pass without a graph, or the outputs and the gradients."""
     import torch
@@ -231,4 +265,6 @@ def _call(
     outputs = outputs_by_name(launch(**arguments))
     roots = [output for output in outputs.values() if output.is_floating_point()]
     gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
-    return outputs | {f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)}
+    return outputs | {
+        f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)
+    }

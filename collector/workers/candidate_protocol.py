@@ -1,4 +1,6 @@
-"""What the judge of `roofwatch submit` and a candidate's process exchange: arguments, answers and errors."""
+"""What the judge of `roofwatch submit` and a candidate's process exchange: arguments, answers and
+errors.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,7 +53,9 @@ class Output(_Reply):
 
 
 class Answer(_Reply):
-    """Every answer of the process, at most as long as a message; each request expects some of the fields."""
+    """Every answer of the process, at most as long as a message; each request expects some of the
+    fields.
+    """
 
     number: int | None = None
     """Of the request."""

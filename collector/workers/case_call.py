@@ -23,27 +23,46 @@ _MAX_SHAPES = 100_000
 
 # texts of errors for which torch raises a plain RuntimeError
 _OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "not enough memory", "out of memory")
-_UNSUPPORTED_TEXTS = ("not implemented for", "no working C++ compiler", "InvalidCxxCompiler", "0 active drivers")
+_UNSUPPORTED_TEXTS = (
+    "not implemented for",
+    "no working C++ compiler",
+    "InvalidCxxCompiler",
+    "0 active drivers",
+)
 _COMPILE_ERROR_TYPES = frozenset(
-    {"CompilationError", "CompileTimeAssertionFailure", "CudaCompileError", "OutOfResources", "PTXASError"}
+    {
+        "CompilationError",
+        "CompileTimeAssertionFailure",
+        "CudaCompileError",
+        "OutOfResources",
+        "PTXASError",
+    }
 )
 
 
 def failure_of(error: BaseException) -> Failure:
     """Classify an error of an implementation, its compiler or its inputs."""
-    return Failure(outcome=_outcome_of(error), message=f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_LENGTH])
+    return Failure(
+        outcome=_outcome_of(error), message=f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_LENGTH]
+    )
 
 
 def _outcome_of(error: BaseException) -> Outcome:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, IncorrectResultError):
         return Outcome.INCORRECT
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(part in text for part in _OUT_OF_MEMORY_TEXTS):
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)) or any(
+        part in text for part in _OUT_OF_MEMORY_TEXTS
+    ):
         return Outcome.OUT_OF_MEMORY
-    if isinstance(error, (NotImplementedError, ToolchainError)) or any(part in text for part in _UNSUPPORTED_TEXTS):
+    if isinstance(error, (NotImplementedError, ToolchainError)) or any(
+        part in text for part in _UNSUPPORTED_TEXTS
+    ):
         return Outcome.UNSUPPORTED
     names = {kind.__name__ for kind in type(error).__mro__}
-    if names & _COMPILE_ERROR_TYPES or type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+    if names & _COMPILE_ERROR_TYPES or type(error).__module__.startswith(
+        ("torch._dynamo", "torch._inductor")
+    ):
         return Outcome.COMPILE_ERROR
     return Outcome.CRASHED
 
@@ -67,9 +86,14 @@ def compiled(implementation: Implementation) -> Callable[..., Any]:
 
 
 def prepare_call(
-    launch: Callable[..., Any], spec: KernelSpec, case: Case, device: str, draws: Draws | None = None
+    launch: Callable[..., Any],
+    spec: KernelSpec,
+    case: Case,
+    device: str,
+    draws: Draws | None = None,
 ) -> Callable[[], object]:
-    """Make the inputs of a case, and return the call to time: the forward pass without a graph, or only the gradients.
+    """Make the inputs of a case, and return the call to time: the forward pass without a graph, or
+    only the gradients.
 
     Raises:
         SuiteError: the result of the launcher cannot be differentiated.
@@ -89,7 +113,9 @@ def prepare_call(
         raise SuiteError(f"{case.id}: {error}") from None
     upstream = upstream_gradients(outputs, case)
     leaves = [inputs[name] for name in differentiated_names(spec, case, inputs)]
-    return lambda: torch.autograd.grad(roots, leaves, upstream, retain_graph=True, allow_unused=True)
+    return lambda: torch.autograd.grad(
+        roots, leaves, upstream, retain_graph=True, allow_unused=True
+    )
 
 
 def another_call(make: Callable[[], Callable[[], object]]) -> Callable[[], object]:
@@ -104,5 +130,6 @@ def another_call(make: Callable[[], Callable[[], object]]) -> Callable[[], objec
         if failure_of(error).outcome is not Outcome.OUT_OF_MEMORY:
             raise
         raise UnsupportedError(
-            "memory does not hold enough copies of its data for a rotated cache: use --cache hot or cold"
+            "memory does not hold enough copies of its data for a rotated cache: use --cache hot "
+            "or cold"
         ) from error

@@ -1,4 +1,6 @@
-"""Forks worker processes from a process that has loaded torch and Triton, so that each starts in milliseconds."""
+"""Forks worker processes from a process that has loaded torch and Triton, so that each starts in
+milliseconds.
+"""
 
 import contextlib
 import gc
@@ -44,7 +46,8 @@ class ForkServer:
     def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
         """Fork a worker and return its process ID, which is also its process group.
 
-        It gets its ends of the lifeline, jobs and replies pipes; the log receives its standard output and error.
+        It gets its ends of the lifeline, jobs and replies pipes; the log receives its standard
+        output and error.
 
         Raises:
             CollectorError: torch or Triton cannot be loaded.
@@ -63,9 +66,11 @@ class ForkServer:
             time.sleep(_POLL_S)
 
     def load(self, what: Literal["triton", "torch_compile"]) -> None:
-        """Load what every compilation by Triton or torch.compile needs, once for all workers that are forked later.
+        """Load what every compilation by Triton or torch.compile needs, once for all workers that
+        are forked later.
 
-        `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers may use it.
+        `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers
+        may use it.
         """
         self._server(Mode.DEVICE).ask({"load": what})
 
@@ -102,7 +107,9 @@ class _Server:
                 )
             except OSError as error:
                 self._resources.close()
-                raise CollectorError(f"a worker process could not be started: {error.strerror}") from None
+                raise CollectorError(
+                    f"a worker process could not be started: {error.strerror}"
+                ) from None
 
     @property
     def is_alive(self) -> bool:
@@ -199,10 +206,11 @@ def _become_worker(fds: list[int]) -> NoReturn:
 
 
 def _shift_addresses() -> object:
-    """Shift later allocations by a random number of pages. Otherwise all forks would get the same addresses, and a time
-    that depends on them would look like a property of the code.
+    """Shift later allocations by a random number of pages. Otherwise all forks would get the same
+    addresses, and a time that depends on them would look like a property of the code.
 
-    Source: Mytkowicz, Diwan, Hauswirth, Sweeney, Producing Wrong Data Without Doing Anything Obviously Wrong (2009).
+    Source: Mytkowicz, Diwan, Hauswirth, Sweeney, Producing Wrong Data Without Doing Anything
+    Obviously Wrong (2009).
     """
     pages = random.SystemRandom().randint(1, _MAX_PADDING_PAGES)
     return mmap.mmap(-1, pages * mmap.PAGESIZE)

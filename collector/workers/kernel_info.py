@@ -1,4 +1,6 @@
-"""Describe the kernels of a suite: cases with their cost, implementations, and where their functions are defined."""
+"""Describe the kernels of a suite: cases with their cost, implementations, and where their
+functions are defined.
+"""
 
 import dis
 import functools
@@ -14,14 +16,20 @@ from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, ImplementationInfo, KernelInfo
+from roofwatch.collector.workers.protocol import (
+    CaseKind,
+    CheckableCase,
+    ImplementationInfo,
+    KernelInfo,
+)
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.spec import Case, Implementation, KernelSpec
 
 _MAX_SOURCE_LINES = 16
 _MAX_VISITED = 500
 _WRAPPED = ("__wrapped__", "fn", "_init_fn", "_backward_fn")
-"""Attributes in which functools, Triton and torch's custom operators keep the decorated function."""
+"""Attributes in which functools, Triton and torch's custom operators keep the decorated function.
+"""
 
 
 def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
@@ -52,10 +60,14 @@ def describe_kernel(spec: KernelSpec, repository: Path | None) -> KernelInfo:
             ImplementationInfo(
                 name=implementation.name,
                 language=implementation.language.value,
-                directions=tuple(sorted(direction.value for direction in implementation.directions)),
+                directions=tuple(
+                    sorted(direction.value for direction in implementation.directions)
+                ),
                 is_compiled=implementation.is_compiled,
                 unsupported_targets=dict(implementation.unsupported_targets),
-                source_lines=source_lines(spec.name, implementation.name, implementation.launch, repository),
+                source_lines=source_lines(
+                    spec.name, implementation.name, implementation.launch, repository
+                ),
             )
             for implementation in spec.implementations.values()
         ),
@@ -78,12 +90,17 @@ def case_record(spec: KernelSpec, case: Case) -> CaseRecord:
             tags=tuple(sorted(case.tags)),
         )
     except Exception as error:  # a user's cost model may raise anything
-        raise SuiteError(f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}") from error
+        raise SuiteError(
+            f"{case.id}: flop_count or memory_bytes: {type(error).__name__}: {error}"
+        ) from error
 
 
 def checkable_cases(spec: KernelSpec) -> dict[Case, CaseKind]:
     """Every case that can be checked, with its first kind."""
-    kinds: dict[Case, CaseKind] = {**dict.fromkeys(spec.cases, "declared"), **dict.fromkeys(spec.edges, "edge")}
+    kinds: dict[Case, CaseKind] = {
+        **dict.fromkeys(spec.cases, "declared"),
+        **dict.fromkeys(spec.edges, "edge"),
+    }
     for case in spec.cases:
         kinds.setdefault(spec.interpreted_case(case), "stand_in")
     return kinds
@@ -115,7 +132,8 @@ def repository_of(source: SuiteSource) -> Path | None:
 def source_lines(
     kernel: str, implementation: str, launch: Callable[..., Any], repository: Path | None
 ) -> tuple[SourceLine, ...]:
-    """Find the functions of an implementation: the launcher, then the functions that Triton compiles, in order of use.
+    """Find the functions of an implementation: the launcher, then the functions that Triton
+    compiles, in order of use.
 
     Functions outside the repository are left out.
     """
@@ -150,7 +168,9 @@ def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]
         if isinstance(value, FunctionType) and "__wrapped__" not in vars(value):
             if _is_below(value.__code__.co_filename, root):
                 yield value, is_jitted
-                waiting += ((used, False) for used in _used_globals(value.__code__, value.__globals__))
+                waiting += (
+                    (used, False) for used in _used_globals(value.__code__, value.__globals__)
+                )
             waiting += ((captured, False) for captured in _captured(value))
         else:
             is_triton = type(value).__module__.split(".")[0] == "triton"
@@ -158,7 +178,9 @@ def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]
 
 
 def _unwrapped(value: object, root: Path) -> list[object]:
-    """The function in a decorator's result, the methods of a class in the repository, or the elements of a tuple."""
+    """The function in a decorator's result, the methods of a class in the repository, or the
+    elements of a tuple.
+    """
     if isinstance(value, tuple):
         return list(value)
     if isinstance(value, type):
@@ -202,10 +224,18 @@ def _line_of_def(code: CodeType) -> int:
     if code.co_name == "<lambda>":
         return code.co_firstlineno
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    starts = (offset for offset, line in enumerate(lines) if line.lstrip().startswith(("def ", "async def ")))
+    starts = (
+        offset
+        for offset, line in enumerate(lines)
+        if line.lstrip().startswith(("def ", "async def "))
+    )
     return code.co_firstlineno + next(starts, 0)
 
 
 def _is_below(file: str, root: Path) -> bool:
     path = Path(file)
-    return path.is_absolute() and path.resolve().is_relative_to(root) and "site-packages" not in path.parts
+    return (
+        path.is_absolute()
+        and path.resolve().is_relative_to(root)
+        and "site-packages" not in path.parts
+    )

@@ -10,7 +10,14 @@ from pydantic import BaseModel, ConfigDict
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
 from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
+from roofwatch.collector.record.measurement import (
+    Autotuning,
+    Block,
+    CacheState,
+    CaseRecord,
+    MemoryUse,
+    Timer,
+)
 from roofwatch.collector.record.record import SourceLine
 from roofwatch.collector.record.results import CaseProfile, StaticFacts
 from roofwatch.collector.suite import SuiteSource
@@ -159,7 +166,9 @@ class CaseJob(_Message):
 
     @property
     def group(self) -> str:
-        """Jobs of one group share work: the implementations of a case its inputs, reference and baseline."""
+        """Jobs of one group share work: the implementations of a case its inputs, reference and
+        baseline.
+        """
         return self.case_id
 
 
@@ -167,7 +176,9 @@ class CheckAccuracy(CaseJob):
     job: Literal["check_accuracy"] = "check_accuracy"
     layout: Layout | None = None
     is_exact: bool = False
-    """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of the case."""
+    """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of
+    the case.
+    """
 
 
 class CompileStatic(CaseJob):
@@ -263,7 +274,11 @@ class Reply(_Message):
 
 def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:
     """Make a one-line error with the worker's reason and a way out."""
-    reason = "unknown reason" if failure is None else next(iter(failure.message.splitlines()), failure.outcome)
+    reason = (
+        "unknown reason"
+        if failure is None
+        else next(iter(failure.message.splitlines()), failure.outcome)
+    )
     way_out = (
         "check the memory and limits of this machine"
         if device == "cpu"

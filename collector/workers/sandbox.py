@@ -1,8 +1,8 @@
 """Isolate this process before it runs untrusted code: namespaces, Landlock, seccomp and limits.
 
-Standard library only, and without threads: user namespaces are for single-threaded processes. Every layer is applied
-on its own, and one that the machine lacks is reported with the reason. Sources: the manual pages namespaces(7),
-landlock(7), seccomp(2), cgroups(7) and capabilities(7).
+Standard library only, and without threads: user namespaces are for single-threaded processes. Every
+layer is applied on its own, and one that the machine lacks is reported with the reason. Sources:
+the manual pages namespaces(7), landlock(7), seccomp(2), cgroups(7) and capabilities(7).
 """
 
 import ctypes
@@ -18,8 +18,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAYERS = (
-    *("cgroup", "own_user", "user_namespace", "network_namespace", "pid_namespace", "ipc_namespace"),
-    *("mount_namespace", "read_only_root", "scratch_size", "own_proc", "landlock", "seccomp", "limits"),
+    "cgroup",
+    "own_user",
+    "user_namespace",
+    "network_namespace",
+    "pid_namespace",
+    "ipc_namespace",
+    "mount_namespace",
+    "read_only_root",
+    "scratch_size",
+    "own_proc",
+    "landlock",
+    "seccomp",
+    "limits",
 )
 NOBODY = 65534
 _REMOVAL_ATTEMPTS, _REMOVAL_PAUSE_S = 100, 0.02
@@ -42,11 +53,44 @@ _CAPABILITY_VERSION = 0x20080522
 _LAST_CAPABILITY = 63
 
 _DENIED = (
-    *("ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_open", "pidfd_getfd"),
-    *("socket", "mount", "umount2", "pivot_root", "chroot", "unshare", "setns", "move_mount", "open_tree", "fsopen"),
-    *("fsmount", "mount_setattr", "open_by_handle_at", "bpf", "perf_event_open", "userfaultfd", "io_uring_setup"),
-    *("keyctl", "add_key", "request_key", "init_module", "finit_module", "delete_module", "kexec_load"),
-    *("kexec_file_load", "reboot", "swapon", "swapoff", "sched_setscheduler", "sched_setattr", "sched_setaffinity"),
+    "ptrace",
+    "process_vm_readv",
+    "process_vm_writev",
+    "process_madvise",
+    "kcmp",
+    "pidfd_open",
+    "pidfd_getfd",
+    "socket",
+    "mount",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "unshare",
+    "setns",
+    "move_mount",
+    "open_tree",
+    "fsopen",
+    "fsmount",
+    "mount_setattr",
+    "open_by_handle_at",
+    "bpf",
+    "perf_event_open",
+    "userfaultfd",
+    "io_uring_setup",
+    "keyctl",
+    "add_key",
+    "request_key",
+    "init_module",
+    "finit_module",
+    "delete_module",
+    "kexec_load",
+    "kexec_file_load",
+    "reboot",
+    "swapon",
+    "swapoff",
+    "sched_setscheduler",
+    "sched_setattr",
+    "sched_setaffinity",
 )
 _IGNORED = ("setsid", "setpgid")
 """Answered with success and not done: the judge stops and kills the process group as a whole."""
@@ -62,7 +106,8 @@ class Policy:
         scratch: The folder that it may write to.
         scratch_bytes: Size of that folder.
         readable: Files and folders that it may read, besides those of the system.
-        memory_bytes: Address space of each process and memory of all; None without a limit, which CUDA needs.
+        memory_bytes: Address space of each process and memory of all; None without a limit, which
+            CUDA needs.
         cpu_seconds: CPU time of each process.
         process_count: Processes and threads together.
         cpu: The only core to run on; None for any.
@@ -80,7 +125,8 @@ class Policy:
 
 
 def isolate(policy: Policy) -> Mapping[str, str]:
-    """Isolate this process for good. With a PID namespace, the caller continues as its first process.
+    """Isolate this process for good. With a PID namespace, the caller continues as its first
+    process.
 
     Returns:
         Why a layer is missing, by its name in `LAYERS`; empty if all are in force.
@@ -105,7 +151,10 @@ def isolate(policy: Policy) -> Mapping[str, str]:
     if attempt((*_NAMESPACES, *dependent), _unshare):
         _fork_into_namespace()
         attempt("read_only_root", _make_root_read_only)
-        attempt("scratch_size", lambda: _mount("tmpfs", policy.scratch, f"size={policy.scratch_bytes},mode=700"))
+        attempt(
+            "scratch_size",
+            lambda: _mount("tmpfs", policy.scratch, f"size={policy.scratch_bytes},mode=700"),
+        )
         attempt("own_proc", lambda: _mount("proc", "/proc", None))
     os.chdir(policy.scratch)  # into what is mounted there now
     attempt("limits", lambda: _limit(policy, is_own_namespace="user_namespace" not in missing))
@@ -125,10 +174,15 @@ def isolate(policy: Policy) -> Mapping[str, str]:
 def essential(missing: Mapping[str, str]) -> Mapping[str, str]:
     """The missing layers without which the sandbox is not complete.
 
-    Another user and control groups are for root alone, and only root needs one of them to be limited in processes.
+    Another user and control groups are for root alone, and only root needs one of them to be
+    limited in processes.
     """
     is_limited = os.getuid() != 0 or not {"own_user", "cgroup"} <= missing.keys()
-    return {name: why for name, why in missing.items() if not (is_limited and name in {"own_user", "cgroup"})}
+    return {
+        name: why
+        for name, why in missing.items()
+        if not (is_limited and name in {"own_user", "cgroup"})
+    }
 
 
 def make_groups(name: str, memory_bytes: int | None, process_count: int) -> list[Path]:
@@ -202,7 +256,9 @@ def _become_nobody(policy: Policy) -> None:
 def _is_public(path: Path) -> bool:
     """Whether every user can read a path."""
     real = path.resolve()
-    return bool(real.stat().st_mode & 0o004) and all(parent.stat().st_mode & 0o001 for parent in real.parents)
+    return bool(real.stat().st_mode & 0o004) and all(
+        parent.stat().st_mode & 0o001 for parent in real.parents
+    )
 
 
 def _unshare() -> None:
@@ -214,7 +270,9 @@ def _unshare() -> None:
 
 
 def _fork_into_namespace() -> None:
-    """Continue as the first process of the PID namespace: when it ends, the kernel kills all others in it."""
+    """Continue as the first process of the PID namespace: when it ends, the kernel kills all others
+    in it.
+    """
     _check(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     child = os.fork()
     if child:
@@ -227,7 +285,9 @@ def _fork_into_namespace() -> None:
 def _make_root_read_only() -> None:
     _check(_libc.mount(b"none", b"/", None, _MS_REC_PRIVATE, None))
     attributes = struct.pack("QQQQ", _MOUNT_ATTR_RDONLY, 0, 0, 0)
-    _check(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes)))
+    _check(
+        _libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, b"/", _AT_RECURSIVE, attributes, len(attributes))
+    )
 
 
 def _mount(kind: str, place: str, options: str | None) -> None:
@@ -274,19 +334,35 @@ _EXECUTE, _WRITE, _READ, _READ_DIR, _TRUNCATE = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 
 _FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE
 _RIGHTS_BY_VERSION = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1}
 _NO_TCP, _SCOPED = 0b11, 0b11
-_SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/opt", "/proc", "/sbin", "/sys", "/usr")
+_SYSTEM = (
+    "/bin",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/opt",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+)
 _DEVICES = ("null", "zero", "full", "random", "urandom", "kfd", "dri", "nvidia*")
 
 
 def _restrict_files(policy: Policy) -> None:
-    """Allow reading of the system and of the policy's files, and writing to the scratch folder alone."""
+    """Allow reading of the system and of the policy's files, and writing to the scratch folder
+    alone.
+    """
     version = _check(_libc.syscall(_LANDLOCK_CREATE, None, 0, 1))
     handled = _RIGHTS_BY_VERSION[min(version, 3)]
     attributes = struct.pack("Q", handled)
     if version >= 4:
         attributes += struct.pack("Q", _NO_TCP)
     if version >= 6:
-        attributes += struct.pack("Q", _SCOPED)  # no signals and no abstract sockets to processes outside
+        attributes += struct.pack(
+            "Q", _SCOPED
+        )  # no signals and no abstract sockets to processes outside
     rules = _check(_libc.syscall(_LANDLOCK_CREATE, attributes, len(attributes), 0))
     read = _EXECUTE | _READ | _READ_DIR
     allowed = dict.fromkeys((*_SYSTEM, sys.prefix, sys.base_prefix, *policy.readable), read)
@@ -335,7 +411,9 @@ def _filter_system_calls(*, may_signal: bool) -> None:
     try:
         seccomp = ctypes.CDLL("libseccomp.so.2")
     except OSError:
-        raise OSError(errno.ENOENT, "libseccomp is not installed (Debian: apt install libseccomp2)") from None
+        raise OSError(
+            errno.ENOENT, "libseccomp is not installed (Debian: apt install libseccomp2)"
+        ) from None
     seccomp.seccomp_init.restype = ctypes.c_void_p
     rules = ctypes.c_void_p(seccomp.seccomp_init(ctypes.c_uint32(_SCMP_ALLOW)))
 

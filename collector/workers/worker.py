@@ -1,4 +1,6 @@
-"""Worker processes as the collector sees them: started when needed, ended when they hang, replaced when they die."""
+"""Worker processes as the collector sees them: started when needed, ended when they hang, replaced
+when they die.
+"""
 
 import contextlib
 import os
@@ -41,7 +43,9 @@ _RESTART_AFTER = frozenset({Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_M
 class Worker:
     """Loads one suite and does one job after another, in one process per rank."""
 
-    def __init__(self, fork_server: ForkServer, settings: WorkerSettings, rank_count: int = 1) -> None:
+    def __init__(
+        self, fork_server: ForkServer, settings: WorkerSettings, rank_count: int = 1
+    ) -> None:
         self._fork_server = fork_server
         self._settings = settings
         self._rank_count = rank_count
@@ -85,8 +89,8 @@ class Worker:
         """Do one job, in new processes if none are running.
 
         Returns:
-            The redacted reply; a failure if the kernel failed, crashed a process or took longer than `timeout_s`. Of
-            several ranks it is the worst reply, with the name of its rank.
+            The redacted reply; a failure if the kernel failed, crashed a process or took longer
+            than `timeout_s`. Of several ranks it is the worst reply, with the name of its rank.
 
         Raises:
             SuiteError: the suite cannot be loaded.
@@ -99,15 +103,19 @@ class Worker:
         # after a failure the ranks may be at different collectives
         is_in_step = len(replies) == self._rank_count and all(map(_is_in_step, replies.values()))
         failures = [reply.failure for reply in replies.values() if reply.failure is not None]
-        # after a failed capture, torch's allocator cannot free memory or capture again: CUDAGraph::capture_end does not
-        # reset it if CUDA's part fails
-        is_spoilt = any(isinstance(job, TimeBlock) or failure.outcome in _RESTART_AFTER for failure in failures)
+        # after a failed capture, torch's allocator cannot free memory or capture again:
+        # CUDAGraph::capture_end does not reset it if CUDA's part fails
+        is_spoilt = any(
+            isinstance(job, TimeBlock) or failure.outcome in _RESTART_AFTER for failure in failures
+        )
         if is_spoilt or (self._rank_count > 1 and not is_in_step):
             self.stop()
         return redact(combined(replies, self._rank_count), self._redaction)
 
     def kill(self) -> None:
-        """End the current job at once, from any thread; the thread that waits for the reply cleans up."""
+        """End the current job at once, from any thread; the thread that waits for the reply cleans
+        up.
+        """
         for process in self._processes:
             process.kill()
 
@@ -123,27 +131,41 @@ class Worker:
         if self._rank_count == 1:
             yield self._settings
             return
-        folder = self._resources.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-ranks-"))
+        folder = self._resources.enter_context(
+            tempfile.TemporaryDirectory(prefix="roofwatch-ranks-")
+        )
         for index in range(self._rank_count):
-            place = RankPlace(index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous")
-            yield self._settings.model_copy(update={"rank": place, "memory_share": 1 / self._rank_count})
+            place = RankPlace(
+                index=index, count=self._rank_count, rendezvous=Path(folder) / "rendezvous"
+            )
+            yield self._settings.model_copy(
+                update={"rank": place, "memory_share": 1 / self._rank_count}
+            )
 
     def _receive(self, timeout_s: float, advice: str = "") -> dict[int, Reply]:
-        """Wait for the replies, by rank and in order of arrival. Ranks that hang after another has failed have none."""
+        """Wait for the replies, by rank and in order of arrival. Ranks that hang after another has
+        failed have none.
+        """
         replies: dict[int, Reply] = {}
         too_long = f"not done after {timeout_s:g} s{advice}"
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
             for rank, process in enumerate(self._processes):
                 selector.register(process.replies_fd, selectors.EVENT_READ, rank)
-            while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
+            while selector.get_map() and (
+                ready := selector.select(max(0.0, deadline - time.monotonic()))
+            ):
                 for key, _ in ready:
                     process = self._processes[key.data]
                     line = process.read_line()
                     if line is None:
                         continue
                     selector.unregister(key.fd)
-                    reply = Reply.model_validate_json(line) if line else Reply(failure=process.end(too_long))
+                    reply = (
+                        Reply.model_validate_json(line)
+                        if line
+                        else Reply(failure=process.end(too_long))
+                    )
                     replies[key.data] = reply
                     if _outcome(reply) is not Outcome.OK:
                         deadline = min(deadline, time.monotonic() + _GRACE_S)
@@ -179,11 +201,15 @@ class _Process:
             self._resources = stack.pop_all()
 
     def send(self, message: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # it has ended, which is found when it is read from
+        with contextlib.suppress(
+            BrokenPipeError
+        ):  # it has ended, which is found when it is read from
             self._jobs.write(message.encode() + b"\n")
 
     def read_line(self) -> bytes | None:
-        """Read what there is: a line, None if it is incomplete, or nothing if the process has ended."""
+        """Read what there is: a line, None if it is incomplete, or nothing if the process has
+        ended.
+        """
         chunk = os.read(self.replies_fd, 2**20)
         self._pending += chunk
         if b"\n" in chunk:
@@ -192,7 +218,9 @@ class _Process:
         return None if chunk and len(self._pending) <= _MAX_REPLY_BYTES else b""
 
     def end(self, too_long: str) -> Failure:
-        """End a process that gave no answer, and describe how it ended; a message in case it still runs."""
+        """End a process that gave no answer, and describe how it ended; a message in case it still
+        runs.
+        """
         assert self._pid is not None
         # the pipe closes shortly before the process is gone
         status = self._fork_server.exit_status(self._mode, self._pid, timeout_s=0.5)
@@ -222,8 +250,8 @@ class _Process:
 def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
     """Combine replies by rank, in order of arrival, into one.
 
-    The first failure is the cause. Without a failure, the reply with the largest error counts. The samples of a block
-    are equal on all ranks.
+    The first failure is the cause. Without a failure, the reply with the largest error counts. The
+    samples of a block are equal on all ranks.
     """
     if rank_count == 1:
         return replies[0]
@@ -237,12 +265,18 @@ def combined(replies: Mapping[int, Reply], rank_count: int) -> Reply:
             for message, ranks in ranks_of.items()
         )
         first = next(iter(failures.values()))
-        return Reply(failure=Failure(outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]))
+        return Reply(
+            failure=Failure(
+                outcome=first.outcome, message="; ".join(messages)[:_MAX_MESSAGE_LENGTH]
+            )
+        )
 
     def badness(rank: int) -> tuple[bool, float]:
         checked = replies[rank].checked
         tensors = () if checked is None else checked.report.tensors
-        return _outcome(replies[rank]) is not Outcome.OK, max((one.errors.rmse_ratio for one in tensors), default=0.0)
+        return _outcome(replies[rank]) is not Outcome.OK, max(
+            (one.errors.rmse_ratio for one in tensors), default=0.0
+        )
 
     rank = max(sorted(replies), key=badness)
     reply = replies[rank]

@@ -1,7 +1,8 @@
 """The worker process: loads one suite and does one job after another.
 
-A kernel that crashes, hangs or exhausts memory costs only its own case. Of roofwatch, only `collector` and the public
-names are imported, and before the suite: a repository with its own `kernels`, `db` or `ci` package finds its own.
+A kernel that crashes, hangs or exhausts memory costs only its own case. Of roofwatch, only
+`collector` and the public names are imported, and before the suite: a repository with its own
+`kernels`, `db` or `ci` package finds its own.
 """
 
 import faulthandler
@@ -31,7 +32,12 @@ from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
-from roofwatch.collector.timing.memory import Copies, keep_freed_memory, measure_memory, memory_floor
+from roofwatch.collector.timing.memory import (
+    Copies,
+    keep_freed_memory,
+    measure_memory,
+    memory_floor,
+)
 from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
@@ -111,14 +117,18 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
 
 
 def _limit_memory(share: float) -> None:
-    """Make allocations beyond this process's share of memory fail before the system kills a process."""
+    """Make allocations beyond this process's share of memory fail before the system kills a
+    process.
+    """
     available_bytes = _available_memory_bytes()
     if available_bytes is None:
         return
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     limit = pages * os.sysconf("SC_PAGE_SIZE") + int(available_bytes * _MEMORY_SHARE * share)
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
+    )
 
 
 def _available_memory_bytes() -> int | None:
@@ -153,13 +163,18 @@ class _Suite:
 
     def describe(self) -> SuiteInfo:
         repository = repository_of(self._settings.source)
-        return SuiteInfo(device=self._device, kernels=tuple(describe_kernel(spec, repository) for spec in self._specs))
+        return SuiteInfo(
+            device=self._device,
+            kernels=tuple(describe_kernel(spec, repository) for spec in self._specs),
+        )
 
     def do(self, job: Job) -> Reply:
         if isinstance(job, DescribeSources):
             return Reply(source_digests=source_digests(self._specs, self._modules))
         if isinstance(job, DescribeEnvironment):
-            return Reply(environment=collect_environment(self._device), device_uuid=device_uuid(self._device))
+            return Reply(
+                environment=collect_environment(self._device), device_uuid=device_uuid(self._device)
+            )
         if isinstance(job, MeasureCeilings):
             with timing_stream(self._device):
                 return Reply(ceilings=tuple(measure_ceilings(self._device, job.dtypes, job.timer)))
@@ -184,7 +199,9 @@ class _Suite:
             raise UnsupportedError(f"needs {needed} ranks, and this process is one of {count}")
         self._ranks.join()
 
-    def _watch_autotuner(self, implementation: Implementation) -> AbstractContextManager[list[Autotuning]]:
+    def _watch_autotuner(
+        self, implementation: Implementation
+    ) -> AbstractContextManager[list[Autotuning]]:
         is_tuned = implementation.language is Language.TRITON and self._settings.mode is Mode.DEVICE
         return self._autotuning.watching() if is_tuned else nullcontext([])
 
@@ -197,7 +214,9 @@ class _Suite:
             self._compiled[key] = compiled(implementation)
         return self._compiled[key]
 
-    def _check(self, spec: KernelSpec, case: Case, implementation: Implementation, job: CheckAccuracy) -> Reply:
+    def _check(
+        self, spec: KernelSpec, case: Case, implementation: Implementation, job: CheckAccuracy
+    ) -> Reply:
         if self._settings.mode is Mode.INTERPRETER and not job.is_exact:
             case = spec.interpreted_case(case)
         with self._watch_autotuner(implementation):
@@ -211,10 +230,14 @@ class _Suite:
                 layout=job.layout,
             )
         is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges
-        layouts = () if is_done else layouts_of(self._checks.prepare(spec, case, self._launch_device))
+        layouts = (
+            () if is_done else layouts_of(self._checks.prepare(spec, case, self._launch_device))
+        )
         return Reply(checked=Checked(report=report, layouts=layouts))
 
-    def _time(self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock) -> Reply:
+    def _time(
+        self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock
+    ) -> Reply:
         self._checks.free()
         if not self._has_timed:  # later collections before each block skip what is loaded by now
             gc.collect()
@@ -236,7 +259,9 @@ class _Suite:
                 method=job.method,
                 launches_per_sample=job.launches_per_sample,
                 ranks=self._ranks,
-                copies=Copies(partial(another_call, make_call), touched_bytes=float(spec.memory_bytes(case))),
+                copies=Copies(
+                    partial(another_call, make_call), touched_bytes=float(spec.memory_bytes(case))
+                ),
             )
         return Reply(block=timed.model_copy(update={"memory": memory, "autotuning": tuple(tuned)}))
 
@@ -246,7 +271,8 @@ class _Suite:
         with timing_stream(self._device):
             call = prepare_call(launcher, spec, case, self._device, self._draws)
             profile = profile_calls(
-                *(call, self._device),
+                call,
+                self._device,
                 case_id=case.id,
                 implementation=implementation.name,
                 # torch's counter would run a compiled step eagerly

@@ -50,7 +50,8 @@ class WorkerPool:
         """Do one job in as many processes as it needs, where it was checked if possible.
 
         Returns:
-            The reply; a failure if the kernel failed, crashed a process or took longer than `timeout_s`.
+            The reply; a failure if the kernel failed, crashed a process or took longer than
+            `timeout_s`.
         """
         rank_count = 1
         if isinstance(job, CaseJob):
@@ -64,9 +65,11 @@ class WorkerPool:
     def do_all(
         self, jobs: Sequence[SomeJob], *, worker_count: int, timeout_s: float
     ) -> Generator[tuple[SomeJob, Reply], None, None]:
-        """Do jobs, several at once if `worker_count` is above 1, and yield each reply as it arrives.
+        """Do jobs, several at once if `worker_count` is above 1, and yield each reply as it
+        arrives.
 
-        A job that crashes or runs out of memory beside others is repeated alone: they may have used the memory.
+        A job that crashes or runs out of memory beside others is repeated alone: they may have used
+        the memory.
 
         Args:
             jobs: Those of one group share work, so one worker does them if possible.
@@ -138,4 +141,7 @@ def _do_parallel(
 
 def _may_lack_memory(reply: Reply) -> bool:
     """Whether other processes may be the cause: the system kills processes when memory runs out."""
-    return reply.failure is not None and reply.failure.outcome in {Outcome.OUT_OF_MEMORY, Outcome.CRASHED}
+    return reply.failure is not None and reply.failure.outcome in {
+        Outcome.OUT_OF_MEMORY,
+        Outcome.CRASHED,
+    }

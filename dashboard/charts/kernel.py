@@ -1,4 +1,6 @@
-"""Figures of one kernel: rooflines, bandwidths of cases without arithmetic, and what the autotuner tried."""
+"""Figures of one kernel: rooflines, bandwidths of cases without arithmetic, and what the autotuner
+tried.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -63,7 +65,9 @@ class Point:
 
     @property
     def per_s(self) -> float:
-        """FLOP per second, or bytes per second over each link of a collective, else of the memory."""
+        """FLOP per second, or bytes per second over each link of a collective,
+        else of the memory.
+        """
         assert self.measurement.median_ns is not None
         amount = self.case.flop_count or self.case.bus_bytes or self.case.memory_bytes
         return amount / self.measurement.median_ns * 1e9
@@ -74,21 +78,37 @@ class Point:
         assert measurement.median_ns is not None
         lines = [
             f"<b>{escaped(self.case.case_id)}</b> {escaped(measurement.implementation)}",
-            f"{self.rate.format(self.per_s)} in {metric('median_ns').format(measurement.median_ns)}",
+            f"{self.rate.format(self.per_s)} in "
+            f"{metric('median_ns').format(measurement.median_ns)}",
         ]
         if measurement.utilisation is not None:
-            lines.append(f"{metric('utilisation').format(measurement.utilisation)} of the {measurement.bound} roof")
+            lines.append(
+                f"{metric('utilisation').format(measurement.utilisation)} of the "
+                f"{measurement.bound} roof"
+            )
         return "<br>".join(lines)
 
 
 def points_of(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Point]:
     """Return the measured cases that compute or move bytes."""
-    known = {one.case_id: one for one in cases if one.memory_bytes or (one.bus_bytes and not one.flop_count)}
-    return [Point(known[one.case_id], one) for one in measurements if one.case_id in known and one.median_ns]
+    known = {
+        one.case_id: one
+        for one in cases
+        if one.memory_bytes or (one.bus_bytes and not one.flop_count)
+    }
+    return [
+        Point(known[one.case_id], one)
+        for one in measurements
+        if one.case_id in known and one.median_ns
+    ]
 
 
 def _add_points(
-    figure: go.Figure, points: Sequence[Point], x: Callable[[Point], object], y: Callable[[Point], object], size: int
+    figure: go.Figure,
+    points: Sequence[Point],
+    x: Callable[[Point], object],
+    y: Callable[[Point], object],
+    size: int,
 ) -> None:
     for index, name in enumerate(sorted({one.measurement.implementation for one in points})):
         own = [one for one in points if one.measurement.implementation == name]
@@ -105,7 +125,8 @@ def _add_points(
 def roofline_figure(
     placed: Sequence[Point], ceilings: Sequence[Ceiling], zone: tzinfo, path: Series | None = None
 ) -> go.Figure:
-    """Draw compute rate over arithmetic intensity, both logarithmic, under the ceilings of the device.
+    """Draw compute rate over arithmetic intensity, both logarithmic, under the ceilings of the
+    device.
 
     Ceilings of the datasheet are thin and dotted. `path` is one case over commits.
 
@@ -133,7 +154,8 @@ def roofline_figure(
 
 
 def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.Figure:
-    """Draw one row per case with the rate of each implementation, and memory ceilings as vertical lines.
+    """Draw one row per case with the rate of each implementation, and memory ceilings as vertical
+    lines.
 
     Args:
         moves: At least one; all over links, or none.
@@ -152,7 +174,12 @@ def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.
     return lay_out(
         figure,
         height=150 + _ROW_PX * len(rows),
-        xaxis={"title": axis_title(moves[0].rate), "tickformat": "~s", "ticksuffix": "B/s", "rangemode": "tozero"},
+        xaxis={
+            "title": axis_title(moves[0].rate),
+            "tickformat": "~s",
+            "ticksuffix": "B/s",
+            "rangemode": "tozero",
+        },
         yaxis=rows_of(rows),
     )
 
@@ -188,11 +215,15 @@ def _add_path(figure: go.Figure, placed: Sequence[Point], path: Series, zone: tz
 
 
 def _add_roofs(figure: go.Figure, placed: Sequence[Point], ceilings: Sequence[Ceiling]) -> None:
-    """Draw memory ceilings up to the highest compute ceiling, and compute ceilings from the fastest memory on."""
+    """Draw memory ceilings up to the highest compute ceiling, and compute ceilings from the fastest
+    memory on.
+    """
     dtypes = {one.case.dtype for one in placed}
     slopes, every_flat = _measured_first(ceilings, "memory"), _measured_first(ceilings, "compute")
     # the roofs of other dtypes do not limit these cases
-    flats = [flat for flat in every_flat if flat.dtype is None or flat.dtype in dtypes] or every_flat
+    flats = [
+        flat for flat in every_flat if flat.dtype is None or flat.dtype in dtypes
+    ] or every_flat
     ridges = [flat.per_s / slope.per_s for slope in slopes for flat in flats]
     intensities = [one.intensity for one in placed] + ridges or [1.0]
     left, right = min(intensities) / 4, max(intensities) * 4
@@ -209,7 +240,10 @@ def _add_roofs(figure: go.Figure, placed: Sequence[Point], ceilings: Sequence[Ce
 
 
 def _measured_first(ceilings: Sequence[Ceiling], resource: str) -> list[Ceiling]:
-    return sorted((one for one in ceilings if one.resource == resource), key=lambda one: one.source == "datasheet")
+    return sorted(
+        (one for one in ceilings if one.resource == resource),
+        key=lambda one: one.source == "datasheet",
+    )
 
 
 def _add_roof(
@@ -228,7 +262,11 @@ def _add_roof(
         x=x,
         y=y,
         mode="lines" if marker is None else "lines+markers",
-        line={"color": GREY, "width": 1 if is_published else 2, "dash": dashes[index % len(dashes)]},
+        line={
+            "color": GREY,
+            "width": 1 if is_published else 2,
+            "dash": dashes[index % len(dashes)],
+        },
         marker=marker,
         name=escaped(f"roof: {label}, datasheet" if is_published else f"roof: {label}"),
         hoverinfo="name",
@@ -239,12 +277,16 @@ def _add_roof(
 def landscape_figure(tuned: Autotuning) -> go.Figure | None:
     """Draw the best time for each pair of values of two parameters, as a multiple of the fastest.
 
-    The parameters are the two between whose values the log time differs most. None if fewer than two numeric
-    parameters vary.
+    The parameters are the two between whose values the log time differs most. None if fewer than
+    two numeric parameters vary.
     """
-    tried = pd.DataFrame([{**one.configuration, "": one.time_ns} for one in tuned.timings if one.time_ns is not None])
+    tried = pd.DataFrame(
+        [{**one.configuration, "": one.time_ns} for one in tuned.timings if one.time_ns is not None]
+    )
     log_time = np.log(tried.pop("")) if len(tried) else pd.Series(dtype=float)
-    numeric = [name for name in tried.select_dtypes("number") if 1 < tried[name].nunique() <= _MAX_VALUES]
+    numeric = [
+        name for name in tried.select_dtypes("number") if 1 < tried[name].nunique() <= _MAX_VALUES
+    ]
     numeric.sort(key=lambda name: (-log_time.groupby(tried[name]).transform("mean").var(), name))
     if len(numeric) < 2:
         return None
@@ -252,12 +294,18 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
     best = log_time.groupby([tried[down], tried[across]]).min().unstack()
     relative = np.exp(best - log_time.min())
     relative.index, relative.columns = relative.index.astype(str), relative.columns.astype(str)
-    figure = px.imshow(relative, text_auto=".2f", aspect="auto", color_continuous_scale=[BLUE, "#D9E9F3"])
+    figure = px.imshow(
+        relative, text_auto=".2f", aspect="auto", color_continuous_scale=[BLUE, "#D9E9F3"]
+    )
     figure.update_coloraxes(showscale=False)
     figure.update_traces(xgap=2, ygap=2, hovertemplate=None)
     return lay_out(
         figure,
         height=140 + 36 * len(relative),
         xaxis={"title": escaped(shortened(str(across), length=40)), "type": "category"},
-        yaxis={"title": escaped(shortened(str(down), length=40)), "type": "category", "autorange": "reversed"},
+        yaxis={
+            "title": escaped(shortened(str(down), length=40)),
+            "type": "category",
+            "autorange": "reversed",
+        },
     )

@@ -39,8 +39,13 @@ Amount = tuple[CommitRef, str, float | None]
 
 
 def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
-    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled or shared runs."""
-    points = sorted((point for point in series.points if point.value is not None), key=lambda point: point.measured_at)
+    """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled
+    or shared runs.
+    """
+    points = sorted(
+        (point for point in series.points if point.value is not None),
+        key=lambda point: point.measured_at,
+    )
     offered: list[tuple[str, str, list[float | None]]] = [
         ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points]),
         ("SM clock (MHz)", "SM clock", [point.sm_clock_mhz for point in points]),
@@ -61,7 +66,9 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             row=row,
             col=1,
         )
-        figure.update_yaxes(title=title, rangemode="normal" if row == 1 else "tozero", row=row, col=1)
+        figure.update_yaxes(
+            title=title, rangemode="normal" if row == 1 else "tozero", row=row, col=1
+        )
     doubtful = [point for point in points if point.degraded_by]
     if doubtful:
         figure.add_scatter(
@@ -91,7 +98,9 @@ def _hover(point: SeriesPoint, zone: tzinfo) -> str:
 
 
 def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
-    """Draw each ceiling as a share of the datasheet, or of the highest measured if it is not in a datasheet."""
+    """Draw each ceiling as a share of the datasheet, or of the highest measured if it is not in a
+    datasheet.
+    """
     by_name: defaultdict[str, list[tuple[datetime, Ceiling]]] = defaultdict(list)
     for run in sorted(runs, key=lambda run: run.started_at):
         for ceiling in run.ceilings:
@@ -101,7 +110,11 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
     for index, (name, found) in enumerate(sorted(by_name.items())):
         colour, _, dash = style_of(index)
         published = compare_with_datasheet([found[-1][1]], runs[0].environment.device_name)
-        whole = published[0].published_per_s if published else max(ceiling.per_s for _, ceiling in found)
+        whole = (
+            published[0].published_per_s
+            if published
+            else max(ceiling.per_s for _, ceiling in found)
+        )
         against = "datasheet" if published else "highest seen"
         figure.add_scatter(
             x=clock_times((moment for moment, _ in found), zone),
@@ -121,13 +134,21 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
         figure,
         height=380,
         xaxis={"title": "measured at", "type": "date"},
-        yaxis={"title": "share of the reference, higher is better", "tickformat": ".0%", "rangemode": "tozero"},
+        yaxis={
+            "title": "share of the reference, higher is better",
+            "tickformat": ".0%",
+            "rangemode": "tozero",
+        },
     )
 
 
 def ceiling_name(ceiling: Ceiling) -> str:
     """`dram`, or `bfloat16 compute`."""
-    return ceiling.level or "memory" if ceiling.resource == "memory" else f"{ceiling.dtype or 'any'} compute"
+    return (
+        ceiling.level or "memory"
+        if ceiling.resource == "memory"
+        else f"{ceiling.dtype or 'any'} compute"
+    )
 
 
 # --- spending
@@ -148,9 +169,13 @@ def hours_by_activity(runs: Iterable[FleetRun]) -> Iterator[Amount]:
 
 
 def summed(amounts: Iterable[Amount]) -> pd.DataFrame:
-    """Sum known amounts: one row per commit, oldest to newest, and one column per part, largest first."""
+    """Sum known amounts: one row per commit, oldest to newest, and one column per part, largest
+    first.
+    """
     frame = pd.DataFrame(list(amounts), columns=["commit", "part", "amount"]).dropna()
-    table = frame.pivot_table(index="commit", columns="part", values="amount", aggfunc="sum", fill_value=0.0)
+    table = frame.pivot_table(
+        index="commit", columns="part", values="amount", aggfunc="sum", fill_value=0.0
+    )
     # sorting is stable, so equal parts stay in order of their names
     return table[table.sum().sort_values(ascending=False, kind="stable").index]
 
@@ -171,7 +196,8 @@ def spending_figure(spent: pd.DataFrame, *, title: str, unit: str, zone: tzinfo)
             name=label,
             marker=part_marker(index),
             hovertext=["<br>".join(commit_lines(commit, zone)) for commit in commits],
-            hovertemplate=f"<b>%{{y:.3{tick_format}}} {escaped(unit)}</b> {label}<br>%{{hovertext}}<extra></extra>",
+            hovertemplate=f"<b>%{{y:.3{tick_format}}} {escaped(unit)}</b> "
+            f"{label}<br>%{{hovertext}}<extra></extra>",
         )
     return lay_out(
         figure,

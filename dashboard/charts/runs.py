@@ -1,4 +1,6 @@
-"""Figures of runs: timelines of device readings, blocks and activities, and distributions of samples."""
+"""Figures of runs: timelines of device readings, blocks and activities, and distributions of
+samples.
+"""
 
 import math
 from collections import Counter
@@ -75,7 +77,9 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         vertical_spacing=_GAP_PX / max(total_px, 1),
     )
     if telemetry is not None:
-        times = clock_times((telemetry.started_at + timedelta(milliseconds=ms) for ms in telemetry.offset_ms), zone)
+        times = clock_times(
+            (telemetry.started_at + timedelta(milliseconds=ms) for ms in telemetry.offset_ms), zone
+        )
         for row, lines in enumerate(panels.values(), start=1):
             _add_panel(figure, lines, times, row)
             figure.update_yaxes(rangemode="tozero", row=row, col=1)
@@ -93,7 +97,10 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
 def _panels(telemetry: Telemetry) -> dict[str, dict[str, Sequence[float | None]]]:
     """Return the readings by title of their panel and name."""
     offered: dict[str, dict[str, Sequence[float | None]]] = {
-        "clock (MHz)": {"SM clock": telemetry.sm_clock_mhz, "memory clock": telemetry.memory_clock_mhz},
+        "clock (MHz)": {
+            "SM clock": telemetry.sm_clock_mhz,
+            "memory clock": telemetry.memory_clock_mhz,
+        },
         "power (W)": {"power": telemetry.power_w},
         "temperature (°C)": {"temperature": telemetry.temperature_c},
     }
@@ -107,7 +114,9 @@ def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
 
 
 def thinned(values: Sequence[float | None]) -> list[int]:
-    """Return positions to draw, in order: the lowest, highest and first missing value of each stretch."""
+    """Return positions to draw, in order: the lowest, highest and first missing value of each
+    stretch.
+    """
     if len(values) <= _MAX_POINTS:
         return list(range(len(values)))
     known = pd.Series(list(values), dtype="float64")
@@ -119,7 +128,10 @@ def thinned(values: Sequence[float | None]) -> list[int]:
 
 
 def _add_panel(
-    figure: go.Figure, lines: Mapping[str, Sequence[float | None]], times: Sequence[datetime], row: int
+    figure: go.Figure,
+    lines: Mapping[str, Sequence[float | None]],
+    times: Sequence[datetime],
+    row: int,
 ) -> None:
     for name, values in lines.items():
         colour, _, dash = style_of(len(figure.data))
@@ -137,11 +149,18 @@ def _add_panel(
             )
 
 
-def _add_reasons(figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int) -> None:
+def _add_reasons(
+    figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int
+) -> None:
     for name, is_given in reasons.items():
-        spells = [list(own) for is_set, own in groupby(range(len(is_given)), key=is_given.__getitem__) if is_set]
+        spells = [
+            list(own)
+            for is_set, own in groupby(range(len(is_given)), key=is_given.__getitem__)
+            if is_set
+        ]
         lengths_ms = [
-            (times[min(own[-1] + 1, len(times) - 1)] - times[own[0]]) / timedelta(milliseconds=1) for own in spells
+            (times[min(own[-1] + 1, len(times) - 1)] - times[own[0]]) / timedelta(milliseconds=1)
+            for own in spells
         ]
         title = escaped(shortened(name.replace("_", " ")))
         figure.add_bar(
@@ -166,14 +185,19 @@ def _blocks(record: RunRecord) -> pd.DataFrame:
             "implementation": one.implementation,
             "kernel": escaped(shortened(kernel_of[one.case_id])),
             "started_at": block.started_at,
-            "ms": max(sum(block.span_ns or block.samples_ns) * one.launches_per_sample / 1e6, _MIN_BLOCK_MS),
+            "ms": max(
+                sum(block.span_ns or block.samples_ns) * one.launches_per_sample / 1e6,
+                _MIN_BLOCK_MS,
+            ),
             "is_degraded": block.device_state is not None and bool(block.device_state.degraded_by),
             "hover": _block_hover(one, number, block),
         }
         for one in record.measurements
         for number, block in enumerate(one.blocks, start=1)
     ]
-    return pd.DataFrame(rows, columns=["implementation", "kernel", "started_at", "ms", "is_degraded", "hover"])
+    return pd.DataFrame(
+        rows, columns=["implementation", "kernel", "started_at", "ms", "is_degraded", "hover"]
+    )
 
 
 def _block_hover(measurement: Measurement, number: int, block: Block) -> str:
@@ -203,7 +227,9 @@ def _add_blocks(figure: go.Figure, blocks: pd.DataFrame, zone: tzinfo, row: int)
                 "color": colour,
                 # keeps short blocks visible
                 "line": {"color": colour, "width": 1},
-                "pattern": hatched([DOUBTFUL if one else pattern_of(index) for one in own["is_degraded"]]),
+                "pattern": hatched(
+                    [DOUBTFUL if one else pattern_of(index) for one in own["is_degraded"]]
+                ),
             },
             name=escaped(str(implementation)),
             hovertext=list(own["hover"]),
@@ -213,7 +239,9 @@ def _add_blocks(figure: go.Figure, blocks: pd.DataFrame, zone: tzinfo, row: int)
 
 
 def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
-    """Draw kernels, copies and fills as bars, one row per stream of each device; at least one activity."""
+    """Draw kernels, copies and fills as bars, one row per stream of each device; at least one
+    activity.
+    """
     began_ns = min(activity.start_ns for activity in activities)
     shown = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)[:MAX_SHOWN]
     totals: Counter[str] = Counter()
@@ -233,7 +261,8 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
             marker={**part_marker(index), "line": {"width": 0}},
             name=escaped(shortened(name)),
             hovertext=[
-                f"<b>{escaped(shortened(one.name, length=120))}</b><br>{one.kind}, {format_ns(one.duration_ns)}, "
+                f"<b>{escaped(shortened(one.name, length=120))}</b><br>{one.kind}, "
+                f"{format_ns(one.duration_ns)}, "
                 f"from {format_ns(one.start_ns - began_ns)} on"
                 for one in own
             ],
@@ -243,7 +272,12 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
         figure,
         height=140 + _STREAM_PX * len(rows),
         barmode="overlay",
-        xaxis={"title": "time since the first activity (s)", "tickformat": "~s", "ticksuffix": "s", "zeroline": False},
+        xaxis={
+            "title": "time since the first activity (s)",
+            "tickformat": "~s",
+            "ticksuffix": "s",
+            "zeroline": False,
+        },
         yaxis=rows_of(rows),
     )
 
@@ -254,7 +288,9 @@ def _stream(activity: Activity) -> str:
 
 def distribution_figure(base: Measurement | None, head: Measurement | None) -> go.Figure:
     """Draw the empirical distributions of two runs, without a side that has no samples."""
-    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06)
+    figure = make_subplots(
+        rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06
+    )
     every_ns: list[float] = []
     for (name, colour, dash, symbol), measurement in zip(_SIDES, (base, head), strict=True):
         if measurement is None or not measurement.blocks:
@@ -262,7 +298,9 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
         every_ns += measurement.samples_ns
         ordered = np.sort(np.asarray(measurement.samples_ns, dtype=float))
         shares = np.arange(1, len(ordered) + 1) / len(ordered)
-        kept = np.unique(np.linspace(0, len(ordered) - 1, min(len(ordered), _MAX_STEPS)).round().astype(int))
+        kept = np.unique(
+            np.linspace(0, len(ordered) - 1, min(len(ordered), _MAX_STEPS)).round().astype(int)
+        )
         figure.add_scatter(
             # from the floor up to the first sample
             x=[ordered[0] * 1e-9, *(ordered[kept] * 1e-9).tolist()],
@@ -270,7 +308,8 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             mode="lines",
             name=f"{name}, {len(ordered)} samples",
             line={"color": colour, "width": 2, "dash": dash, "shape": "hv"},
-            hovertemplate=f"<b>{name}</b>: %{{y:.0%}} of the launches took %{{x:.4~s}}s or less<extra></extra>",
+            hovertemplate=f"<b>{name}</b>: %{{y:.0%}} of the launches took %{{x:.4~s}}s or "
+            f"less<extra></extra>",
             row=1,
             col=1,
         )
@@ -280,7 +319,12 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             y=[name] * len(medians_ns),
             mode="markers",
             name=f"{name}, medians of its blocks",
-            marker={"color": colour, "symbol": symbol, "size": 10, "line": {"color": GREY, "width": 1}},
+            marker={
+                "color": colour,
+                "symbol": symbol,
+                "size": 10,
+                "line": {"color": GREY, "width": 1},
+            },
             hovertemplate=f"<b>{name}</b>: a block with a median of %{{x:.4~s}}s<extra></extra>",
             row=2,
             col=1,
@@ -289,6 +333,12 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
     scale = logarithmic(every_ns) if has_long_tail else {"type": "linear", "zeroline": False}
     figure.update_xaxes(tickformat="~s", ticksuffix="s", **scale)
     figure.update_xaxes(title="time of a launch (s), lower is better", row=2)
-    figure.update_yaxes(title="cumulative share of samples", tickformat=".0%", range=[0, 1.02], zeroline=False, row=1)
+    figure.update_yaxes(
+        title="cumulative share of samples",
+        tickformat=".0%",
+        range=[0, 1.02],
+        zeroline=False,
+        row=1,
+    )
     figure.update_yaxes(title="blocks", showgrid=False, zeroline=False, row=2)
     return lay_out(figure, height=420)

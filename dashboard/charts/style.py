@@ -1,7 +1,8 @@
-"""What all figures share: colours with a symbol, dash and pattern each, axes in units, commit ticks.
+"""What all figures share: colours with a symbol, dash and pattern each, axes in units, commit
+ticks.
 
-Colours are those of Okabe and Ito, which colour-blind people can distinguish. Neutral parts are mid-grey, readable on
-light and dark pages.
+Colours are those of Okabe and Ito, which colour-blind people can distinguish. Neutral parts are
+mid-grey, readable on light and dark pages.
 """
 
 from bisect import bisect_right
@@ -16,7 +17,8 @@ from roofwatch.collector.record.metrics import Metric
 from roofwatch.dashboard.wording import escaped, shortened, written
 from roofwatch.db.values import CommitRef
 
-# Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on one of the two pages
+# Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on
+# one of the two pages
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
 SKY_BLUE, VERMILLION, GREY = "#56B4E9", "#D55E00", "#888888"
 _STYLES = (
@@ -64,7 +66,9 @@ AXES: Mapping[str, Axis] = {
 
 
 def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
-    """Apply the common layout, with a legend on top, and then the figure's own. A hover text is shown alone."""
+    """Apply the common layout, with a legend on top, and then the figure's own. A hover text is
+    shown alone.
+    """
     common = {
         "margin": {"l": 10, "r": 20, "t": 40, "b": 10},
         "hovermode": "closest",
@@ -96,12 +100,21 @@ def pattern_of(index: int) -> str:
 
 def hatched(shape: str | Sequence[str]) -> dict[str, object]:
     """Return a bar pattern over the colour, one for all bars or one each."""
-    return {"shape": shape, "fillmode": "overlay", "fgcolor": "rgba(255, 255, 255, 0.7)", "solidity": 0.3, "size": 6}
+    return {
+        "shape": shape,
+        "fillmode": "overlay",
+        "fgcolor": "rgba(255, 255, 255, 0.7)",
+        "solidity": 0.3,
+        "size": 6,
+    }
 
 
 def part_marker(index: int) -> dict[str, object]:
     """Return the bars of the n-th part; those after the named ones are all others."""
-    return {"color": style_of(index)[0] if index < NAMED_PARTS else GREY, "pattern": hatched(pattern_of(index))}
+    return {
+        "color": style_of(index)[0] if index < NAMED_PARTS else GREY,
+        "pattern": hatched(pattern_of(index)),
+    }
 
 
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:
@@ -111,12 +124,20 @@ def axis_title(unit: Metric, *, line_break: str = " ") -> str:
 
 
 def logarithmic(values: Iterable[float]) -> dict[str, object]:
-    """Return a logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten over many decades."""
+    """Return a logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten over
+    many decades.
+    """
     known = list(values) or [1.0]
-    return {"type": "log", "dtick": 1 if max(known) / min(known) > _CROWDED else "D2", "zeroline": False}
+    return {
+        "type": "log",
+        "dtick": 1 if max(known) / min(known) > _CROWDED else "D2",
+        "zeroline": False,
+    }
 
 
-def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = None) -> dict[str, object]:
+def commit_ticks(
+    commits: Sequence[CommitRef], places: Sequence[int] | None = None
+) -> dict[str, object]:
     """Return a readable number of ticks that includes the newest commit.
 
     Args:
@@ -127,7 +148,9 @@ def commit_ticks(commits: Sequence[CommitRef], places: Sequence[int] | None = No
     count = places[-1] + 1 if places else 0
     step = -(-count // _MAX_COMMIT_TICKS) or 1
     # the last known commit at each place or before it
-    shown = sorted({max(bisect_right(places, place) - 1, 0) for place in range(count - 1, -1, -step)})
+    shown = sorted(
+        {max(bisect_right(places, place) - 1, 0) for place in range(count - 1, -1, -step)}
+    )
     return {
         "tickmode": "array",
         "tickvals": [places[index] for index in shown],

@@ -18,7 +18,13 @@ from roofwatch.dashboard.charts.style import (
     marker_of,
     style_of,
 )
-from roofwatch.dashboard.charts.trend_marks import MARKS, add_changes, add_setup_changes, changes_of, setting_changes
+from roofwatch.dashboard.charts.trend_marks import (
+    MARKS,
+    add_changes,
+    add_setup_changes,
+    changes_of,
+    setting_changes,
+)
 from roofwatch.dashboard.wording import escaped, outcome_text, shortened
 from roofwatch.db.values import BandPoint, CommitRef, Regression, Series, SeriesPoint
 
@@ -46,10 +52,11 @@ def trend_figure(
 ) -> go.Figure:
     """Draw series over commits, oldest to newest, one row per metric.
 
-    Points have whiskers at the quartiles; a long series is a median with a band. Failed runs are in a row of their own,
-    by outcome. Change points are vertical lines with a marker on top. A shaded band starts where the measurement
-    setup changed. The metric of the first series gets the tallest row, `values_px` high. `places` has the position of
-    each commit by sha; None for consecutive positions.
+    Points have whiskers at the quartiles; a long series is a median with a band. Failed runs are in
+    a row of their own, by outcome. Change points are vertical lines with a marker on top. A shaded
+    band starts where the measurement setup changed. The metric of the first series gets the tallest
+    row, `values_px` high. `places` has the position of each commit by sha; None for consecutive
+    positions.
     """
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
@@ -89,7 +96,10 @@ def trend_figure(
         },
         yaxis3={"domain": domains[MARKS], "range": [0, 1], "visible": False, "fixedrange": True},
         **{
-            axis.replace("y", "yaxis"): {"domain": domains[axis], **_value_axis(name, scale, is_tall=axis == _VALUES)}
+            axis.replace("y", "yaxis"): {
+                "domain": domains[axis],
+                **_value_axis(name, scale, is_tall=axis == _VALUES),
+            }
             for name, axis in axis_of.items()
         },
     )
@@ -108,7 +118,9 @@ def _domains(rows: Sequence[str], values_px: int) -> tuple[dict[str, list[float]
 
 def commits_of(series: Sequence[Series]) -> list[CommitRef]:
     """Return the commits with a point, oldest to newest."""
-    return sorted({point.commit.sha: point.commit for one in series for point in one.points}.values())
+    return sorted(
+        {point.commit.sha: point.commit for one in series for point in one.points}.values()
+    )
 
 
 def series_names(series: Sequence[Series]) -> list[str]:
@@ -152,7 +164,9 @@ def _add_values(
     zone: tzinfo,
 ) -> None:
     # a failed run has no value, which breaks the line
-    values: list[float | None] = [one.median for one in series.band] or [point.value for point in series.points]
+    values: list[float | None] = [one.median for one in series.band] or [
+        point.value for point in series.points
+    ]
     places = [position[one.commit.sha] for one in series.band or series.points]
     factor = AXES.get(series.key.definition.unit, Axis()).scale
     if scale is Scale.RELATIVE:
@@ -161,7 +175,10 @@ def _add_values(
     if series.band:
         figure.add_scatter(
             x=[*places, *reversed(places)],
-            y=[*(one.high * factor for one in series.band), *(one.low * factor for one in reversed(series.band))],
+            y=[
+                *(one.high * factor for one in series.band),
+                *(one.low * factor for one in reversed(series.band)),
+            ],
             yaxis=axis,
             mode="lines",
             fill="toself",
@@ -207,7 +224,9 @@ def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
         return ""
     write = series.key.definition.format
     spread = (
-        "" if point.low is None or point.high is None else f" (quartiles {write(point.low)} to {write(point.high)})"
+        ""
+        if point.low is None or point.high is None
+        else f" (quartiles {write(point.low)} to {write(point.high)})"
     )
     value = f"<b>{escaped(write(point.value))}</b>{escaped(spread)}"
     return "<br>".join([value, escaped(series.key.label), *commit_lines(point.commit, zone)])
@@ -221,7 +240,10 @@ def _band_hover(series: Series, one: BandPoint, zone: tzinfo) -> str:
 
 
 def _add_failures(
-    figure: go.Figure, failed: Sequence[tuple[Series, SeriesPoint]], position: Mapping[str, int], zone: tzinfo
+    figure: go.Figure,
+    failed: Sequence[tuple[Series, SeriesPoint]],
+    position: Mapping[str, int],
+    zone: tzinfo,
 ) -> None:
     if not failed:
         return

@@ -28,7 +28,10 @@ from roofwatch.db.values import (
 )
 
 MARKS = "y3"
-_VERDICT_STYLES = {Verdict.REGRESSED: (VERMILLION, "diamond", "dash"), Verdict.IMPROVED: (GREEN, "circle", "dot")}
+_VERDICT_STYLES = {
+    Verdict.REGRESSED: (VERMILLION, "diamond", "dash"),
+    Verdict.IMPROVED: (GREEN, "circle", "dot"),
+}
 _MAX_CHANGE_LABELS = 6
 
 
@@ -44,21 +47,32 @@ class SettingChange:
 def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
     """Find the changes over all runs of some series, ordered by commit, without duplicates.
 
-    Settings are followed per runner class, timings per series, because cases of one run may differ in timing.
+    Settings are followed per runner class, timings per series, because cases of one run may differ
+    in timing.
     """
     by_class: dict[str, dict[str, SeriesPoint]] = {}
     found: list[SettingChange] = []
     for one in series:
-        by_class.setdefault(one.key.runner_class, {}).update({point.run_id: point for point in one.points})
+        by_class.setdefault(one.key.runner_class, {}).update(
+            {point.run_id: point for point in one.points}
+        )
         for before, after in pairwise(point for point in one.points if point.timing):
             if before.timing != after.timing:
-                found.append(SettingChange(after.commit, (f"timed by {before.timing} → {after.timing}",)))
+                found.append(
+                    SettingChange(after.commit, (f"timed by {before.timing} → {after.timing}",))
+                )
     for points in by_class.values():
         known = [point for point in points.values() if point.setting is not None]
         known.sort(key=lambda point: (point.commit, point.measured_at))
         for before, after in pairwise(known):
-            if before.setting is not None and after.setting is not None and before.setting != after.setting:
-                found.append(SettingChange(after.commit, tuple(_differences(before.setting, after.setting))))
+            if (
+                before.setting is not None
+                and after.setting is not None
+                and before.setting != after.setting
+            ):
+                found.append(
+                    SettingChange(after.commit, tuple(_differences(before.setting, after.setting)))
+                )
     return sorted(dict.fromkeys(found), key=lambda change: change.commit)
 
 
@@ -80,16 +94,24 @@ def _named(setting: RunSetting) -> dict[str, str | None]:
 
 
 def add_setup_changes(
-    figure: go.Figure, changes: Sequence[SettingChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
+    figure: go.Figure,
+    changes: Sequence[SettingChange],
+    position: Mapping[str, int],
+    commit_count: int,
+    zone: tzinfo,
 ) -> None:
-    """Shade every other stretch between setting changes, with a marker that describes each change."""
+    """Shade every other stretch between setting changes,
+    with a marker that describes each change.
+    """
     shown = [change for change in changes if change.commit.sha in position]
     if not shown:
         return
     starts = sorted({position[change.commit.sha] for change in shown})
     ends = [*starts[1::2], commit_count]
     for left, right in zip(starts[::2], ends, strict=False):
-        figure.add_vrect(x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below")
+        figure.add_vrect(
+            x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below"
+        )
     title = "measurement setup changed"
     figure.add_scatter(
         x=[position[change.commit.sha] for change in shown],
@@ -121,14 +143,27 @@ class StoredChange:
 
 def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[StoredChange]:
     keys = {one.key for one in series}
-    return [StoredChange(one, change) for one in regressions for change in one.change_points if change.series in keys]
+    return [
+        StoredChange(one, change)
+        for one in regressions
+        for change in one.change_points
+        if change.series in keys
+    ]
 
 
 def add_changes(
-    figure: go.Figure, changes: Sequence[StoredChange], position: Mapping[str, int], commit_count: int, zone: tzinfo
+    figure: go.Figure,
+    changes: Sequence[StoredChange],
+    position: Mapping[str, int],
+    commit_count: int,
+    zone: tzinfo,
 ) -> None:
     for verdict, (colour, symbol, dash) in _VERDICT_STYLES.items():
-        own = [one for one in changes if one.change.verdict is verdict and one.change.commit.sha in position]
+        own = [
+            one
+            for one in changes
+            if one.change.verdict is verdict and one.change.commit.sha in position
+        ]
         if not own:
             continue
         places = [position[one.change.commit.sha] for one in own]
@@ -150,7 +185,9 @@ def add_changes(
             mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
             text=[change_text(one.change) for one in own],
             # towards the middle, away from the edge
-            textposition=["middle left" if at > commit_count / 2 else "middle right" for at in places],
+            textposition=[
+                "middle left" if at > commit_count / 2 else "middle right" for at in places
+            ],
             textfont={"color": colour},
             name=VERDICT_MARKS[verdict].word,
             marker={"color": colour, "symbol": symbol, "size": 11},

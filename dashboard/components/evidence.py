@@ -29,7 +29,9 @@ _LARGEST_DISASSEMBLY_BYTES = 4 * 2**20
 
 
 def show_evidence(view: View, change: ChangePoint) -> None:
-    """Show what both runs know about the case and implementation; the layer that changed comes first."""
+    """Show what both runs know about the case and implementation; the layer that changed comes
+    first.
+    """
     series = change.series
     sides = data.ask(
         questions.read_case_of_both,
@@ -64,7 +66,9 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     _show_base_and_head("Environment", {one.name: one.values for one in found.environment})
     for choice in found.choices:
         st.markdown(_inert(choice))
-    have_counters = all(any(one.implementation == series.implementation for one in side.counters) for side in sides)
+    have_counters = all(
+        any(one.implementation == series.implementation for one in side.counters) for side in sides
+    )
     same_code = f"The machine code of {found.unchanged_code_count} compiled functions is the same."
     empty = {
         same_code if found.unchanged_code_count else "No compiled code.": found.code,
@@ -99,14 +103,24 @@ def _side_text(measurement: Measurement | None) -> str:
 
 
 def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
-    """Describe clocks, power, temperature and throttling on each side; empty if neither was monitored."""
+    """Describe clocks, power, temperature and throttling on each side; empty if neither was
+    monitored.
+    """
     blocks = [() if side is None else side.blocks for side in sides]
-    states = [[block.device_state for block in side if block.device_state is not None] for side in blocks]
+    states = [
+        [block.device_state for block in side if block.device_state is not None] for side in blocks
+    ]
     readings: dict[str, tuple[list[float | None], str]] = {
         "SM clock": ([median_of(one.sm_clock_mhz for one in side) for side in states], "MHz"),
-        "memory clock": ([median_of(one.memory_clock_mhz for one in side) for side in states], "MHz"),
+        "memory clock": (
+            [median_of(one.memory_clock_mhz for one in side) for side in states],
+            "MHz",
+        ),
         "power": ([median_of(one.power_w for one in side) for side in states], "W"),
-        "highest temperature": ([max((one.temperature_c or 0 for one in side), default=None) for side in states], "°C"),
+        "highest temperature": (
+            [max((one.temperature_c or 0 for one in side), default=None) for side in states],
+            "°C",
+        ),
     }
     rows = {
         name: [f"{value:,.0f} {unit}" if value else "not read" for value in values]
@@ -114,9 +128,14 @@ def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
         if any(values)
     }
     if rows:
-        throttled = [sorted({reason for one in side for reason in one.clock_event_reasons}) for side in states]
+        throttled = [
+            sorted({reason for one in side for reason in one.clock_event_reasons})
+            for side in states
+        ]
         degraded = [sum(bool(one.degraded_by) for one in side) for side in states]
-        rows["throttled by"] = [", ".join(reasons).replace("_", " ") or "nothing" for reasons in throttled]
+        rows["throttled by"] = [
+            ", ".join(reasons).replace("_", " ") or "nothing" for reasons in throttled
+        ]
         rows["blocks throttled or contended"] = [
             f"{count} of {len(side)}" for count, side in zip(degraded, blocks, strict=True)
         ]
@@ -147,12 +166,16 @@ def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) 
     for remark, targets in targets_of.items():
         st.markdown(f"{code_span(', '.join(targets))}: {remark}")
     if found.unchanged_code_count:
-        st.caption(f"The machine code of {found.unchanged_code_count} more compiled functions is the same.")
+        st.caption(
+            f"The machine code of {found.unchanged_code_count} more compiled functions is the same."
+        )
     _show_disassembly(view, base, head)
 
 
 def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgement]]:
-    """Return the columns of changed code: what changed, and each fact that differs, as `68 → 232`."""
+    """Return the columns of changed code: what changed, and each fact that differs,
+    as `68 → 232`.
+    """
     moved = {name for one in judged for name in one.moved_facts}
     functions = [Column[StaticJudgement]("function", lambda one: one.function)]
 
@@ -166,14 +189,17 @@ def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgeme
             "judged",
             # a change that is neither better nor worse has no verdict
             lambda one: one.word if one.verdict is Verdict.UNCHANGED else one.verdict,
-            help="By facts that always cost time, such as spills. Other facts may change without harm.",
+            help="By facts that always cost time, such as spills. Other facts may change without "
+            "harm.",
         ),
         *(fact_column(name) for name in FACT_TITLES if name in moved),
     ]
 
 
 def worst_first(judged: Iterable[StaticJudgement]) -> list[StaticJudgement]:
-    return sorted(judged, key=lambda one: (one.verdict is not Verdict.REGRESSED, natural_order(one.target)))
+    return sorted(
+        judged, key=lambda one: (one.verdict is not Verdict.REGRESSED, natural_order(one.target))
+    )
 
 
 def _fact_text(judged: StaticJudgement, name: str) -> str:
@@ -197,13 +223,19 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
         return
     name = view.link.choose("File", differing, parameter="file")
     try:
-        contents = data.read_contents((str(base.run_id), before[name]), (str(head.run_id), after[name]))
+        contents = data.read_contents(
+            (str(base.run_id), before[name]), (str(head.run_id), after[name])
+        )
     except StoreError as error:
         st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")
         return
     texts = [content.decode(errors="replace") for content in contents]
     diff, more = code_diff(texts[0], texts[1], line_limit=_DIFF_LINES)
-    st.code(diff, language="diff", height=_DIFF_PX if diff.count("\n") > _DIFF_LINES_UNFOLDED else "content")
+    st.code(
+        diff,
+        language="diff",
+        height=_DIFF_PX if diff.count("\n") > _DIFF_LINES_UNFOLDED else "content",
+    )
     if more:
         st.caption(f"{more} more lines differ; the complete files are in the Run view.")
 
@@ -222,7 +254,12 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
     show_table(
         moves,
         Column("launched", lambda move: str(move.remark)),
-        Column("share", lambda move: move.share, "{:.1%}".format, "Share of the profiled time of a call."),
+        Column(
+            "share",
+            lambda move: move.share,
+            "{:.1%}".format,
+            "Share of the profiled time of a call.",
+        ),
     )
 
 

@@ -8,7 +8,12 @@ import streamlit as st
 
 from roofwatch.ci.ab.noise_floor import RunnerNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
-from roofwatch.ci.history.recent import RUNS_FOR_A_VERDICT, HistoryNoise, noise_from_history, possible_changes
+from roofwatch.ci.history.recent import (
+    RUNS_FOR_A_VERDICT,
+    HistoryNoise,
+    noise_from_history,
+    possible_changes,
+)
 from roofwatch.ci.history.summary import count_false_alarms
 from roofwatch.ci.report.not_measured import coverage_gaps
 from roofwatch.dashboard import data
@@ -47,10 +52,13 @@ def show_quarantine(view: View) -> None:
 
 
 def read_noise(view: View) -> dict[str, RunnerNoise]:
-    """Read the noise of the filtered cases by runner class; false alarms stay those of whole calibrations."""
+    """Read the noise of the filtered cases by runner class; false alarms stay those of whole
+    calibrations.
+    """
     return {
         noise.runner_class: replace(
-            noise, cases=tuple(case for case in noise.cases if view.filters.admits_case(case.case_id))
+            noise,
+            cases=tuple(case for case in noise.cases if view.filters.admits_case(case.case_id)),
         )
         for noise in data.read_runner_noise(view.project)
     }
@@ -70,7 +78,9 @@ def health_columns(
     noise: Mapping[str, RunnerNoise],
     history: Mapping[str, HistoryNoise],
 ) -> list[Column[str]]:
-    """Return whether runner classes report, how often their device is disturbed, and their noise."""
+    """Return whether runner classes report, how often their device is disturbed,
+    and their noise.
+    """
     now = datetime.now(UTC)
 
     def from_history(runner: str) -> float | None:
@@ -79,8 +89,13 @@ def health_columns(
     def calibrated(runner: str) -> float | None:
         return noise[runner].median_floor if runner in noise else None
 
-    from_runs = "Median over its series of the standard deviation from run to run, in its newest runs."
-    from_pairs = "Median over its cases of the deviation between blocks of the same code. See `roofwatch calibrate`."
+    from_runs = (
+        "Median over its series of the standard deviation from run to run, in its newest runs."
+    )
+    from_pairs = (
+        "Median over its cases of the deviation between blocks of the same code. See "
+        "`roofwatch calibrate`."
+    )
     return [
         Column("runner class", str),
         Column(
@@ -93,7 +108,8 @@ def health_columns(
             "throttled or contended",
             degraded_share,
             "{:.1%}".format,
-            "Share of measurements in which the device was throttled, or shared with another process.",
+            "Share of measurements in which the device was throttled, or shared with another "
+            "process.",
             warn_above=_NOISY,
         ),
         Column("noise from history", from_history, "±{:.1%}".format, from_runs, warn_above=_NOISY),
@@ -102,24 +118,34 @@ def health_columns(
 
 
 def show_newest(
-    view: View, runners: Sequence[RunnerCoverage], recent: Sequence[RecentRuns], regressions: Sequence[Regression]
+    view: View,
+    runners: Sequence[RunnerCoverage],
+    recent: Sequence[RecentRuns],
+    regressions: Sequence[Regression],
 ) -> None:
-    """Show the newest commit of each runner, and times that left their level but cannot be judged yet."""
+    """Show the newest commit of each runner, and times that left their level but cannot be judged
+    yet.
+    """
     st.header("Newest commits", anchor=False)
     admitted = [
-        replace(one, series=tuple(own for own in one.series if view.filters.admits_series(own.key))) for one in recent
+        replace(one, series=tuple(own for own in one.series if view.filters.admits_series(own.key)))
+        for one in recent
     ]
     possible = possible_changes(admitted, regressions)
     for change in possible[:_POSSIBLE_SHOWN]:
         line = st.container(horizontal=True, vertical_alignment="center")
         how = "possibly slower" if change.relative_change > 0 else "possibly faster"
         line.markdown(
-            f":orange-badge[? {how}] **{code_span(change.kernel)}** {percent(change.relative_change)} on "
-            f"{code_span(change.runner_class)}: {change.series_count} series, {change.run_count} of "
+            f":orange-badge[? {how}] **{code_span(change.kernel)}** "
+            f"{percent(change.relative_change)} on "
+            f"{code_span(change.runner_class)}: {change.series_count} series, {change.run_count} "
+            f"of "
             f"{RUNS_FOR_A_VERDICT} runs needed"
         )
         base, head = change.base.sha, change.head.sha
-        view.compare_link("Compare", base=base, head=head, runner_class=change.runner_class, place=line)
+        view.compare_link(
+            "Compare", base=base, head=head, runner_class=change.runner_class, place=line
+        )
     if possible:
         worst = possible[0]
         st.caption("To decide one now, on a machine of that runner class:")
@@ -136,7 +162,12 @@ def show_newest(
     show_table(
         cases,
         *health_columns(intervals, degraded_share, read_noise(view), noise_from_history(admitted)),
-        Column("cases", lambda runner: f"{sum(bool(case.outcomes) for case in cases[runner])} of {len(cases[runner])}"),
+        Column(
+            "cases",
+            lambda runner: (
+                f"{sum(bool(case.outcomes) for case in cases[runner])} of {len(cases[runner])}"
+            ),
+        ),
         Column("commit", lambda runner: newest[runner].short_sha if runner in newest else None),
         Column("subject", lambda runner: newest[runner].subject if runner in newest else None),
     )
@@ -158,7 +189,9 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
         Column("cases", lambda one: f"{len(one.case_ids)} of {one.case_count}"),
         Column("outcome", lambda one: ", ".join(one.outcomes).replace("_", " ")),
         Column("example", lambda one: one.case_ids[0]),
-        Column("help", lambda one: one.outcomes[0].url if one.outcomes else None, link="what to do"),
+        Column(
+            "help", lambda one: one.outcomes[0].url if one.outcomes else None, link="what to do"
+        ),
         if_empty="Nothing: every case works in the newest run of every runner.",
     )
     st.caption("Newest clean run per runner, compared with all known cases.")
@@ -168,15 +201,25 @@ def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None
     st.header("Alert accuracy", anchor=False)
     counted = count_false_alarms(found, since=since)
     interval = counted.interval
-    certainty = None if interval is None else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson)."
+    certainty = (
+        None
+        if interval is None
+        else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson)."
+    )
     show_numbers(
-        ("False-alarm rate", "not known yet" if counted.rate is None else f"{counted.rate:.0%}", certainty),
+        (
+            "False-alarm rate",
+            "not known yet" if counted.rate is None else f"{counted.rate:.0%}",
+            certainty,
+        ),
         ("Alerts", counted.reported_count, None),
         ("False", counted.false_count, None),
         ("Untriaged", counted.reported_count - counted.decided_count, None),
     )
     st.caption(
-        f"In the time range above. False: not reproduced when measured again ({counted.refuted_count}) or marked "
-        f"invalid ({counted.invalid_count}). True: confirmed by a measurement or accepted ({counted.true_count}). "
+        f"In the time range above. False: not reproduced when measured again "
+        f"({counted.refuted_count}) or marked "
+        f"invalid ({counted.invalid_count}). True: confirmed by a measurement or accepted "
+        f"({counted.true_count}). "
         "Rate: false ÷ (false + true)."
     )

@@ -99,17 +99,30 @@ def show_best(measurements: Sequence[Measurement]) -> None:
         return Column(on_one_line(f"{name}, time"), lambda one: one.time_of(name))
 
     show_table(
-        [_Case(case_id, best.get(case_id), by_case[case_id]) for case_id in sorted(by_case, key=natural_order)],
+        [
+            _Case(case_id, best.get(case_id), by_case[case_id])
+            for case_id in sorted(by_case, key=natural_order)
+        ],
         Column("case", lambda one: one.case_id),
-        Column("best", lambda one: "none was measured" if one.best is None else one.best.implementation),
+        Column(
+            "best", lambda one: "none was measured" if one.best is None else one.best.implementation
+        ),
         Column("time", lambda one: one.fastest and one.fastest.median_ns, format_ns),
-        Column("speedup", lambda one: one.lead, help="How much slower the second best is, from paired blocks."),
+        Column(
+            "speedup",
+            lambda one: one.lead,
+            help="How much slower the second best is, from paired blocks.",
+        ),
         Column(
             "significant?",
             lambda one: one.significance,
             help="Verdict of the same comparison and threshold as for pull requests.",
         ),
-        Column("utilisation", lambda one: one.fastest and one.fastest.utilisation, metric("utilisation").format),
+        Column(
+            "utilisation",
+            lambda one: one.fastest and one.fastest.utilisation,
+            metric("utilisation").format,
+        ),
         Column("bound", lambda one: (one.fastest and one.fastest.bound) or ""),
         *map(time_column, sorted({one.implementation for one in measurements})),
         if_empty="This run has no times of it.",
@@ -125,14 +138,17 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
     """
     before = {_key(one): one for one in earlier or ()}
     changes = {
-        _key(one): "first commit" if earlier is None else _changes_text(before.get(_key(one)), one) for one in facts
+        _key(one): "first commit" if earlier is None else _changes_text(before.get(_key(one)), one)
+        for one in facts
     }
 
     def fact_column(name: str) -> Column[StaticFacts]:
         help_text = METRICS[name].title
         if name == "theoretical_occupancy":
             help_text = "Resident warps / maximum warps, from the resources that the code needs."
-        return Column(FACT_TITLES[name], lambda one: getattr(one, name), metric(name).format, help_text)
+        return Column(
+            FACT_TITLES[name], lambda one: getattr(one, name), metric(name).format, help_text
+        )
 
     columns: list[Column[StaticFacts]] = [
         Column("target", lambda one: one.target),
@@ -141,16 +157,25 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         Column("function", lambda one: one.function),
         Column("changed", lambda one: changes[_key(one)]),
         Column("outcome", lambda one: one.outcome, outcome_text),
-        Column("limited by", lambda one: ", ".join(one.occupancy_limits), help="What prevents more blocks on an SM."),
+        Column(
+            "limited by",
+            lambda one: ", ".join(one.occupancy_limits),
+            help="What prevents more blocks on an SM.",
+        ),
         Column("threads", lambda one: one.thread_count),
         *map(fact_column, FACT_TITLES),
         Column("code hash", lambda one: (one.code_hash or "")[:_HASH_LENGTH]),
-        Column("configuration", lambda one: ", ".join(f"{k}={v}" for k, v in one.configuration.items())),
+        Column(
+            "configuration", lambda one: ", ".join(f"{k}={v}" for k, v in one.configuration.items())
+        ),
     ]
     values = {column.title: {str(column.value(one)) for one in facts} for column in columns}
     common = {name: "".join(values[name]) for name in _CONSTANT_COLUMNS if len(values[name]) == 1}
     show_table(
-        sorted(facts, key=lambda one: (changes[_key(one)] in _NOT_CHANGED, *map(natural_order, _key(one)))),
+        sorted(
+            facts,
+            key=lambda one: (changes[_key(one)] in _NOT_CHANGED, *map(natural_order, _key(one))),
+        ),
         *(column for column in columns if column.title not in common),
         omit_empty=True,
     )
@@ -175,10 +200,14 @@ def _changes_text(before: StaticFacts | None, now: StaticFacts) -> str:
 
 
 def show_tried(tuned: Autotuning) -> None:
-    """Show the configurations that the autotuner tried, fastest first, by the settings in which they differ."""
+    """Show the configurations that the autotuner tried, fastest first, by the settings in which
+    they differ.
+    """
     every = [one.configuration for one in tuned.timings]
     settings = dict.fromkeys(name for one in every for name in one)
-    differing = [name for name in settings if len({repr(one.get(name)) for one in every}) > 1] or list(settings)
+    differing = [
+        name for name in settings if len({repr(one.get(name)) for one in every}) > 1
+    ] or list(settings)
 
     def status(one: AutotuneTiming) -> str:
         if one.time_ns is None:
@@ -197,14 +226,18 @@ def show_tried(tuned: Autotuning) -> None:
 
 
 def show_counters(counters: Sequence[Counters]) -> None:
-    """Show one row per counter and one column per kernel launch, and what the profiler's own rules found."""
+    """Show one row per counter and one column per kernel launch, and what the profiler's own rules
+    found.
+    """
 
     def launch_column(launch: Counters) -> Column[str]:
         title = f"{launch.case_id} · {launch.implementation} · {launch.function}"
         number = f" #{launch.launch_index}" if launch.launch_index else ""
         return Column(
             on_one_line(title + number),
-            lambda name: format_counter(name, launch.values[name]) if name in launch.values else "not read",
+            lambda name: (
+                format_counter(name, launch.values[name]) if name in launch.values else "not read"
+            ),
         )
 
     st.header("Hardware counters", anchor=False)
@@ -212,7 +245,8 @@ def show_counters(counters: Sequence[Counters]) -> None:
         dict.fromkeys(name for one in counters for name in one.values),
         Column("counter", lambda name: name.replace("_", " ")),
         *map(launch_column, counters),
-        if_empty="No hardware counters in this run. On a machine with Nsight Compute: roofwatch ncu KERNEL",
+        if_empty="No hardware counters in this run. On a machine with Nsight Compute: roofwatch "
+        "ncu KERNEL",
     )
     findings = [(one.function, finding) for one in counters for finding in one.findings]
     if findings:
@@ -255,7 +289,9 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
         Column("outcome", lambda one: one.outcome, outcome_text),
         Column("tensor", lambda one: one.tensor.tensor if one.tensor else ""),
         Column(error.title, lambda one: one.tensor and one.tensor.rmse_ratio, error.format),
-        Column("torch's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format),
+        Column(
+            "torch's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format
+        ),
         Column("relative to torch", lambda one: one.relative_to_torch, "{:.2f}×".format),
         Column(largest.title, lambda one: one.tensor and one.tensor.max_abs_error, largest.format),
         Column("executed on", lambda one: one.check.executor),
@@ -264,6 +300,7 @@ def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
     )
     if accuracies:
         st.caption(
-            "A tensor is compared with the torch implementation of the same precision, within the limits of its dtype; "
+            "A tensor is compared with the torch implementation of the same precision, within the "
+            "limits of its dtype; "
             "a failure message has the limit."
         )

@@ -1,4 +1,6 @@
-"""What every view shares: the header with search, project and filters, links to other views, empty states."""
+"""What every view shares: the header with search, project and filters, links to other views, empty
+states.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -54,26 +56,39 @@ class SourceLinks:
     @classmethod
     def of_project(cls, pattern: str | None, project: str) -> "SourceLinks":
         """Create from a setting such as `https://github.com/{project}`."""
-        return cls(None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project)))
+        return cls(
+            None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project))
+        )
 
     def commit(self, sha: str) -> str:
         """Return a commit as Markdown, linked if possible."""
         named = code_span(sha[:8])
-        return named if self.repository_url is None else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
+        return (
+            named
+            if self.repository_url is None
+            else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
+        )
 
     def commit_html(self, commit: CommitRef) -> str:
         """Return the short form of a commit as HTML, linked if possible."""
         named = f"<code>{escape(commit.short_sha)}</code>"
         if self.repository_url is None:
             return named
-        return f'<a href="{escape(self.repository_url)}/commit/{quote(commit.sha)}" target="_blank">{named}</a>'
+        return (
+            f'<a href="{escape(self.repository_url)}/commit/{quote(commit.sha)}" '
+            f'target="_blank">{named}</a>'
+        )
 
     def line(self, sha: str, file: str, line: int) -> str:
-        """Return a source line as Markdown, linked unless the recorded path leaves the repository."""
+        """Return a source line as Markdown, linked unless the recorded path leaves the
+        repository.
+        """
         named, parts = code_span(f"{file}:{line}"), PurePosixPath(file).parts
         if self.repository_url is None or ".." in parts or file.startswith("/") or "\\" in file:
             return named
-        return f"[{named}]({self.repository_url}/blob/{quote(sha)}/{quote('/'.join(parts))}#L{line})"
+        return (
+            f"[{named}]({self.repository_url}/blob/{quote(sha)}/{quote('/'.join(parts))}#L{line})"
+        )
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,10 @@ class View:
 
     def commit_line(self, commit: CommitRef) -> str:
         """Write a commit with subject and author as Markdown."""
-        subject, author = shortened(commit.subject) or "without a subject", shortened(commit.author) or "none"
+        subject, author = (
+            shortened(commit.subject) or "without a subject",
+            shortened(commit.author) or "none",
+        )
         return f"{self.sources.commit(commit.sha)} {code_span(subject)} by {code_span(author)}"
 
     def list_runs(self, *, limit: int, **further: Any) -> Sequence[FleetRun]:
@@ -115,21 +133,38 @@ class View:
 
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
-        return f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
+        return (
+            f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
+        )
 
     def anchor(self, label: str, view: str, **choices: str) -> str:
         """Return a link to another view as HTML; the label is HTML too."""
         return f'<a href="{escape(self.address_of(view, **choices))}" target="_self">{label}</a>'
 
-    def page_link(self, view: str, label: str, *, icon: str | None = None, place: Any = st, **choices: str) -> None:
+    def page_link(
+        self, view: str, label: str, *, icon: str | None = None, place: Any = st, **choices: str
+    ) -> None:
         """Show a link to another view with some choices and the same filters."""
-        place.page_link(f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices))
+        place.page_link(
+            f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices)
+        )
 
-    def compare_link(self, label: str, *, base: str, head: str, runner_class: str = "", place: Any = st) -> None:
+    def compare_link(
+        self, label: str, *, base: str, head: str, runner_class: str = "", place: Any = st
+    ) -> None:
         """Show a link to the comparison of two commits, on a runner class if given."""
         on_runner = {"runner": runner_class} if runner_class else {}
         icon = ":material/compare_arrows:"
-        self.page_link("compare", label, icon=icon, place=place, by="commits", base=base, head=head, **on_runner)
+        self.page_link(
+            "compare",
+            label,
+            icon=icon,
+            place=place,
+            by="commits",
+            base=base,
+            head=head,
+            **on_runner,
+        )
 
     def _asking(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
         filters = {name: list(values) for name, values in self.filters.chosen.items() if values}
@@ -138,7 +173,8 @@ class View:
 
 @contextmanager
 def open_view(name: str, title: str, question: str) -> Iterator[View]:
-    """Draw the header of a view, with project and filters; both are part of the address and kept between views.
+    """Draw the header of a view, with project and filters; both are part of the address and kept
+    between views.
 
     Without any stored run, show how to start and end the view.
 
@@ -157,7 +193,9 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     projects = data.list_projects()
     if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
-    line = choices.container(horizontal=True, horizontal_alignment="right", vertical_alignment="bottom")
+    line = choices.container(
+        horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"
+    )
     try:
         text = _ask_for_text(line)
         panel = line.popover("Filters", icon=":material/filter_alt:")
@@ -182,24 +220,35 @@ def _ask_for_text(place: DeltaGenerator) -> str:
 
 
 def _show_found(view: View, text: str) -> None:
-    """List kernels, cases and commits of the whole project as links to their views; `view` has no filters."""
+    """List kernels, cases and commits of the whole project as links to their views; `view` has no
+    filters.
+    """
     found = data.ask(questions.search, view.project, text)
     regressed = {one.commit.sha for one in data.list_regressions(view.project)}
 
     def trend(name: str, **case: str) -> str:
         return view.anchor("Trend", "trends", kernel=name, **case)
 
-    rows = [("kernel", name, [trend(name), view.anchor("Roofline", "kernel", kernel=name)]) for name in found.kernels]
+    rows = [
+        ("kernel", name, [trend(name), view.anchor("Roofline", "kernel", kernel=name)])
+        for name in found.kernels
+    ]
     rows += [("case", name, [trend(name.partition("/")[0], case=name)]) for name in found.cases]
     for one in found.commits:
         sha = one.commit.sha
-        links = [view.anchor("Run", "run", run=one.run_id), view.anchor("Roofline", "kernel", commit=sha)]
+        links = [
+            view.anchor("Run", "run", run=one.run_id),
+            view.anchor("Roofline", "kernel", commit=sha),
+        ]
         if sha in regressed:
             links.insert(0, view.anchor("Regression", "regression", commit=sha))
         rows.append(("commit", f"{one.commit.short_sha} {one.commit.subject}", links))
     with st.container(border=True, key="found"):
         if not rows:
-            st.text("No kernel, case or commit matches. A pull request is found by its number in a commit's subject.")
+            st.text(
+                "No kernel, case or commit matches. A pull request is found by its number in a "
+                "commit's subject."
+            )
         show_html_table(
             [f"<td>{kind}</td><td>{escape(shortened(name))}</td><td>{' · '.join(links)}</td>"]
             for kind, name, links in rows
@@ -234,7 +283,10 @@ def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerato
 def note_whole_runs(view: View) -> None:
     """Note that a filter of cases does not apply to what is shown next."""
     if view.filters.case_ids is not None:
-        st.caption("For whole runs, not per case: the filters kernel, family, dtype, tag and owner do not apply.")
+        st.caption(
+            "For whole runs, not per case: the filters kernel, family, dtype, tag and owner do "
+            "not apply."
+        )
 
 
 def show_no_match(what: str) -> None:
@@ -245,6 +297,8 @@ def show_no_match(what: str) -> None:
 def show_first_steps(what_is_missing: str) -> NoReturn:
     """Show what is missing and the commands that create it, and end the view."""
     st.info(what_is_missing, icon=":material/play_circle:")
-    st.code("roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language=None)
+    st.code(
+        "roofwatch run path/to/bench_file.py\nroofwatch ingest roofwatch-records", language=None
+    )
     st.caption("To try it with real measurements first: `roofwatch demo`")
     st.stop()

@@ -1,7 +1,7 @@
 """The state of a view in its address.
 
-It is read when the page opens and written when a choice is made. An unknown choice falls back to the default, with a
-notice.
+It is read when the page opens and written when a choice is made. An unknown choice falls back to
+the default, with a notice.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -41,7 +41,9 @@ class Permalink:
         key = self._key(parameter)
         asked = self._asked(parameter, label, options)
         wanted = asked[0] if asked else st.session_state.get(key)
-        st.session_state[key] = next(value for value in (wanted, default, options[0]) if value in options)
+        st.session_state[key] = next(
+            value for value in (wanted, default, options[0]) if value in options
+        )
         chosen = (place or st).selectbox(
             label, options, key=key, format_func=title, persist_state=_persistence(parameter)
         )
@@ -85,7 +87,9 @@ class Permalink:
 
     def unfold(self, label: str, show: Callable[[], None], *, parameter: str) -> None:
         """Show an expander, and its content only if it is open."""
-        part = st.expander(label, key=self._flag(parameter, label, _OPEN, _FOLDED), on_change="rerun")
+        part = st.expander(
+            label, key=self._flag(parameter, label, _OPEN, _FOLDED), on_change="rerun"
+        )
         if part.open:
             self._chosen[parameter] = [_OPEN]
             with part:
@@ -98,7 +102,9 @@ class Permalink:
             st.session_state[key] = asked == [on]
         return key
 
-    def pin(self, *, parameter: str, picked: str | None, options: Container[str] | None = None) -> str | None:
+    def pin(
+        self, *, parameter: str, picked: str | None, options: Container[str] | None = None
+    ) -> str | None:
         """Return what was selected on a figure last, else what the address asks for.
 
         Args:
@@ -133,8 +139,12 @@ class Permalink:
         if {name: st.query_params.get_all(name) for name in st.query_params} != self._chosen:
             st.query_params.from_dict(self._chosen)
 
-    def _asked(self, parameter: str, label: str = "", options: Sequence[str] | None = None) -> list[str] | None:
-        """Return the known values that the address asks for; None if it only repeats what this view wrote."""
+    def _asked(
+        self, parameter: str, label: str = "", options: Sequence[str] | None = None
+    ) -> list[str] | None:
+        """Return the known values that the address asks for; None if it only repeats what this view
+        wrote.
+        """
         values = st.query_params.get_all(parameter)
         written = st.session_state.get(self._key("written"), {})
         is_ours = self._key(parameter) in st.session_state and written.get(parameter) == values

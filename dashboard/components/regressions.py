@@ -1,4 +1,6 @@
-"""Regressions: rows of open ones, tables of others, and their triage: state, form and trail of decisions."""
+"""Regressions: rows of open ones, tables of others, and their triage: state, form and trail of
+decisions.
+"""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, tzinfo
@@ -38,7 +40,8 @@ from roofwatch.settings import load_settings
 
 _SPARK_PX = (140, 48)
 _MIN_RELATIVE_SPAN = 0.02
-"""Relative range that fills the height of a small drawing at least: noise must not look like steps."""
+"""Relative range that fills the height of a small drawing at least: noise must not look like steps.
+"""
 
 
 _MEANING = {
@@ -55,19 +58,29 @@ def in_order(found: Iterable[TriagedRegression]) -> list[TriagedRegression]:
     """Sort regressions by priority: alerts first, then untriaged ones."""
     return sorted(
         found,
-        key=lambda one: (not one.regression.is_alert, one.triage.state is not TriageState.NEW, one.regression.place),
+        key=lambda one: (
+            not one.regression.is_alert,
+            one.triage.state is not TriageState.NEW,
+            one.regression.place,
+        ),
     )
 
 
 def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
-    """Write what changed, by how much, its series, where, and why, as one row. Text from records is escaped."""
+    """Write what changed, by how much, its series, where, and why, as one row. Text from records is
+    escaped.
+    """
     regression, best = one.regression, one.regression.change_points[0]
     families = view.filters.families_of(point.series.kernel for point in regression.change_points)
     by = [f"by {shortened(one.triage.person, length=40)}"] if one.triage.person else []
     badges = [*(mark.text for mark in standing_marks(one)), *by]
     levels = "" if headline_text(best) == transition_text(best) else f", {transition_text(best)}"
     commit = regression.commit
-    owner = f" · Owner: {', '.join(owners_of(view, regression)) or 'none'}" if view.filters.owners else ""
+    owner = (
+        f" · Owner: {', '.join(owners_of(view, regression)) or 'none'}"
+        if view.filters.owners
+        else ""
+    )
     if best.is_gradual:  # the first commit of a drift did not cause it
         where = [
             f"since {date_written(commit.committed_at, view.zone)}",
@@ -88,8 +101,13 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
             "".join(f"<span class='rw-badge'>{escape(badge)}</span>" for badge in badges),
             _cut(" · ".join([*families, *([f"{count} series"] if count > 1 else []), series])),
         ],
-        "size": [f"<b>{escape(headline_text(best))}</b>", escape(f"{best.series.definition.title}{levels}")],
-        "line": [] if outline is None else [sparkline(outline.values, changed_at=outline.changed_at, colour=colour)],
+        "size": [
+            f"<b>{escape(headline_text(best))}</b>",
+            escape(f"{best.series.definition.title}{levels}"),
+        ],
+        "line": []
+        if outline is None
+        else [sparkline(outline.values, changed_at=outline.changed_at, colour=colour)],
         "where": where,
         "why": [escape(_suspect_text(regression)), _cut(certainty_text(regression))],
     }
@@ -107,7 +125,9 @@ def _cut(text: str) -> str:
 
 
 def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour: str = BLUE) -> str:
-    """Draw the shape of a series as an image, from its change on in a colour; empty without a shape."""
+    """Draw the shape of a series as an image, from its change on in a colour; empty without a
+    shape.
+    """
     if len(values) < 2:
         return ""
     width, height = _SPARK_PX
@@ -115,19 +135,24 @@ def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour:
     span = max(high - low, _MIN_RELATIVE_SPAN * abs(high)) or 1
     step = (width - 4) / (len(values) - 1)
     places = [
-        f"{2 + at * step:.1f},{height - 3 - (value - low) / span * (height - 6):.1f}" for at, value in enumerate(values)
+        f"{2 + at * step:.1f},{height - 3 - (value - low) / span * (height - 6):.1f}"
+        for at, value in enumerate(values)
     ]
     after = ""
     if changed_at is not None:
         after = (
             f"<path d='M{2 + (changed_at - 0.5) * step:.1f} 0V{height}' stroke-dasharray='3 2'/>"
-            f"<polyline points='{' '.join(places[max(changed_at - 1, 0) :])}' stroke='{colour}' stroke-width='2'/>"
+            f"<polyline points='{' '.join(places[max(changed_at - 1, 0) :])}' stroke='{colour}' "
+            f"stroke-width='2'/>"
         )
     svg = (
-        f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' fill='none' stroke='{GREY}'>"
+        f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' fill='none' "
+        f"stroke='{GREY}'>"
         f"<polyline points='{' '.join(places[:changed_at])}' stroke-width='1.5'/>{after}</svg>"
     )
-    return f'<img src="data:image/svg+xml,{quote(svg)}" alt="The shape of the series" width="{width}">'
+    return (
+        f'<img src="data:image/svg+xml,{quote(svg)}" alt="The shape of the series" width="{width}">'
+    )
 
 
 def owners_of(view: View, regression: Regression) -> list[str]:
@@ -148,7 +173,10 @@ def _suspect_text(regression: Regression) -> str:
     if not regression.suspects:
         return f"Suspect: {regression.cause}"
     likeliest = regression.suspects[0]
-    return f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: {shortened(likeliest.sentence, length=120)}"
+    return (
+        f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: "
+        f"{shortened(likeliest.sentence, length=120)}"
+    )
 
 
 def kernel_text(kernel: str) -> str:
@@ -160,7 +188,11 @@ def trend_of(change_point: ChangePoint) -> dict[str, str]:
     series = change_point.series
     asked = {"case": series.case_id, "runner": series.runner_class}
     same = ("kernel", "metric", "implementation", "target", "function", "tensor")
-    return {name: value for name, value in (asked | {name: getattr(series, name) for name in same}).items() if value}
+    return {
+        name: value
+        for name, value in (asked | {name: getattr(series, name) for name in same}).items()
+        if value
+    }
 
 
 def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
@@ -172,11 +204,17 @@ def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -
     kinds = {
         "Improvements": standing(Verdict.IMPROVED),
         "Inconclusive": standing(Verdict.INCONCLUSIVE),
-        "Settled": [one for one in found if one.regression.verdict is Verdict.REGRESSED and not one.is_open],
+        "Settled": [
+            one for one in found if one.regression.verdict is Verdict.REGRESSED and not one.is_open
+        ],
     }
     for title, rows in kinds.items():
         if rows:
-            view.link.unfold(f"{title}: {len(rows)}", partial(_show_table, view, rows, now), parameter=title.lower())
+            view.link.unfold(
+                f"{title}: {len(rows)}",
+                partial(_show_table, view, rows, now),
+                parameter=title.lower(),
+            )
 
 
 def _show_table(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
@@ -223,7 +261,8 @@ def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
     line.markdown(f"{mark.badge} {_MEANING[decided.state]}")
     if decided.person and decided.changed_at:
         st.text(
-            f"{shortened(decided.person)}, {written(decided.changed_at, zone)}\n{on_one_line(decided.reason or '')}"
+            f"{shortened(decided.person)}, "
+            f"{written(decided.changed_at, zone)}\n{on_one_line(decided.reason or '')}"
         )
     person, why_not = find_triager(project)
     if person is None:
@@ -234,7 +273,9 @@ def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
 
 
 def show_selected(project: str, chosen: Sequence[TriagedRegression]) -> None:
-    with st.popover(f"Set status of {len(chosen)} selected", icon=":material/rule:", disabled=not chosen):
+    with st.popover(
+        f"Set status of {len(chosen)} selected", icon=":material/rule:", disabled=not chosen
+    ):
         if chosen:
             _show_form(project, chosen)
 
@@ -267,7 +308,9 @@ def _show_form(project: str, chosen: Sequence[TriagedRegression]) -> None:
             captions=[_MEANING[state] for state in states],
         )
         st.text_input("Reason", key=f"reason:{key}", max_chars=_LONGEST_REASON)
-        st.form_submit_button("Set status", type="primary", on_click=_decide, args=(project, chosen, key))
+        st.form_submit_button(
+            "Set status", type="primary", on_click=_decide, args=(project, chosen, key)
+        )
 
 
 def _decide(project: str, chosen: Sequence[TriagedRegression], key: str) -> None:
@@ -283,7 +326,9 @@ def _decide(project: str, chosen: Sequence[TriagedRegression], key: str) -> None
     for one in chosen:
         try:
             seen = one.triage.state
-            data.decide(project, one.triage.regression_id, state, seen=seen, person=person, reason=reason)
+            data.decide(
+                project, one.triage.regression_id, state, seen=seen, person=person, reason=reason
+            )
         except (NotAllowedError, StaleTriageError) as error:
             failure = f"Not set for {code_span(one.regression.kernel)}: {code_span(str(error))}"
             st.warning(failure, icon=":material/error:")

@@ -71,7 +71,9 @@ def show_ceilings(record: RunRecord) -> None:
         Column("of", lambda one: one.level or one.dtype or ""),
         Column("measured", lambda one: rate_text(one.resource, one.per_s)),
         *datasheet_columns(found),
-        Column("warning", lambda one: "above the datasheet" if ceiling_name(one) in suspicious else ""),
+        Column(
+            "warning", lambda one: "above the datasheet" if ceiling_name(one) in suspicious else ""
+        ),
         Column("method", lambda one: one.method),
         if_empty="This run measured no ceilings.",
         omit_empty=True,
@@ -94,11 +96,15 @@ def show_spent_time(run: FleetRun) -> None:
 
 
 def show_launches(record: RunRecord) -> None:
-    known = [one for one in record.measurements if one.host_ns is not None or one.memory is not None]
+    known = [
+        one for one in record.measurements if one.host_ns is not None or one.memory is not None
+    ]
     if not known:
         return
 
-    def memory_column(title: str, name: str, write: Callable[[Any], str], help_text: str) -> Column[Measurement]:
+    def memory_column(
+        title: str, name: str, write: Callable[[Any], str], help_text: str
+    ) -> Column[Measurement]:
         return Column(title, lambda one: getattr(one.memory, name, None), write, help_text)
 
     st.header("Host time and memory per launch", anchor=False)
@@ -106,12 +112,39 @@ def show_launches(record: RunRecord) -> None:
         known,
         Column("case", lambda one: one.case_id),
         Column("implementation", lambda one: one.implementation),
-        Column("host time", lambda one: one.host_ns, format_ns, "Median time to issue a launch, without waiting."),
-        Column("delay", lambda one: one.launch_delay_ns, format_ns, "From the call to the start of its first kernel."),
-        memory_column("allocated", "peak_allocated_bytes", format_bytes, "Peak memory of tensors, inputs included."),
-        memory_column("reserved", "peak_reserved_bytes", format_bytes, "Peak memory reserved by torch's allocator."),
-        memory_column("allocations", "allocation_count", "{:,.0f}".format, "Allocations per launch."),
-        memory_column("fragmentation", "fragmentation", "{:.1%}".format, "Share of reserved memory that is free."),
+        Column(
+            "host time",
+            lambda one: one.host_ns,
+            format_ns,
+            "Median time to issue a launch, without waiting.",
+        ),
+        Column(
+            "delay",
+            lambda one: one.launch_delay_ns,
+            format_ns,
+            "From the call to the start of its first kernel.",
+        ),
+        memory_column(
+            "allocated",
+            "peak_allocated_bytes",
+            format_bytes,
+            "Peak memory of tensors, inputs included.",
+        ),
+        memory_column(
+            "reserved",
+            "peak_reserved_bytes",
+            format_bytes,
+            "Peak memory reserved by torch's allocator.",
+        ),
+        memory_column(
+            "allocations", "allocation_count", "{:,.0f}".format, "Allocations per launch."
+        ),
+        memory_column(
+            "fragmentation",
+            "fragmentation",
+            "{:.1%}".format,
+            "Share of reserved memory that is free.",
+        ),
         omit_empty=True,
     )
 
@@ -124,19 +157,26 @@ def show_profile(profile: CaseProfile) -> None:
         return profile.left_out_ns if row is None else row.total_ns
 
     def known(
-        title: str, name: str, write: Callable[[Any], str] | None = None, help_text: str | None = None
+        title: str,
+        name: str,
+        write: Callable[[Any], str] | None = None,
+        help_text: str | None = None,
     ) -> Column[ProfiledActivity | None]:
         """Return a column that the rest does not have."""
         return Column(title, lambda row: getattr(row, name, None), write, help_text)
 
     def dimensions(title: str, name: str) -> Column[ProfiledActivity | None]:
         help_text = "Of the first launch, like registers, shared memory and occupancy."
-        return Column(title, lambda row: " × ".join(map(str, getattr(row, name, ()))), help=help_text)
+        return Column(
+            title, lambda row: " × ".join(map(str, getattr(row, name, ()))), help=help_text
+        )
 
     show_table(
         [*profile.rows, *rest],
         known("kind", "kind"),
-        Column("name", lambda row: row.name if row else f"{profile.left_out_count:,} more together"),
+        Column(
+            "name", lambda row: row.name if row else f"{profile.left_out_count:,} more together"
+        ),
         known("device", "device"),
         Column("time of a call", lambda row: total_ns(row) / profile.call_count, format_ns),
         Column(
@@ -145,7 +185,12 @@ def show_profile(profile: CaseProfile) -> None:
             "{:.1%}".format,
             "Share of busy time.",
         ),
-        Column("of a call", lambda row: row and row.count / profile.call_count, "{:.3g}".format, "Launches per call."),
+        Column(
+            "of a call",
+            lambda row: row and row.count / profile.call_count,
+            "{:.3g}".format,
+            "Launches per call.",
+        ),
         known("mean", "mean_ns", format_ns),
         known("longest", "max_ns", format_ns),
         known("bytes", "bytes", format_bytes, "Copied or filled, over all calls."),
@@ -153,11 +198,17 @@ def show_profile(profile: CaseProfile) -> None:
         dimensions("block", "block"),
         known("registers", "registers", "{:.3g}".format),
         known("shared memory", "shared_bytes", format_bytes),
-        known("occupancy", "estimated_occupancy", "{:.1%}".format, "torch's estimate; 0 is correct for short kernels."),
+        known(
+            "occupancy",
+            "estimated_occupancy",
+            "{:.1%}".format,
+            "torch's estimate; 0 is correct for short kernels.",
+        ),
         omit_empty=True,
     )
     st.caption(
-        "Profiled on a hot cache: shows what was launched, and its share of the time. Not comparable "
+        "Profiled on a hot cache: shows what was launched, and its share of the time. Not "
+        "comparable "
         "with measured times."
     )
 

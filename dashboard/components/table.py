@@ -22,7 +22,13 @@ _WARNING, _MUTED = "background-color: rgba(213, 94, 0, 0.3)", "color: #888888"
 _ROWS_SHOWN = 25
 _SCROLLED_PX = 900
 """Height of a table with more rows."""
-_UNITS = {format_ns: "ns", signed_ns: "ns", duration_text: "ns", format_bytes: "bytes", energy_text: "J"}
+_UNITS = {
+    format_ns: "ns",
+    signed_ns: "ns",
+    duration_text: "ns",
+    format_bytes: "bytes",
+    energy_text: "J",
+}
 """Unit of the values that a function writes."""
 
 
@@ -55,17 +61,25 @@ class Column(Generic[RowRead]):
         return st.column_config.Column(self.title, help=self.help)
 
     def read(self, row: RowRead) -> object:
-        """Return the value of a row, its text on one line and without characters that reorder it."""
+        """Return the value of a row, its text on one line and without characters that
+        reorder it.
+        """
         value = self.value(row)
         return on_one_line(value) if isinstance(value, str) else value
 
 
-def frame_of(rows: Iterable[Row], columns: Iterable[Column[Row]], *, omit_empty: bool = False) -> pd.DataFrame:
+def frame_of(
+    rows: Iterable[Row], columns: Iterable[Column[Row]], *, omit_empty: bool = False
+) -> pd.DataFrame:
     """Return the values, on request without columns in which no row has any."""
     shown = list(rows)
     values = {column.name: [column.read(row) for row in shown] for column in columns}
     return pd.DataFrame(
-        {name: own for name, own in values.items() if not omit_empty or any(one not in (None, "") for one in own)}
+        {
+            name: own
+            for name, own in values.items()
+            if not omit_empty or any(one not in (None, "") for one in own)
+        }
     )
 
 
@@ -118,7 +132,9 @@ def show_table(
         st.text(if_empty)
         return
     shown = [column for column in columns if column.name in frame]
-    formats: dict[Any, Any] = {column.name: column.write for column in shown if column.write is not None}
+    formats: dict[Any, Any] = {
+        column.name: column.write for column in shown if column.write is not None
+    }
     style = frame.style.format(formats, na_rep=NO_VALUE)
     for column in shown:
         if column.warn_above is not None:

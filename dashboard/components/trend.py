@@ -26,7 +26,8 @@ from roofwatch.db.values import CommitRef, Regression, Series, SeriesPoint
 
 EVERY_COMMIT = "all"
 _ZOOM = "zoom"
-# `on` of a figure is Plotly's public interface; a double click is reported before the range that it restores
+# `on` of a figure is Plotly's public interface; a double click is reported before the range that it
+# restores
 _REPORT_JS = """
 export default ({ setTriggerValue }) => {
   let timer, isReset = false;
@@ -54,7 +55,9 @@ _report_range = st.components.v2.component("report_range", js=_REPORT_JS)
 
 
 def watch_zoom(view: View, trend: Trend) -> None:
-    """Make the range over which a reader drags on the figure the window; all commits after a double click."""
+    """Make the range over which a reader drags on the figure the window; all commits after a double
+    click.
+    """
 
     def zoom() -> None:
         shown = st.session_state[_ZOOM]["range"]
@@ -67,7 +70,9 @@ def watch_zoom(view: View, trend: Trend) -> None:
 
 
 def window_of(trend: Trend, shown: Sequence[float]) -> tuple[str, str] | None:
-    """Return length and last commit of the window of a range; None if it has fewer than two commits."""
+    """Return length and last commit of the window of a range; None if it has fewer than two
+    commits.
+    """
     left, right = max(0, ceil(shown[0])), min(floor(shown[1]), trend.commit_count - 1)
     # of a thinned series, not every commit is known
     last, sha = min((place, sha) for sha, place in trend.places.items() if place >= right)
@@ -95,11 +100,15 @@ def show_picked_commit(
     if at is None:
         return
     commit = commits[at]
-    changes = [one.change for one in changes_of(series, regressions) if one.change.commit.sha == sha]
+    changes = [
+        one.change for one in changes_of(series, regressions) if one.change.commit.sha == sha
+    ]
     with st.container(border=True):
         st.markdown(f"{view.commit_line(commit)}, {written(commit.committed_at, view.zone)}")
         for change in changes:
-            st.text(f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}")
+            st.text(
+                f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}"
+            )
         show_table(
             [
                 _Value(name, one.key.definition, point)
@@ -116,20 +125,34 @@ def show_picked_commit(
         _show_links(view, commit, commits[at - 1] if at else None, was_judged=bool(changes))
 
 
-def _show_links(view: View, commit: CommitRef, before: CommitRef | None, *, was_judged: bool) -> None:
+def _show_links(
+    view: View, commit: CommitRef, before: CommitRef | None, *, was_judged: bool
+) -> None:
     links = st.container(horizontal=True)
     if was_judged:
-        view.page_link("regression", "Details", icon=":material/search:", place=links, commit=commit.sha)
+        view.page_link(
+            "regression", "Details", icon=":material/search:", place=links, commit=commit.sha
+        )
     if before is not None:
-        view.compare_link(f"Compare with {before.short_sha}", base=before.sha, head=commit.sha, place=links)
-    view.page_link("kernel", "Roofline at this commit", icon=":material/memory:", place=links, commit=commit.sha)
+        view.compare_link(
+            f"Compare with {before.short_sha}", base=before.sha, head=commit.sha, place=links
+        )
+    view.page_link(
+        "kernel",
+        "Roofline at this commit",
+        icon=":material/memory:",
+        place=links,
+        commit=commit.sha,
+    )
 
 
 def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) -> None:
     st.header("Change points", anchor=False)
     show_table(
         changes_of(series, regressions),
-        Column("verdict", lambda one: one.change.verdict, lambda verdict: VERDICT_MARKS[verdict].text),
+        Column(
+            "verdict", lambda one: one.change.verdict, lambda verdict: VERDICT_MARKS[verdict].text
+        ),
         Column("change", lambda one: one.change.relative_change, percent),
         Column("cause", lambda one: one.regression.cause),
         Column("commit", lambda one: one.change.commit.short_sha),
@@ -137,7 +160,9 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
         Column("author", lambda one: one.change.commit.author),
         Column("implementation", lambda one: one.change.series.implementation),
         Column("level", lambda one: transition_text(one.change)),
-        Column("status", lambda one: f"{one.regression.state}, {confirmation_text(one.regression)}"),
+        Column(
+            "status", lambda one: f"{one.regression.state}, {confirmation_text(one.regression)}"
+        ),
         Column("evidence", lambda one: one.change.evidence),
         if_empty="None stored for these series.",
     )

@@ -1,4 +1,6 @@
-"""Workloads: their newest rates on each runner, the values of a step with their formulas, and why a step changed."""
+"""Workloads: their newest rates on each runner, the values of a step with their formulas, and why a
+step changed.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +12,14 @@ import streamlit as st
 
 from roofwatch.ci.ab.step_ledger import ledgers_of_records
 from roofwatch.ci.history.recent import Spread, compare_medians
-from roofwatch.ci.report.step import changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
+from roofwatch.ci.report.step import (
+    changed_rows,
+    kernels_text,
+    sentences,
+    signed_ns,
+    terms,
+    what_a_step_is,
+)
 from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
@@ -40,7 +49,11 @@ class _Newest:
     @property
     def rates(self) -> list[float]:
         """Return the tokens per second of each run; empty without tokens."""
-        return [self.token_count / median_ns * 1e9 for median_ns in self.series.medians_ns] if self.token_count else []
+        return (
+            [self.token_count / median_ns * 1e9 for median_ns in self.series.medians_ns]
+            if self.token_count
+            else []
+        )
 
     @property
     def place(self) -> tuple[object, ...]:
@@ -49,8 +62,12 @@ class _Newest:
 
 
 def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
-    """Show the newest rate and time of each workload on each runner against the run before, if there are any."""
-    found = sorted((one for runner in recent for one in _newest_of(view, runner)), key=lambda one: one.place)
+    """Show the newest rate and time of each workload on each runner against the run before, if
+    there are any.
+    """
+    found = sorted(
+        (one for runner in recent for one in _newest_of(view, runner)), key=lambda one: one.place
+    )
     if not found:
         return
     st.header("Workloads", anchor=False)
@@ -58,7 +75,15 @@ def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
         f"Show more than the first {_ROWS_AT_FIRST} workloads", parameter="workloads"
     ):
         found = found[:_ROWS_AT_FIRST]
-    titles = ("workload", "runner", "token rate", "time of a step", "change of the rate", "newest runs", "")
+    titles = (
+        "workload",
+        "runner",
+        "token rate",
+        "time of a step",
+        "change of the rate",
+        "newest runs",
+        "",
+    )
     show_html_table(([f"<td>{cell}</td>" for cell in _cells(view, one)] for one in found), *titles)
     st.caption(
         "The run before → the newest run, with the implementation that is the fastest there. "
@@ -69,13 +94,34 @@ def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
 def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
     """Return the fastest implementation of each workload in its newest run."""
     facets = view.filters.facets
-    tokens = {case.case_id: case.costs.get("tokens_per_s") for case in facets.cases if case.family == WORKLOADS}
-    own = [one for one in runner.series if one.key.case_id in tokens and view.filters.admits_series(one.key)]
+    tokens = {
+        case.case_id: case.costs.get("tokens_per_s")
+        for case in facets.cases
+        if case.family == WORKLOADS
+    }
+    own = [
+        one
+        for one in runner.series
+        if one.key.case_id in tokens and view.filters.admits_series(one.key)
+    ]
     by_case = grouped(own, lambda one: one.key.case_id)
-    best = {case: min(own, key=lambda one: (-one.places[-1], one.medians_ns[-1])) for case, own in by_case.items()}
-    known = {(case, one.key.implementation): one.medians_ns for case, one in best.items() if len(one.medians_ns) > 1}
-    spreads = {case: spread for case, medians_ns in known.items() if (spread := Spread.of(medians_ns)) is not None}
-    judged = compare_medians({case: (medians_ns[-2], medians_ns[-1]) for case, medians_ns in known.items()}, spreads)
+    best = {
+        case: min(own, key=lambda one: (-one.places[-1], one.medians_ns[-1]))
+        for case, own in by_case.items()
+    }
+    known = {
+        (case, one.key.implementation): one.medians_ns
+        for case, one in best.items()
+        if len(one.medians_ns) > 1
+    }
+    spreads = {
+        case: spread
+        for case, medians_ns in known.items()
+        if (spread := Spread.of(medians_ns)) is not None
+    }
+    judged = compare_medians(
+        {case: (medians_ns[-2], medians_ns[-1]) for case, medians_ns in known.items()}, spreads
+    )
     quiet = {case for (case, _), one in judged.items() if one.verdict is Verdict.UNCHANGED}
     is_cpu = runner.runner_class in facets.cpu_classes
     return [_Newest(one, tokens[case], is_cpu, case in quiet) for case, one in best.items()]
@@ -86,8 +132,13 @@ def _cells(view: View, one: _Newest) -> Iterator[str]:
     key, times_ns = one.series.key, one.series.medians_ns
     name = "tokens_per_s" if one.token_count else "median_ns"
     case = escape(shortened(key.case_id.removeprefix(f"{key.kernel}/")))
-    yield f"<b>{escape(shortened(key.kernel))}</b> {escape(shortened(key.implementation))}<br>{case}"
-    yield f"{escape(shortened(key.runner_class))} {'<span class=rw-badge>CPU</span>' if one.is_cpu else ''}"
+    yield (
+        f"<b>{escape(shortened(key.kernel))}</b> {escape(shortened(key.implementation))}<br>{case}"
+    )
+    yield (
+        f"{escape(shortened(key.runner_class))} "
+        f"{'<span class=rw-badge>CPU</span>' if one.is_cpu else ''}"
+    )
     for unit, values in (("tokens_per_s", one.rates), ("median_ns", times_ns)):
         yield " → ".join(map(metric(unit).format, values[-2:]))
     change = percent(times_ns[-2] / times_ns[-1] - 1) if len(times_ns) > 1 else ""
@@ -125,18 +176,34 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
             if count:
                 rate = metric("tokens_per_s")
                 text = rate.format(count / one.median_ns * 1e9)
-                yield one.case_id, one.implementation, rate.title, text, f"{count:,.0f} tokens / {time}"
+                yield (
+                    one.case_id,
+                    one.implementation,
+                    rate.title,
+                    text,
+                    f"{count:,.0f} tokens / {time}",
+                )
     for value in part.imported:
         if value.value is not None:
             unit = metric(value.key)
-            yield value.case_id, value.implementation, unit.title, unit.format(value.value), value.message or ""
+            yield (
+                value.case_id,
+                value.implementation,
+                unit.title,
+                unit.format(value.value),
+                value.message or "",
+            )
 
 
 # --- two runs
 
 
-def show_step_changes(view: View, rows: Sequence[ComparedCase], base_id: UUID, head_id: UUID) -> None:
-    """Show the difference of a step as a sum over kernels, gaps and overlap, if both runs profiled any of the rows."""
+def show_step_changes(
+    view: View, rows: Sequence[ComparedCase], base_id: UUID, head_id: UUID
+) -> None:
+    """Show the difference of a step as a sum over kernels, gaps and overlap, if both runs profiled
+    any of the rows.
+    """
     profiled = {f"{row.case_id} {row.implementation}": row for row in rows if row.is_profiled}
     if not profiled:
         return

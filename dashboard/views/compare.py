@@ -1,4 +1,6 @@
-"""Two commits, runs, branches, toolchains or devices side by side, most relevant difference first."""
+"""Two commits, runs, branches, toolchains or devices side by side,
+most relevant difference first.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +27,13 @@ from roofwatch.dashboard.comparison import (
     title_of,
     why_not_comparable,
 )
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view, show_first_steps, show_no_match
+from roofwatch.dashboard.components.page import (
+    MAIN_FIGURE,
+    View,
+    open_view,
+    show_first_steps,
+    show_no_match,
+)
 from roofwatch.dashboard.components.table import Column, frame_of, show_table
 from roofwatch.dashboard.components.workloads import show_step_changes
 from roofwatch.dashboard.wording import choice_text, code_span, percent, written
@@ -42,13 +50,22 @@ _NOT_COMPARED = "not compared"
 _TIME_HELP = "Median of the samples; lower is better."
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BEST_RUNS = "any"
-_SIGNIFICANCES = ("slower", "probably slower", "faster", "probably faster", "within noise", "noise unknown")
+_SIGNIFICANCES = (
+    "slower",
+    "probably slower",
+    "faster",
+    "probably faster",
+    "within noise",
+    "noise unknown",
+)
 _MAX_RUNS = 500
 """Runs among which sides other than commits are found."""
 
 
 def show() -> None:
-    with open_view("compare", "Compare", "Compare two commits, runs, branches, toolchains or devices.") as view:
+    with open_view(
+        "compare", "Compare", "Compare two commits, runs, branches, toolchains or devices."
+    ) as view:
         kinds, runners, first, second, third = st.columns([1, 1.2, 2.1, 2.1, 1.2])
         by = By(view.link.choose("Compare", [*By], parameter="by", place=kinds))
         if by is By.COMMITS:
@@ -56,14 +73,21 @@ def show() -> None:
         else:
             base, head = _others(view, by, first, second)
         for side, place in ((base, first), (head, second)):
-            place.caption(f"{code_span(side.summary.runner_class)}, {written(side.summary.started_at, view.zone)}")
+            place.caption(
+                f"{code_span(side.summary.runner_class)}, "
+                f"{written(side.summary.started_at, view.zone)}"
+            )
         if base.summary.run_id == head.summary.run_id or (
             by is By.COMMITS and base.summary.commit == head.summary.commit
         ):
             what = "commit" if by is By.COMMITS else "run"
-            st.info(f"Base and head are the same {what}: choose two.", icon=":material/compare_arrows:")
+            st.info(
+                f"Base and head are the same {what}: choose two.", icon=":material/compare_arrows:"
+            )
             return
-        recent = data.ask(questions.read_recent_runs, view.project, runner_classes=(head.summary.runner_class,))
+        recent = data.ask(
+            questions.read_recent_runs, view.project, runner_classes=(head.summary.runner_class,)
+        )
         rows = [
             row
             for row in compare_runs(base, head, data.list_regressions(view.project), recent)
@@ -77,10 +101,15 @@ def show() -> None:
                 icon=":material/block:",
             )
         if base.summary.commit.first_parent_count > head.summary.commit.first_parent_count:
-            st.info("The head is older than the base. Verdicts are stored from old to new: swap the two to see them.")
+            st.info(
+                "The head is older than the base. Verdicts are stored from old to new: swap the "
+                "two to see them."
+            )
         counted = Counter(row.significance for row in rows if row.significance)
         if counted:
-            st.markdown(", ".join(f"**{counted[word]}** {word}" for word in _SIGNIFICANCES if counted[word]))
+            st.markdown(
+                ", ".join(f"**{counted[word]}** {word}" for word in _SIGNIFICANCES if counted[word])
+            )
         count, rows = len(rows), [row for row in rows if is_shown(row)]
         if not rows:
             text = f"No such case among {count:,}: set *Show* to everything, or widen the filters."
@@ -89,25 +118,36 @@ def show() -> None:
         columns = comparison_columns(rows)
         links = _link_columns(view, rows, head.summary.runner_class)
         # one reason for all rows is shown above
-        shown_columns = [column for column in columns if refusal is None or column.title != _NOT_COMPARED]
-        show_table(rows, *shown_columns, *links, key=MAIN_FIGURE, is_muted=lambda row: row.is_within_noise)
+        shown_columns = [
+            column for column in columns if refusal is None or column.title != _NOT_COMPARED
+        ]
+        show_table(
+            rows, *shown_columns, *links, key=MAIN_FIGURE, is_muted=lambda row: row.is_within_noise
+        )
         st.caption(
-            "Times are medians; lower is better. Grey: within the noise from run to run, at a false discovery rate of "
+            "Times are medians; lower is better. Grey: within the noise from run to run, at a "
+            "false discovery rate of "
             "5 %. *Verdict* comes from stored change points between the two commits."
         )
         refused = sum(bool(row.refusal) for row in rows)
         if refused and refusal is None:
             st.warning(
-                f"The times of {refused:,} of {len(rows):,} cases are not comparable: base and head were timed "
+                f"The times of {refused:,} of {len(rows):,} cases are not comparable: base and "
+                f"head were timed "
                 "differently. Their column *not compared* has the reason.",
                 icon=":material/block:",
             )
-        offer_files(frame_of(rows, columns), f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}")
+        offer_files(
+            frame_of(rows, columns),
+            f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}",
+        )
         show_step_changes(view, rows, *(UUID(side.summary.run_id) for side in (base, head)))
         _show_samples(view, rows, base, head)
 
 
-def _commits(view: View, at_runner: DeltaGenerator, *places: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
+def _commits(
+    view: View, at_runner: DeltaGenerator, *places: DeltaGenerator
+) -> tuple[RunDetail, RunDetail]:
     offered = [one for one in view.filters.facets.runner_classes if view.filters.admits_runner(one)]
     runner = view.link.choose("Runner", [_BEST_RUNS, *offered], parameter="runner", place=at_runner)
     runner_classes = view.filters.runner_classes if runner == _BEST_RUNS else (runner,)
@@ -119,7 +159,9 @@ def _commits(view: View, at_runner: DeltaGenerator, *places: DeltaGenerator) -> 
     }
     newest = [commit.sha for commit in commits[:-3:-1]]
     base, head = _choose_sides(view, By.COMMITS, titles, newest, places)
-    return data.ask(questions.read_runs_of_commits, view.project, base, head, runner_classes=runner_classes)
+    return data.ask(
+        questions.read_runs_of_commits, view.project, base, head, runner_classes=runner_classes
+    )
 
 
 def _others(view: View, by: By, *places: DeltaGenerator) -> tuple[RunDetail, RunDetail]:
@@ -132,15 +174,22 @@ def _others(view: View, by: By, *places: DeltaGenerator) -> tuple[RunDetail, Run
 
 
 def _choose_sides(
-    view: View, by: By, titles: Mapping[str, str], newest_first: Sequence[str], places: Sequence[DeltaGenerator]
+    view: View,
+    by: By,
+    titles: Mapping[str, str],
+    newest_first: Sequence[str],
+    places: Sequence[DeltaGenerator],
 ) -> tuple[str, str]:
-    """Choose base and head, at first the two newest; without two choices, say so and end the view."""
+    """Choose base and head, at first the two newest; without two choices,
+    say so and end the view.
+    """
     if len(titles) < 2 and view.filters.is_narrow:
         show_no_match(f"two {by}")
         st.stop()
     if len(titles) < 2:
         show_first_steps(
-            f"Comparing takes two {by}, and there are runs of {len(titles)}. Measure another, then store its record:"
+            f"Comparing takes two {by}, and there are runs of {len(titles)}. Measure another, "
+            f"then store its record:"
         )
     suffix = "" if by is By.COMMITS else f"_{by}"
     head, base = newest_first[:2]
@@ -158,7 +207,9 @@ def _choose_sides(
     return base, head
 
 
-def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, head: RunDetail) -> None:
+def _show_samples(
+    view: View, rows: Sequence[ComparedCase], base: RunDetail, head: RunDetail
+) -> None:
     st.header("Samples of one case", anchor=False)
     timed = {
         f"{row.case_id} {row.implementation}": row
@@ -182,7 +233,9 @@ def _show_samples(view: View, rows: Sequence[ComparedCase], base: RunDetail, hea
 
 
 def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase]]:
-    """Return the columns of a comparison; why rows are not compared and further metrics only if any row has them."""
+    """Return the columns of a comparison; why rows are not compared and further metrics only if any
+    row has them.
+    """
 
     def metric_column(name: str) -> Column[ComparedCase]:
         def write(case: MeasuredCase) -> str | None:
@@ -192,17 +245,32 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
         return Column(metric(name).title, lambda row: _both(row, write), help=_METRICS[name])
 
     further: list[Column[ComparedCase]] = [
-        Column(_NOT_COMPARED, lambda row: row.refusal, help="How base and head were timed differently."),
+        Column(
+            _NOT_COMPARED, lambda row: row.refusal, help="How base and head were timed differently."
+        ),
         *map(metric_column, _METRICS),
     ]
     return [
-        Column("verdict", _verdict_text, help="Stored change points of this case between the two commits."),
+        Column(
+            "verdict",
+            _verdict_text,
+            help="Stored change points of this case between the two commits.",
+        ),
         Column("case", lambda row: row.case_id),
         Column("implementation", lambda row: row.implementation),
         Column("base time", lambda row: row.base and row.base.median_ns, format_ns, _TIME_HELP),
         Column("head time", lambda row: row.head and row.head.median_ns, format_ns, _TIME_HELP),
-        Column("change", lambda row: row.relative_change, percent, "(head − base) / base of the two medians."),
-        Column("95 % interval", _interval_text, help="Of the change, from the noise of the newest runs."),
+        Column(
+            "change",
+            lambda row: row.relative_change,
+            percent,
+            "(head − base) / base of the two medians.",
+        ),
+        Column(
+            "95 % interval",
+            _interval_text,
+            help="Of the change, from the noise of the newest runs.",
+        ),
         Column("significance", lambda row: row.significance),
         *(column for column in further if any(map(column.value, rows))),
         Column("outcome", _outcomes_text, help="How the measurement ended: base → head."),
@@ -222,7 +290,11 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
 def offer_files(table: pd.DataFrame, name: str) -> None:
     """Show download buttons; a file is written when its button is clicked."""
     place = st.container(horizontal=True)
-    writers = {"CSV": ("csv", to_csv), "Parquet": ("parquet", to_parquet), "Markdown": ("md", to_markdown)}
+    writers = {
+        "CSV": ("csv", to_csv),
+        "Parquet": ("parquet", to_parquet),
+        "Markdown": ("md", to_markdown),
+    }
     for kind, (ending, write) in writers.items():
         place.download_button(
             kind,
@@ -241,7 +313,9 @@ def to_csv(frame: pd.DataFrame) -> bytes:
     """
 
     def inert(value: object) -> object:
-        return f"'{value}" if isinstance(value, str) and value.startswith(_BEGINS_A_FORMULA) else value
+        return (
+            f"'{value}" if isinstance(value, str) and value.startswith(_BEGINS_A_FORMULA) else value
+        )
 
     return frame.map(inert).to_csv(index=False).encode()
 
@@ -257,7 +331,9 @@ def to_markdown(frame: pd.DataFrame) -> bytes:
         return "" if pd.isna(value) else f"{value:.6g}"
 
     rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
-    return "\n".join([*messages.table([str(column) for column in frame.columns], rows), ""]).encode()
+    return "\n".join(
+        [*messages.table([str(column) for column in frame.columns], rows), ""]
+    ).encode()
 
 
 def _interval_text(row: ComparedCase) -> str:
@@ -267,7 +343,9 @@ def _interval_text(row: ComparedCase) -> str:
     return f"{percent(low)} to {percent(high)}"
 
 
-def _link_columns(view: View, rows: Sequence[ComparedCase], runner_class: str) -> list[Column[ComparedCase]]:
+def _link_columns(
+    view: View, rows: Sequence[ComparedCase], runner_class: str
+) -> list[Column[ComparedCase]]:
     def trend(row: ComparedCase) -> str:
         series = {"kernel": row.kernel, "case": row.case_id, "implementation": row.implementation}
         return view.address_of("trends", metric="median_ns", runner=runner_class, **series)
@@ -277,13 +355,19 @@ def _link_columns(view: View, rows: Sequence[ComparedCase], runner_class: str) -
         return None if commit is None else view.address_of("regression", commit=commit)
 
     links = [Column("trend", trend, link="trend")]
-    return [*links, Column("regression", regression, link="regression")] if any(map(regression, rows)) else links
+    return (
+        [*links, Column("regression", regression, link="regression")]
+        if any(map(regression, rows))
+        else links
+    )
 
 
 def _both(row: ComparedCase, write: Callable[[MeasuredCase], str | None]) -> str:
     """Write `base → head`, or one value if both are equal."""
     base, head = (None if case is None else write(case) for case in (row.base, row.head))
-    return head or base or "" if base is None or head is None or base == head else f"{base} → {head}"
+    return (
+        head or base or "" if base is None or head is None or base == head else f"{base} → {head}"
+    )
 
 
 def _verdict_text(row: ComparedCase) -> str:

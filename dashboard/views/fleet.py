@@ -1,4 +1,6 @@
-"""What measuring costs: device-hours, energy and money, by commit, runner class, kernel family and case."""
+"""What measuring costs: device-hours, energy and money, by commit, runner class, kernel family and
+case.
+"""
 
 import fnmatch
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -67,7 +69,11 @@ class Spent:
 
     def money_of(self, run: FleetRun) -> float | None:
         """Return the price of a run: that of the first pattern that matches its runner class."""
-        matching = (price for pattern, price in self.prices.items() if fnmatch.fnmatchcase(run.runner_class, pattern))
+        matching = (
+            price
+            for pattern, price in self.prices.items()
+            if fnmatch.fnmatchcase(run.runner_class, pattern)
+        )
         price = next(matching, None)
         return None if price is None else price * hours_of(run)
 
@@ -85,10 +91,14 @@ def _sum_known(amounts: Iterable[float | None]) -> float | None:
 
 def show() -> None:
     with open_view(
-        "fleet", "Fleet economics", "What measuring costs, by commit, runner, kernel family and case."
+        "fleet",
+        "Fleet economics",
+        "What measuring costs, by commit, runner, kernel family and case.",
     ) as view:
         place = st.container(width=200)
-        window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place)
+        window = view.link.choose(
+            "Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place
+        )
         runs = view.list_runs(limit=int(window))
         run_ids = tuple(UUID(run.run_id) for run in runs)
         energies_j = data.ask(questions.read_run_energies, run_ids)
@@ -109,14 +119,19 @@ def _show_sums(spent: Spent) -> None:
     per_commit = None if energy_j is None else energy_j / watched.commit_count
     read_in = f"From device counters, in {len(watched.runs)} of {len(spent.runs)} runs."
     show_numbers(
-        ("Device time", duration_text(spent.device_ns), f"{len(spent.runs)} runs of {spent.commit_count} commits."),
+        (
+            "Device time",
+            duration_text(spent.device_ns),
+            f"{len(spent.runs)} runs of {spent.commit_count} commits.",
+        ),
         ("Device time per commit", duration_text(spent.device_ns / spent.commit_count), None),
         ("Device energy", "n/a" if energy_j is None else energy_text(energy_j), read_in),
         ("Energy per commit", "n/a" if per_commit is None else energy_text(per_commit), None),
         (
             "Cost",
             "no price set" if money is None else money_text(money, spent.currency),
-            "Device-hours × the price of their runner class. Prices are the setting device_hour_prices.",
+            "Device-hours × the price of their runner class. Prices are the setting "
+            "device_hour_prices.",
         ),
     )
 
@@ -130,17 +145,22 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     }
     offered = [name for name in _TITLES if known.get(name, True)]
     place = st.container(width=360)
-    name = view.link.choose("Show", offered, parameter="show", title=lambda name: _TITLES[name], place=place)
+    name = view.link.choose(
+        "Show", offered, parameter="show", title=lambda name: _TITLES[name], place=place
+    )
     if not name.startswith("family"):
         note_whole_runs(view)
     amounts, axis, unit = _amounts(name, spent, costs)
     if amounts.empty:
         st.info("Not known for these runs.", icon=":material/bar_chart:")
         return
-    st.plotly_chart(spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE)
+    st.plotly_chart(
+        spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE
+    )
     st.caption(
         "A commit's bar is the sum of its runs: repeated measurements and more runners cost more. "
-        "*Timed* counts timed launches only, without checks, compilation and the time between launches."
+        "*Timed* counts timed launches only, without checks, compilation and the time between "
+        "launches."
     )
 
 
@@ -160,7 +180,11 @@ def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.D
         case "family-energy":
             return by_family(lambda cost: cost.energy_j), "energy of timed launches (J)", "J"
         case "runner-energy":
-            return by_runner(lambda run: spent.energies_j.get(run.run_id)), "energy of the devices (J)", "J"
+            return (
+                by_runner(lambda run: spent.energies_j.get(run.run_id)),
+                "energy of the devices (J)",
+                "J",
+            )
         case "runner-money":
             return by_runner(spent.money_of), f"cost ({spent.currency})", spent.currency
         case "runner":
@@ -170,13 +194,18 @@ def _amounts(name: str, spent: Spent, costs: Sequence[KernelCost]) -> tuple[pd.D
 
 def _show_runners(spent: Spent) -> None:
     st.header("By runner class", anchor=False)
-    by_class = [replace(spent, runs=own) for own in grouped(spent.runs, lambda run: run.runner_class).values()]
+    by_class = [
+        replace(spent, runs=own)
+        for own in grouped(spent.runs, lambda run: run.runner_class).values()
+    ]
 
     def share_column(title: str, activity: str) -> Column[Spent]:
         help_text = "Share of the wall time of the runs."
         return Column(title, lambda own: own.share_of(activity), "{:.0%}".format, help_text)
 
-    money = Column[Spent]("cost", lambda own: own.money, lambda amount: money_text(amount, spent.currency))
+    money = Column[Spent](
+        "cost", lambda own: own.money, lambda amount: money_text(amount, spent.currency)
+    )
     show_table(
         sorted(by_class, key=lambda own: -own.device_ns),
         Column("runner class", lambda own: own.runs[0].runner_class),
@@ -188,7 +217,11 @@ def _show_runners(spent: Spent) -> None:
         share_column("checks", "check"),
         share_column("compiling", "compile"),
         Column("energy", lambda own: own.energy_j, energy_text),
-        Column("energy of a run", lambda own: own.energy_j and own.energy_j / len(own.watched.runs), energy_text),
+        Column(
+            "energy of a run",
+            lambda own: own.energy_j and own.energy_j / len(own.watched.runs),
+            energy_text,
+        ),
         *([money] if spent.prices else []),
     )
 
@@ -203,15 +236,25 @@ def _show_families(costs: Sequence[KernelCost]) -> None:
         Column("kernel family", str),
         Column("kernels", lambda family: len({cost.kernel for cost in families[family]})),
         Column("timed", lambda family: timed_ns[family], duration_text),
-        Column("share", lambda family: timed_ns[family] / whole_ns if whole_ns else None, "{:.1%}".format),
-        Column("energy", lambda family: _sum_known(cost.energy_j for cost in families[family]), energy_text),
+        Column(
+            "share",
+            lambda family: timed_ns[family] / whole_ns if whole_ns else None,
+            "{:.1%}".format,
+        ),
+        Column(
+            "energy",
+            lambda family: _sum_known(cost.energy_j for cost in families[family]),
+            energy_text,
+        ),
         if_empty="These runs have no times.",
     )
 
 
 def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
     st.header("Most expensive cases", anchor=False)
-    cases = data.ask(questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids)
+    cases = data.ask(
+        questions.list_case_costs, run_ids, limit=_CASES_SHOWN, case_ids=view.filters.case_ids
+    )
     show_table(
         cases,
         Column("case", lambda cost: cost.case_id),

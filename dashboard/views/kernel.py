@@ -36,15 +36,20 @@ _DIAGNOSES_SHOWN = 6
 
 
 def show() -> None:
-    with open_view("kernel", "Kernel", "Roofline, bottleneck and compiled code of one kernel.") as view:
+    with open_view(
+        "kernel", "Kernel", "Roofline, bottleneck and compiled code of one kernel."
+    ) as view:
         choices = st.container(horizontal=True)
         runs = _runs_by_commit(view, choices)
         run, previous = _choose_run(view, runs, choices)
         record = data.ask(questions.load_record, UUID(run.run_id))
-        kernels = sorted({case.kernel for case in record.cases if view.filters.admits_case(case.case_id)})
+        kernels = sorted(
+            {case.kernel for case in record.cases if view.filters.admits_case(case.case_id)}
+        )
         if not kernels:
             st.info(
-                "The run of this commit has no such case: choose another commit, or widen the filters.",
+                "The run of this commit has no such case: choose another commit, or widen the "
+                "filters.",
                 icon=":material/filter_alt:",
             )
             return
@@ -64,20 +69,28 @@ def show() -> None:
 
 
 def _runs_by_commit(view: View, place: DeltaGenerator) -> dict[str, FleetRun]:
-    """Return the best run of each commit on a chosen runner class, newest commit first, unreachable commits last."""
+    """Return the best run of each commit on a chosen runner class, newest commit first, unreachable
+    commits last.
+    """
     asked = st.query_params.get("commit")
     runs = view.list_runs(limit=_RUNS_OFFERED, or_commit=asked)
     classes = list(dict.fromkeys(run.runner_class for run in runs))
     default = next((run.runner_class for run in runs if run.commit.sha == asked), None)
-    runner_class = view.link.choose("Runner", classes, parameter="runner", default=default, place=place)
+    runner_class = view.link.choose(
+        "Runner", classes, parameter="runner", default=default, place=place
+    )
     own = [run for run in runs if run.runner_class == runner_class]
     # sorting is stable, so newest runs stay first
     own.sort(key=lambda run: (run.is_dirty, run.is_pair_side))
     own.sort(key=lambda run: (not run.is_unreachable, run.commit), reverse=True)
-    return {sha: of_commit[0] for sha, of_commit in grouped(own, lambda run: run.commit.sha).items()}
+    return {
+        sha: of_commit[0] for sha, of_commit in grouped(own, lambda run: run.commit.sha).items()
+    }
 
 
-def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator) -> tuple[FleetRun, FleetRun | None]:
+def _choose_run(
+    view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator
+) -> tuple[FleetRun, FleetRun | None]:
     """Return the run of the chosen commit, and one of the commit before."""
     sha = view.link.choose(
         "Commit",
@@ -88,7 +101,9 @@ def _choose_run(view: View, runs: Mapping[str, FleetRun], place: DeltaGenerator)
     )
     chosen = runs[sha]
     earlier = [
-        run for run in runs.values() if run.commit < chosen.commit and run.is_unreachable <= chosen.is_unreachable
+        run
+        for run in runs.values()
+        if run.commit < chosen.commit and run.is_unreachable <= chosen.is_unreachable
     ]
     return chosen, next(iter(earlier), None)
 
@@ -100,7 +115,10 @@ def _show_where(view: View, record: RunRecord, kernel: str) -> None:
         if one.kernel == kernel
     ]
     owners = view.filters.owners_of([kernel])
-    parts = [f"Measured on {code_span(record.environment.runner_class)}, {written(record.started_at, view.zone)}"]
+    parts = [
+        f"Measured on {code_span(record.environment.runner_class)}, "
+        f"{written(record.started_at, view.zone)}"
+    ]
     parts += [f"Source: {', '.join(sources)}"] if sources else []
     parts += [f"Owner: {code_span(', '.join(owners))}"] if owners else []
     st.caption("  \n".join(parts))
@@ -121,33 +139,42 @@ def _show_roofline(view: View, part: RunRecord) -> None:
         path = _choose_path(view, part)
         st.plotly_chart(charts.roofline_figure(placed, ceilings, view.zone, path), key=MAIN_FIGURE)
         st.caption(
-            "Grey lines are this device's ceilings, measured in the same run; thin dotted ones are its datasheet's, "
-            "if known. The distance of a point below its line is the possible speedup. Above the dram line, data "
-            "stayed in the cache. FLOP and bytes are the minimum that the case needs, not hardware counters."
+            "Grey lines are this device's ceilings, measured in the same run; thin dotted ones "
+            "are its datasheet's, "
+            "if known. The distance of a point below its line is the possible speedup. Above the "
+            "dram line, data "
+            "stayed in the cache. FLOP and bytes are the minimum that the case needs, not "
+            "hardware counters."
         )
     if moves:
         _show_bandwidth(moves, ceilings, key="bandwidth" if placed else MAIN_FIGURE)
     if not placed and not moves:
         st.info(
-            "By the cost model its cases have no arithmetic and move no bytes, so there is no roofline. "
+            "By the cost model its cases have no arithmetic and move no bytes, so there is no "
+            "roofline. "
             "Their times are below.",
             icon=":material/show_chart:",
         )
 
 
-def _show_bandwidth(moves: Sequence[charts.Point], ceilings: Sequence[Ceiling], *, key: str) -> None:
+def _show_bandwidth(
+    moves: Sequence[charts.Point], ceilings: Sequence[Ceiling], *, key: str
+) -> None:
     st.plotly_chart(charts.bandwidth_figure(moves, ceilings), key=key)
     count = len({one.case.case_id for one in moves})
     more = f" The first {charts.MAX_ROWS} of {count} cases." if count > charts.MAX_ROWS else ""
     if moves[0].is_over_links:
         roofs = (
-            "It has no arithmetic, so the figure shows bytes per second over each link between ranks. "
+            "It has no arithmetic, so the figure shows bytes per second over each link between "
+            "ranks. "
             "There is no measured ceiling for links."
         )
     else:
         roofs = (
-            "It has no arithmetic, so the figure shows the minimum bytes read and written per second. "
-            "Grey lines are ceilings measured in the same run; thin dotted lines are from the datasheet. "
+            "It has no arithmetic, so the figure shows the minimum bytes read and written per "
+            "second. "
+            "Grey lines are ceilings measured in the same run; thin dotted lines are from the "
+            "datasheet. "
             "Beyond the dram line, data stayed in the cache."
         )
     st.caption(roofs + more)
@@ -157,21 +184,28 @@ def _choose_path(view: View, part: RunRecord) -> Series | None:
     """Return the times of a chosen case over commits, if requested."""
     timed = {f"{one.case_id} {one.implementation}": one for one in part.measurements if one.blocks}
     chosen = view.link.choose(
-        "History on the roofline", [_NO_PATH, *timed], parameter="path", place=st.container(width=480)
+        "History on the roofline",
+        [_NO_PATH, *timed],
+        parameter="path",
+        place=st.container(width=480),
     )
     if chosen == _NO_PATH:
         return None
     measurement = timed[chosen]
     wanted = measurement.implementation, part.environment.runner_class
     history = data.ask(questions.read_case_history, part.project, measurement.case_id)
-    return next((one for one in history if (one.key.implementation, one.key.runner_class) == wanted), None)
+    return next(
+        (one for one in history if (one.key.implementation, one.key.runner_class) == wanted), None
+    )
 
 
 def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
     st.header("What limits it", anchor=False)
     # diagnosis uses the rest of the record too
     subjects = [
-        (one.case_id, one.implementation) for one in part.measurements if one.outcome is not Outcome.UNSUPPORTED
+        (one.case_id, one.implementation)
+        for one in part.measurements
+        if one.outcome is not Outcome.UNSUPPORTED
     ]
     diagnoses = list(map(diagnose, collect_evidence(record, subjects)))
     if not diagnoses:
@@ -179,14 +213,20 @@ def _show_diagnoses(view: View, record: RunRecord, part: RunRecord) -> None:
         return
     for one in diagnoses[:_DIAGNOSES_SHOWN]:
         st.markdown(_diagnosis_text(one))
-    view.link.unfold("Every diagnosis as a table", lambda: show_diagnoses(diagnoses), parameter="diagnoses")
-    st.caption("For every finding with its evidence, run `roofwatch diagnose` with the record and the case.")
+    view.link.unfold(
+        "Every diagnosis as a table", lambda: show_diagnoses(diagnoses), parameter="diagnoses"
+    )
+    st.caption(
+        "For every finding with its evidence, run `roofwatch diagnose` with the record and the "
+        "case."
+    )
 
 
 def _diagnosis_text(one: Diagnosis) -> str:
     first = f"  \nTry: {one.findings[0].advice}" if one.findings else ""
     return (
-        f"{code_span(one.evidence.case.case_id)} {code_span(one.evidence.implementation)}, limit **{one.limit}**: "
+        f"{code_span(one.evidence.case.case_id)} {code_span(one.evidence.implementation)}, limit "
+        f"**{one.limit}**: "
         f"{one.headline.quoted(code_span)}{first}"
     )
 
@@ -196,11 +236,16 @@ def _show_static(part: RunRecord, previous: FleetRun | None, kernel: str) -> Non
     if not part.static_facts:
         st.text("No compiled code is stored for this kernel in this run.")
         return
-    before = None if previous is None else data.ask(questions.read_kernel_of_run, UUID(previous.run_id), kernel)
+    before = (
+        None
+        if previous is None
+        else data.ask(questions.read_kernel_of_run, UUID(previous.run_id), kernel)
+    )
     show_static(part.static_facts, None if before is None else before.static_facts)
     if previous is not None:
         st.caption(
-            f"*changed* is against {code_span(choice_text(previous.commit))}, the commit measured before this one. "
+            f"*changed* is against {code_span(choice_text(previous.commit))}, the commit measured "
+            f"before this one. "
             "Equal hashes are equal machine code."
         )
 
@@ -222,10 +267,13 @@ def _show_autotuning(view: View, part: RunRecord) -> None:
         return
     st.plotly_chart(landscape, key="landscape")
     st.caption(
-        "Time as a multiple of the fastest: each cell is the best configuration with these values of the two "
+        "Time as a multiple of the fastest: each cell is the best configuration with these values "
+        "of the two "
         "parameters that matter most. Configurations that could not run are in the list below."
     )
-    view.link.unfold("Every configuration by its time", lambda: show_tried(chosen), parameter="configurations")
+    view.link.unfold(
+        "Every configuration by its time", lambda: show_tried(chosen), parameter="configurations"
+    )
 
 
 if __name__ == "__main__":

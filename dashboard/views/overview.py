@@ -13,8 +13,20 @@ from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
-from roofwatch.dashboard.components.health import show_false_alarms, show_gaps, show_newest, show_quarantine
-from roofwatch.dashboard.components.page import MAIN_FIGURE, NO_RUNS, View, open_view, show_first_steps, show_no_match
+from roofwatch.dashboard.components.health import (
+    show_false_alarms,
+    show_gaps,
+    show_newest,
+    show_quarantine,
+)
+from roofwatch.dashboard.components.page import (
+    MAIN_FIGURE,
+    NO_RUNS,
+    View,
+    open_view,
+    show_first_steps,
+    show_no_match,
+)
 from roofwatch.dashboard.components.regressions import (
     find_triager,
     in_order,
@@ -43,7 +55,9 @@ _FULL_COLOUR_AT = math.log(1.5)
 
 def show() -> None:
     now = datetime.now(UTC)
-    with open_view("overview", "Overview", "What became slower, at which commit, by how much, and why.") as view:
+    with open_view(
+        "overview", "Overview", "What became slower, at which commit, by how much, and why."
+    ) as view:
         admits = view.filters
         standings = data.ask(
             questions.list_runner_coverage,
@@ -54,15 +68,22 @@ def show() -> None:
         if not standings and not admits.is_narrow:
             show_first_steps(NO_RUNS)
         runners = [
-            replace(runner, cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)))
+            replace(
+                runner,
+                cases=tuple(case for case in runner.cases if admits.admits_case(case.case_id)),
+            )
             for runner in standings
         ]
         found = [
-            one for one in data.ask(questions.list_triaged, view.project) if admits.admits_regression(one.regression)
+            one
+            for one in data.ask(questions.list_triaged, view.project)
+            if admits.admits_regression(one.regression)
         ]
         _show_open(view, [one for one in found if one.is_open], now)
         show_others(view, found, now)
-        recent = data.ask(questions.read_recent_runs, view.project, runner_classes=admits.runner_classes)
+        recent = data.ask(
+            questions.read_recent_runs, view.project, runner_classes=admits.runner_classes
+        )
         if runners:
             show_newest(view, runners, recent, [one.regression for one in found])
         show_workloads(view, recent)
@@ -77,7 +98,9 @@ def show() -> None:
 
 
 def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) -> None:
-    line = st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom")
+    line = st.container(
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"
+    )
     line.header(f"Open regressions: {len(waiting)}", anchor=False, width="content")
     if not waiting:
         st.success("No open regressions.", icon=":material/check:")
@@ -103,7 +126,9 @@ def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) 
 
 def _choose_window(view: View, runners: Sequence[RunnerCoverage]) -> datetime | None:
     """Return the start of the window, counted from the newest commit so a link stays stable."""
-    line = st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom")
+    line = st.container(
+        horizontal=True, horizontal_alignment="distribute", vertical_alignment="bottom"
+    )
     line.header("Changes by kernel and runner", anchor=False, width="content")
     chosen = view.link.choose(
         "Time range",
@@ -165,7 +190,9 @@ def _show_movements(
         movement = moved.get((kernel, runner_class))
         text = "" if (kernel, runner_class) not in measured else _UNCHANGED
         if movement is not None:
-            change = "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
+            change = (
+                "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
+            )
             text = view.anchor(change, "trends", kernel=kernel, runner=runner_class)
         kind = ' class="rw-stale"' if runner_class in stale else ""
         return f'<td{kind} style="{cell_colour(movement)}">{text}</td>'
@@ -176,9 +203,14 @@ def _show_movements(
 
     with st.container(key=MAIN_FIGURE):
         show_html_table(map(row, kernels), "kernel", *(escape(shortened(one)) for one in classes))
-    rest = f" Not listed, because unchanged: {count_of(len(unchanged), 'kernel')}." if unchanged else ""
+    rest = (
+        f" Not listed, because unchanged: {count_of(len(unchanged), 'kernel')}."
+        if unchanged
+        else ""
+    )
     st.caption(
-        f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant change. Blank: no "
+        f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant "
+        f"change. Blank: no "
         f"data. Hatched: the runner is silent or has not measured the newest commit.{rest}"
     )
 
@@ -187,7 +219,11 @@ def cell_colour(movement: Movement | None) -> str:
     """Return the style of a cell: stronger for larger changes, readable on light and dark pages."""
     if movement is None:
         return ""
-    depth = _FULL_COLOUR_AT if movement.relative_change is None else math.log1p(movement.relative_change)
+    depth = (
+        _FULL_COLOUR_AT
+        if movement.relative_change is None
+        else math.log1p(movement.relative_change)
+    )
     strength = 0.1 + 0.4 * min(abs(depth) / _FULL_COLOUR_AT, 1.0)
     return f"background-color: rgba({_SLOWER if depth > 0 else _FASTER}, {strength:.2f})"
 

@@ -67,7 +67,9 @@ def show() -> None:
             return
         if not found:
             st.info("No changes were found in this project.", icon=":material/check:")
-            st.caption("`roofwatch ingest` analyses what it stores; the Overview shows what is covered.")
+            st.caption(
+                "`roofwatch ingest` analyses what it stores; the Overview shows what is covered."
+            )
             return
         one = _choose(view, found)
         what, figure = st.columns([6, 7], gap="medium")
@@ -95,9 +97,15 @@ def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression
     ordered += in_order(one for one in found if not one.is_open)
     by_id = {one.regression_id: one for one in ordered}
     at_commit = st.query_params.get("commit")
-    default = next((key for key, one in by_id.items() if one.regression.commit.sha == at_commit), None)
+    default = next(
+        (key for key, one in by_id.items() if one.regression.commit.sha == at_commit), None
+    )
     chosen = view.link.choose(
-        "Regression", list(by_id), parameter="regression", title=lambda key: _title(by_id[key]), default=default
+        "Regression",
+        list(by_id),
+        parameter="regression",
+        title=lambda key: _title(by_id[key]),
+        default=default,
     )
     return by_id[chosen]
 
@@ -105,7 +113,8 @@ def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression
 def _title(one: TriagedRegression) -> str:
     regression = one.regression
     return (
-        f"{regression.commit.short_sha}  {kernel_text(regression.kernel)}  {headline_text(regression.change_points[0])}"
+        f"{regression.commit.short_sha}  {kernel_text(regression.kernel)}  "
+        f"{headline_text(regression.change_points[0])}"
     )
 
 
@@ -129,11 +138,15 @@ def _show_commit(view: View, regression: Regression) -> None:
     when = f"{written(commit.committed_at, view.zone)}, {age}"
     if regression.change_points[0].is_gradual:
         st.markdown(
-            f"Drifts since {when}. No single commit is the cause; it begins near {code_span(commit.short_sha)}."
+            f"Drifts since {when}. No single commit is the cause; it begins near "
+            f"{code_span(commit.short_sha)}."
         )
     else:
         subject, author = shortened(commit.subject), shortened(commit.author)
-        st.markdown(f"{view.sources.commit(commit.sha)} {when}  \n{code_span(subject)} by {code_span(author)}")
+        st.markdown(
+            f"{view.sources.commit(commit.sha)} {when}  \n{code_span(subject)} by "
+            f"{code_span(author)}"
+        )
     owners = owners_of(view, regression)
     if owners:
         st.text(f"Owner: {', '.join(owners)}")
@@ -143,7 +156,11 @@ def _show_extent(regression: Regression) -> None:
     """Show on how many series, by how much, and whether it ended, unless the summary says so."""
     typical = regression.typical_change
     spread = "" if regression.change_spread is None else f" ± {regression.change_spread:.1%}"
-    parts = [regression.family, "" if typical is None else f"typically {typical:+.1%}{spread}", regression.ended]
+    parts = [
+        regression.family,
+        "" if typical is None else f"typically {typical:+.1%}{spread}",
+        regression.ended,
+    ]
     extent = "; ".join(part for part in parts if part and part not in regression.summary)
     if extent:
         st.text(on_one_line(extent))
@@ -169,16 +186,30 @@ def _show_standing(view: View, one: TriagedRegression) -> None:
 
 
 def _show_step_cost(view: View, regression: Regression, change: ChangePoint) -> None:
-    """Show what the kernel costs the step of a workload on the runner of a change, if its share is known."""
-    of_kernel = [one for one in regression.change_points if one.series.kernel == change.series.kernel]
-    changes = list(changes_of(one for one in of_kernel if one.series.runner_class == change.series.runner_class))
-    shares = data.ask(questions.list_step_shares, view.project, change.series.runner_class) if changes else []
+    """Show what the kernel costs the step of a workload on the runner of a change, if its share is
+    known.
+    """
+    of_kernel = [
+        one for one in regression.change_points if one.series.kernel == change.series.kernel
+    ]
+    changes = list(
+        changes_of(
+            one for one in of_kernel if one.series.runner_class == change.series.runner_class
+        )
+    )
+    shares = (
+        data.ask(questions.list_step_shares, view.project, change.series.runner_class)
+        if changes
+        else []
+    )
     if shares:
         functions = data.ask(questions.list_functions, view.project, change.series.kernel)
         for one in predict_steps(changes, functions_of(functions), shares)[:1]:
             text = (
-                f"Predicted: {percent(one.step_change)} ({percent(one.low)} to {percent(one.high)}) of a step of "
-                f"{one.workload_case_id} {one.workload_implementation}; {one.share:.1%} of it is {one.kernel}."
+                f"Predicted: {percent(one.step_change)} ({percent(one.low)} to "
+                f"{percent(one.high)}) of a step of "
+                f"{one.workload_case_id} {one.workload_implementation}; {one.share:.1%} of it is "
+                f"{one.kernel}."
             )
             st.text(on_one_line(text))
 
@@ -186,24 +217,40 @@ def _show_step_cost(view: View, regression: Regression, change: ChangePoint) -> 
 def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None:
     """Show the series of a change point, and links to where more of it is shown."""
     series = change.series
-    question = TrendQuestion(view.project, (series,), kept_commits=(change.commit.sha, change.previous_commit.sha))
+    question = TrendQuestion(
+        view.project, (series,), kept_commits=(change.commit.sha, change.previous_commit.sha)
+    )
     trend = data.ask(questions.read_trend, question)
     if trend.series:
-        figure = trend_figure(trend.series, [regression], view.zone, places=trend.places, values_px=_TREND_PX)
-        st.plotly_chart(figure, key=MAIN_FIGURE, alt=f"{series.definition.title} of {series.label} over commits")
+        figure = trend_figure(
+            trend.series, [regression], view.zone, places=trend.places, values_px=_TREND_PX
+        )
+        st.plotly_chart(
+            figure, key=MAIN_FIGURE, alt=f"{series.definition.title} of {series.label} over commits"
+        )
     else:
         st.info("This series has no runs outside pairs.", icon=":material/show_chart:")
     st.text(on_one_line(change.evidence))
     links = st.container(horizontal=True)
     base, head, runner_class = change.previous_commit.sha, change.commit.sha, series.runner_class
     view.page_link("trends", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
-    view.compare_link("Compare commits", base=base, head=head, runner_class=runner_class, place=links)
-    asked = {"commit": head, "kernel": series.kernel, **({"runner": runner_class} if runner_class else {})}
-    view.page_link("kernel", "Roofline at this commit", icon=":material/memory:", place=links, **asked)
+    view.compare_link(
+        "Compare commits", base=base, head=head, runner_class=runner_class, place=links
+    )
+    asked = {
+        "commit": head,
+        "kernel": series.kernel,
+        **({"runner": runner_class} if runner_class else {}),
+    }
+    view.page_link(
+        "kernel", "Roofline at this commit", icon=":material/memory:", place=links, **asked
+    )
 
 
 def _pinned_change(view: View, regression: Regression) -> ChangePoint:
-    """Return the change point that the reader chose in the table, else the one with the best evidence."""
+    """Return the change point that the reader chose in the table, else the one with the best
+    evidence.
+    """
     by_key = {_key_of(change): change for change in regression.change_points}
     pinned = view.link.pin(parameter="change", picked=None, options=by_key)
     return regression.change_points[0] if pinned is None else by_key[pinned]
@@ -212,19 +259,29 @@ def _pinned_change(view: View, regression: Regression) -> ChangePoint:
 def _key_of(change: ChangePoint) -> str:
     series = change.series
     parts = (series.metric, series.case_id, series.implementation, series.runner_class)
-    return "|".join((*parts, series.function, series.target, series.tensor, change.commit.short_sha))
+    return "|".join(
+        (*parts, series.function, series.target, series.tensor, change.commit.short_sha)
+    )
 
 
 def _show_changes(view: View, regression: Regression, chosen: ChangePoint) -> None:
-    """Show one row per series and one column per runner or target; a click on a change shows its evidence."""
+    """Show one row per series and one column per runner or target; a click on a change shows its
+    evidence.
+    """
     changes = regression.change_points
     names = {one.series: place_text(one.series) for one in changes}
     if len(set(names.values())) < len({(one.runner_class, one.target) for one in names}):
-        names = {one: on_one_line(one.runner_class or one.target) for one in names}  # two classes of one device
-    rows = grouped(changes, lambda one: (one.series.definition.title, replace(one.series, target="").label))
+        names = {
+            one: on_one_line(one.runner_class or one.target) for one in names
+        }  # two classes of one device
+    rows = grouped(
+        changes, lambda one: (one.series.definition.title, replace(one.series, target="").label)
+    )
     places = list(dict.fromkeys(names.values()))
     cells = {
-        place: [next((one for one in own if names[one.series] == place), None) for own in rows.values()]
+        place: [
+            next((one for one in own if names[one.series] == place), None) for own in rows.values()
+        ]
         for place in places
     }
     key = f"changes:{regression.commit.sha}:{regression.kernel}:{regression.verdict}"
@@ -253,8 +310,10 @@ def _show_changes(view: View, regression: Regression, chosen: ChangePoint) -> No
     )
     where = code_span(chosen.series.runner_class or chosen.series.target)
     st.caption(
-        f"Click a change to see its evidence. Below (▶): {code_span(chosen.series.label)} on {where}, "
-        f"base {code_span(chosen.previous_commit.short_sha)}, head {code_span(chosen.commit.short_sha)}."
+        f"Click a change to see its evidence. Below (▶): {code_span(chosen.series.label)} on "
+        f"{where}, "
+        f"base {code_span(chosen.previous_commit.short_sha)}, head "
+        f"{code_span(chosen.commit.short_sha)}."
     )
 
 
@@ -269,9 +328,14 @@ def _show_bisection(bisection: Bisection | None, regression_id: UUID) -> None:
     """Show the state of the newest bisection, or how to request one."""
     if bisection is None:
         st.text("Not bisected. Run on this runner class:")
-        st.code(f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language=None)
+        st.code(
+            f"roofwatch bisect path/to/bench_file.py --regression {regression_id}", language=None
+        )
         return
-    st.text(f"{_BISECTION_MARKS[bisection.state]}, {bisection.progress.measurement_count} blocks measured")
+    st.text(
+        f"{_BISECTION_MARKS[bisection.state]}, {bisection.progress.measurement_count} blocks "
+        f"measured"
+    )
     if bisection.note:
         st.text(bisection.note)
     if bisection.answer is not None:
@@ -298,7 +362,8 @@ def _show_answer(answer: Answer) -> None:
         named += f" to {code_span(last.short_sha)}"
     low, high = answer.relative_interval
     st.markdown(
-        f"**{named}** with a probability of {answer.confidence:.1%}: {percent(answer.relative_change)} "
+        f"**{named}** with a probability of {answer.confidence:.1%}: "
+        f"{percent(answer.relative_change)} "
         f"(95 % interval {percent(low)} to {percent(high)}), {code_span(shortened(first.subject))}"
     )
 

@@ -17,7 +17,12 @@ from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runs import MAX_KERNELS, MAX_SHOWN, device_timeline_figure, run_timeline_figure
+from roofwatch.dashboard.charts.runs import (
+    MAX_KERNELS,
+    MAX_SHOWN,
+    device_timeline_figure,
+    run_timeline_figure,
+)
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.run_tables import (
     show_ceilings,
@@ -28,7 +33,14 @@ from roofwatch.dashboard.components.run_tables import (
     show_spent_time,
 )
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
-from roofwatch.dashboard.wording import choice_text, code_span, duration_text, energy_text, outcome_text, written
+from roofwatch.dashboard.wording import (
+    choice_text,
+    code_span,
+    duration_text,
+    energy_text,
+    outcome_text,
+    written,
+)
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.results import FleetRun, StoredArtefact
 
@@ -41,8 +53,12 @@ _MAX_UNPACKED_BYTES = 256 * 2**20
 
 
 def show() -> None:
-    with open_view("run", "Run", "What one run measured, on what, and where its time went.") as view:
-        found = view.list_runs(limit=_RUNS_OFFERED, or_run=st.query_params.get("run"), with_quarantine=True)
+    with open_view(
+        "run", "Run", "What one run measured, on what, and where its time went."
+    ) as view:
+        found = view.list_runs(
+            limit=_RUNS_OFFERED, or_run=st.query_params.get("run"), with_quarantine=True
+        )
         runs = {run.run_id: run for run in found}
         run_id = view.link.choose(
             "Run",
@@ -56,7 +72,8 @@ def show() -> None:
         _show_head(view, run, record)
         if run.is_quarantined:
             st.warning(
-                "This run is in quarantine: it is from an untrusted source. It is shown here only, and "
+                "This run is in quarantine: it is from an untrusted source. It is shown here "
+                "only, and "
                 "does not count anywhere until it is released.",
                 icon=":material/gpp_maybe:",
             )
@@ -74,7 +91,10 @@ def show() -> None:
 
 def _title(run: FleetRun, zone: tzinfo) -> str:
     mark = "⊘ quarantined  " if run.is_quarantined else ""
-    return f"{mark}{written(run.started_at, zone)}  {choice_text(run.commit, is_unreachable=run.is_unreachable)}"
+    return (
+        f"{mark}{written(run.started_at, zone)}  "
+        f"{choice_text(run.commit, is_unreachable=run.is_unreachable)}"
+    )
 
 
 def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
@@ -82,10 +102,18 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
-    energies = [joules for joules in (record.telemetry.energy_j if record.telemetry else ()) if joules is not None]
+    energies = [
+        joules
+        for joules in (record.telemetry.energy_j if record.telemetry else ())
+        if joules is not None
+    ]
     energy = energy_text(max(energies)) if energies else "n/a"
     show_numbers(
-        ("Duration", duration_text(run.wall_ns), f"From {written(record.started_at, view.zone)} on."),
+        (
+            "Duration",
+            duration_text(run.wall_ns),
+            f"From {written(record.started_at, view.zone)} on.",
+        ),
         ("Measured", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
         ("Failed", failed, None),
         ("Device energy", energy, "From the device's counter, first to last reading."),
@@ -108,11 +136,15 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
         and run.is_unreachable <= own.is_unreachable
     ]
     if not earlier:
-        st.caption("There is no recent run of an earlier commit on this runner class to compare with.")
+        st.caption(
+            "There is no recent run of an earlier commit on this runner class to compare with."
+        )
         return
     previous = max(earlier, key=lambda run: run.started_at)
     label = f"Compare with the previous run, of {previous.commit.short_sha}"
-    view.compare_link(label, base=previous.commit.sha, head=own.commit.sha, runner_class=own.runner_class)
+    view.compare_link(
+        label, base=previous.commit.sha, head=own.commit.sha, runner_class=own.runner_class
+    )
 
 
 def _show_outcomes(record: RunRecord) -> None:
@@ -121,7 +153,9 @@ def _show_outcomes(record: RunRecord) -> None:
     if not counts:
         st.info("This run timed nothing.", icon=":material/timer_off:")
     else:
-        st.text(", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common()))
+        st.text(
+            ", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common())
+        )
     show_failures(record)
 
 
@@ -135,7 +169,8 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
         "One bar per block of samples; crossed: throttled or contended. "
-        f"The {MAX_KERNELS} longest kernels are drawn; of thousands of blocks, crossed ones and the longest. "
+        f"The {MAX_KERNELS} longest kernels are drawn; of thousands of blocks, crossed ones and "
+        f"the longest. "
         "The device is read 20 times per second; lines keep their extremes."
     )
     if telemetry is None:
@@ -150,7 +185,9 @@ def _show_profile(view: View, record: RunRecord) -> None:
     if not record.profiles:
         st.text("Not profiled. Use: roofwatch run --profile")
         return
-    profiles = {f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles}
+    profiles = {
+        f"{profile.case_id} {profile.implementation}": profile for profile in record.profiles
+    }
     profile = profiles[view.link.choose("Profiled", list(profiles), parameter="profiled")]
     st.text(_profile_text(profile))
     show_profile(profile)
@@ -162,7 +199,10 @@ def _profile_text(profile: CaseProfile) -> str:
     if profile.span_ns:
         text += f", idle {1 - profile.busy_ns / profile.span_ns:.1%} of it"
     if profile.launch_delay_ns is not None:
-        text += f"; from the launch call to the start of its kernel, {format_ns(profile.launch_delay_ns)}"
+        text += (
+            f"; from the launch call to the start of its kernel, "
+            f"{format_ns(profile.launch_delay_ns)}"
+        )
     return text
 
 
@@ -171,7 +211,9 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
     stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
     st.header("Profiles and other files", anchor=False)
     if not stored:
-        st.text("This run has no files. To profile a program: roofwatch profile -- python program.py")
+        st.text(
+            "This run has no files. To profile a program: roofwatch profile -- python program.py"
+        )
         return
     show_table(
         stored,
@@ -187,7 +229,8 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
     chosen = here[view.link.choose("File", list(here), parameter="file")]
     if chosen.size_bytes > _MAX_READ_BYTES:
         st.text(
-            f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, too large for a page. The API has it: "
+            f"It is larger than {_MAX_READ_BYTES // 2**20} MiB, too large for a page. The API has "
+            f"it: "
             f"GET /v1/runs/{record.run_id}/artefacts/{chosen.sha256}"
         )
         return
@@ -199,11 +242,17 @@ def _show_artefacts(view: View, record: RunRecord) -> None:
 def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     (content,) = data.read_contents((str(record.run_id), chosen.sha256))
     st.download_button(
-        "Download", content, file_name=chosen.name, mime="application/octet-stream", icon=":material/download:"
+        "Download",
+        content,
+        file_name=chosen.name,
+        mime="application/octet-stream",
+        icon=":material/download:",
     )
     if chosen.kind != ArtefactKind.TRACE:
         return
-    st.caption("Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine.")
+    st.caption(
+        "Open a trace in Perfetto: ui.perfetto.dev, *Open trace file*. It stays on your machine."
+    )
     if chosen.size_bytes > _MAX_DRAWN_BYTES:
         st.text(f"It is larger than {_MAX_DRAWN_BYTES // 2**20} MiB, so it is not drawn here.")
         return
@@ -217,7 +266,9 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
         return
     st.plotly_chart(device_timeline_figure(activities), key="trace")
     if len(activities) > MAX_SHOWN:
-        st.caption(f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all.")
+        st.caption(
+            f"The {MAX_SHOWN:,} longest of {len(activities):,} activities; Perfetto shows all."
+        )
 
 
 def _activities_of(content: bytes, name: str) -> list[Activity]:

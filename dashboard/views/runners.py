@@ -14,9 +14,19 @@ from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.collector.record.machine import Ceiling
 from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
-from roofwatch.dashboard.charts.runners import ceiling_history_figure, ceiling_name, runner_history_figure
+from roofwatch.dashboard.charts.runners import (
+    ceiling_history_figure,
+    ceiling_name,
+    runner_history_figure,
+)
 from roofwatch.dashboard.components.health import health_columns, read_noise
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view, show_no_match
+from roofwatch.dashboard.components.page import (
+    MAIN_FIGURE,
+    View,
+    note_whole_runs,
+    open_view,
+    show_no_match,
+)
 from roofwatch.dashboard.components.run_tables import datasheet_columns
 from roofwatch.dashboard.components.table import Column, grouped, show_table
 from roofwatch.dashboard.components.trend import show_changes
@@ -38,11 +48,17 @@ def show() -> None:
         # the newest of each class, so a silent runner stays visible
         class_count = len(view.filters.runner_classes or view.filters.facets.runner_classes)
         limit = max(_RUNS_COUNTED, _RUNS_READ // max(class_count, 1))
-        runs = sorted(view.list_runs(limit=limit, of_each_class=True), key=lambda run: run.started_at, reverse=True)
+        runs = sorted(
+            view.list_runs(limit=limit, of_each_class=True),
+            key=lambda run: run.started_at,
+            reverse=True,
+        )
         by_class = grouped(runs, lambda run: run.runner_class)
         choices = st.container(horizontal=True)
         part = view.link.choose("Show", list(_PARTS), parameter="show", place=choices)
-        runner_class = view.link.choose("Runner class", list(by_class), parameter="runner", place=choices)
+        runner_class = view.link.choose(
+            "Runner class", list(by_class), parameter="runner", place=choices
+        )
         _PARTS[part](view, by_class, runner_class)
 
 
@@ -57,7 +73,9 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
     classes = view.filters.runner_classes
     recent = data.ask(questions.read_recent_runs, view.project, runner_classes=classes)
     history = noise_from_history(recent)
-    noisiest_first = sorted(runs, key=lambda runner: -history[runner].deviation if runner in history else 0.0)
+    noisiest_first = sorted(
+        runs, key=lambda runner: -history[runner].deviation if runner in history else 0.0
+    )
 
     def degraded_share(runner: str) -> float | None:
         count = sum(measured[run.run_id] for run in runs[runner])
@@ -69,7 +87,9 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
 
     def false_alarms(runner: str) -> str:
         known = noise.get(runner)
-        return f"{known.false_alarm_count} of {known.comparison_count}" if known else "not calibrated"
+        return (
+            f"{known.false_alarm_count} of {known.comparison_count}" if known else "not calibrated"
+        )
 
     st.header("Every runner class", anchor=False)
     show_table(
@@ -77,7 +97,11 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         *health_columns(intervals, degraded_share, noise, history),
         Column("runs", lambda runner: len(runs[runner])),
         Column("usually every", gap_ns, duration_text),
-        Column("false alarms", false_alarms, help="Verdicts of a change in A/A calibrations, over all cases."),
+        Column(
+            "false alarms",
+            false_alarms,
+            help="Verdicts of a change in A/A calibrations, over all cases.",
+        ),
         key=MAIN_FIGURE,
     )
     st.header("Noise by case", anchor=False)
@@ -88,7 +112,9 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         show_no_match("calibrated cases")
     else:
         st.info("Not calibrated (no A/A run on this runner class).", icon=":material/tune:")
-        st.markdown("`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`")
+        st.markdown(
+            "`roofwatch calibrate path/to/bench_file.py`, then `roofwatch ingest roofwatch-records`"
+        )
 
 
 def _show_noise(cases: Sequence[CaseNoise]) -> None:
@@ -110,12 +136,16 @@ def _show_noise(cases: Sequence[CaseNoise]) -> None:
 
 
 def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
-    cases = {case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)}
+    cases = {
+        case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)
+    }
     if not cases:
         show_no_match("cases")
         return
     choices = st.container(horizontal=True)
-    case_id = view.link.choose("Case", sorted(cases, key=natural_order), parameter="case", place=choices)
+    case_id = view.link.choose(
+        "Case", sorted(cases, key=natural_order), parameter="case", place=choices
+    )
     history = {
         one.key.implementation: one
         for one in data.ask(
@@ -129,9 +159,14 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
         if any(point.value is not None for point in one.points)
     }
     if not history:
-        st.info("This case has no times on this runner class: choose another.", icon=":material/timer_off:")
+        st.info(
+            "This case has no times on this runner class: choose another.",
+            icon=":material/timer_off:",
+        )
         return
-    implementation = view.link.choose("Implementation", list(history), parameter="implementation", place=choices)
+    implementation = view.link.choose(
+        "Implementation", list(history), parameter="implementation", place=choices
+    )
     series = history[implementation]
     st.header("Time, clock and temperature", anchor=False)
     st.plotly_chart(runner_history_figure(series, view.zone), key=MAIN_FIGURE)
@@ -139,7 +174,8 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
     doubtful = sum(bool(point.degraded_by) for point in timed)
     st.caption(
         f"{len(timed)} runs, including pairs and other branches; in {doubtful} of them "
-        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or contended. Clock and "
+        f"({metric('utilisation').format(doubtful / len(timed))}) the device was throttled or "
+        f"contended. Clock and "
         "temperature are those of the blocks of this case, if they were read."
     )
     show_changes([series], data.list_regressions(view.project))
@@ -159,7 +195,10 @@ def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
 
     def rate_column(title: str, per_s_of: Callable[[Iterable[float]], float]) -> Column[Ceiling]:
         return Column(
-            title, lambda one: rate_text(one.resource, per_s_of([other.per_s for other in seen[ceiling_name(one)]]))
+            title,
+            lambda one: rate_text(
+                one.resource, per_s_of([other.per_s for other in seen[ceiling_name(one)]])
+            ),
         )
 
     st.plotly_chart(ceiling_history_figure(own, view.zone), key=MAIN_FIGURE)
@@ -191,7 +230,10 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
         Column("last", lambda own: written(own[0].started_at, view.zone)),
         key=MAIN_FIGURE,
     )
-    st.caption("Times are comparable within a row if timer and cache state are equal too, but not between rows.")
+    st.caption(
+        "Times are comparable within a row if timer and cache state are equal too, but not "
+        "between rows."
+    )
     st.header("Environment differences within a group", anchor=False)
     environments = _by_environment(runs[runner_class])
 

@@ -63,8 +63,13 @@ class Postgres:
         if self.owner is not None:
             # the capability passes closed folders such as /root, so their permissions can stay
             prefix = (
-                *("setpriv", f"--reuid={self.owner[0]}", f"--regid={self.owner[1]}", "--clear-groups"),
-                *("--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"),
+                "setpriv",
+                f"--reuid={self.owner[0]}",
+                f"--regid={self.owner[1]}",
+                "--clear-groups",
+                "--inh-caps=+dac_override",
+                "--ambient-caps=+dac_override",
+                "--securebits=+no_setuid_fixup",
             )
         return subprocess.run(
             [*prefix, str(self.programs / program), *arguments],
@@ -74,7 +79,11 @@ class Postgres:
             text=True,
             errors="replace",
             cwd=data or Path("/"),
-            env={"PATH": "/usr/bin:/bin", "LC_ALL": "C", **({} if data is None else {"PGDATA": str(data)})},
+            env={
+                "PATH": "/usr/bin:/bin",
+                "LC_ALL": "C",
+                **({} if data is None else {"PGDATA": str(data)}),
+            },
             pass_fds=pass_fds,
         )
 
@@ -83,7 +92,11 @@ def wheel_programs() -> Path | None:
     """The wheel's programs; None if it is not installed."""
     # not imported: the wheel's Python code chooses a runtime folder and warns about it
     spec = find_spec(_WHEEL)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "pginstall18" / "bin"
+    return (
+        None
+        if spec is None or spec.origin is None
+        else Path(spec.origin).parent / "pginstall18" / "bin"
+    )
 
 
 def find_postgres(data: Path) -> Postgres:
@@ -95,13 +108,17 @@ def find_postgres(data: Path) -> Postgres:
     programs = wheel_programs()
     if programs is None or not (programs / "postgres").exists():
         raise StoreError(
-            "no database: ROOFWATCH_DATABASE_URL is not set and the embedded Postgres 18 is not installed; "
+            "no database: ROOFWATCH_DATABASE_URL is not set and the embedded Postgres 18 is not "
+            "installed; "
             "set it to postgresql://user:password@host/name, or: pip install 'roofwatch[server]'"
         )
     if os.geteuid() != 0:
         return Postgres(programs)
     if shutil.which("setpriv") is None:
-        raise StoreError("Postgres does not run as root: install setpriv (util-linux), or run as an ordinary user")
+        raise StoreError(
+            "Postgres does not run as root: install setpriv (util-linux), or run as an ordinary "
+            "user"
+        )
     if data.exists() and data.stat().st_uid != 0:
         return Postgres(programs, (data.stat().st_uid, data.stat().st_gid))
     nobody = pwd.getpwnam("nobody")
@@ -110,7 +127,9 @@ def find_postgres(data: Path) -> Postgres:
 
 @cache
 def _socket_folder(data: Path) -> Path:
-    """Folder of the socket for clients: `data`, or a link to it if its path is too long for a socket address."""
+    """Folder of the socket for clients: `data`, or a link to it if its path is too long for a
+    socket address.
+    """
     if len(os.fsencode(data / _SOCKET)) <= _MAX_SOCKET_BYTES:
         return data
     link = Path(tempfile.mkdtemp(prefix="roofwatch-", dir="/tmp")) / "data"
@@ -120,7 +139,8 @@ def _socket_folder(data: Path) -> Path:
 
 
 class ServerHandle:
-    """A use of the embedded server. The last `close` stops the server; a process that exits closes its uses.
+    """A use of the embedded server. The last `close` stops the server; a process that exits closes
+    its uses.
 
     A killed process leaves the server running for the next user of the folder.
     """
@@ -132,7 +152,11 @@ class ServerHandle:
             username=_USER,
             database=_USER,
             # overrides the user's PG... variables
-            query={"host": str(_socket_folder(folder / "data")), "port": str(_PORT), "options": "-ctimezone=UTC"},
+            query={
+                "host": str(_socket_folder(folder / "data")),
+                "port": str(_PORT),
+                "options": "-ctimezone=UTC",
+            },
         )
         self._postgres = postgres
         self._lease_fd: int | None = lease_fd
@@ -193,7 +217,8 @@ def start(folder: Path) -> ServerHandle:
             return _start(folder)
     except OSError as error:
         raise StoreError(
-            f"{error.filename or folder}: {error.strerror}; the embedded Postgres needs a writable folder"
+            f"{error.filename or folder}: {error.strerror}; the embedded Postgres needs a "
+            f"writable folder"
         ) from None
 
 
@@ -244,7 +269,9 @@ def _create(folder: Path, postgres: Postgres) -> None:
     made = postgres.run("initdb", f"--pgdata={unfinished}", *options)
     if made.returncode != 0:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise StoreError(f"{folder}: the embedded Postgres cannot be created: {_reason(made.stderr)}")
+        raise StoreError(
+            f"{folder}: the embedded Postgres cannot be created: {_reason(made.stderr)}"
+        )
     with (unfinished / "postgresql.conf").open("a") as file:
         file.write(_SETTINGS)
         file.flush()
@@ -266,11 +293,17 @@ def _ensure_running(folder: Path, postgres: Postgres) -> None:
                 _launch(folder, postgres, alive_fd)
         finally:
             os.close(alive_fd)  # the server has inherited the lock
-        if PGconn.ping(make_conninfo("", host=str(_socket_folder(folder / "data")), port=_PORT).encode()) == Ping.OK:
+        if (
+            PGconn.ping(
+                make_conninfo("", host=str(_socket_folder(folder / "data")), port=_PORT).encode()
+            )
+            == Ping.OK
+        ):
             return
         if time.monotonic() > deadline_s:
             raise StoreError(
-                f"{folder}: the embedded Postgres runs but has not answered for {_START_TIMEOUT_S} s; see "
+                f"{folder}: the embedded Postgres runs but has not answered for "
+                f"{_START_TIMEOUT_S} s; see "
                 f"{folder / 'data' / 'server.log'}"
             )
         time.sleep(_POLL_S)
@@ -286,7 +319,11 @@ def _launch(folder: Path, postgres: Postgres, alive_fd: int) -> None:
         log.replace(data / "server.previous.log")
     # pg_ctl runs a shell, so paths are passed as PGDATA and working directory
     started = postgres.run(
-        *("pg_ctl", "start", "--wait", f"--timeout={_START_TIMEOUT_S}", "--log=server.log"),
+        "pg_ctl",
+        "start",
+        "--wait",
+        f"--timeout={_START_TIMEOUT_S}",
+        "--log=server.log",
         data=data,
         pass_fds=[alive_fd],
     )
@@ -298,7 +335,14 @@ def _launch(folder: Path, postgres: Postgres, alive_fd: int) -> None:
 def _leave(folder: Path, postgres: Postgres, lease_fd: int) -> None:
     """Return the lease, and stop the server if nobody else has one. Needs `lock`."""
     if _try_lock(lease_fd) and _is_alive(folder):
-        postgres.run("pg_ctl", "stop", "--mode=fast", "--wait", f"--timeout={_START_TIMEOUT_S}", data=folder / "data")
+        postgres.run(
+            "pg_ctl",
+            "stop",
+            "--mode=fast",
+            "--wait",
+            f"--timeout={_START_TIMEOUT_S}",
+            data=folder / "data",
+        )
     fcntl.flock(lease_fd, fcntl.LOCK_UN)
 
 
@@ -337,5 +381,7 @@ def _exclusive(path: Path) -> Iterator[None]:
 
 def _reason(text: str) -> str:
     if "No space left on device" in text:
-        return "the disk is full; free space there, or choose another folder with ROOFWATCH_DATA_DIR"
+        return (
+            "the disk is full; free space there, or choose another folder with ROOFWATCH_DATA_DIR"
+        )
     return " | ".join(line.strip() for line in text.strip().splitlines()[-4:])

@@ -66,20 +66,28 @@ def ensure_current(engine: Engine) -> None:
     revision = current_revision(engine)
     if revision != head_revision():
         _refuse_unknown(engine, revision)
-        found = "no roofwatch schema" if revision is None else f"schema revision {revision}, not {head_revision()}"
+        found = (
+            "no roofwatch schema"
+            if revision is None
+            else f"schema revision {revision}, not {head_revision()}"
+        )
         raise StoreError(f"{database_name(engine.url)}: {found}; run: roofwatch db upgrade")
 
 
 def read_status(engine: Engine) -> StoreStatus:
     with engine.connect() as connection:
         counts = {
-            row.__tablename__: connection.execute(select(func.count()).select_from(row)).scalar_one()
+            row.__tablename__: connection.execute(
+                select(func.count()).select_from(row)
+            ).scalar_one()
             for row in _COUNTED
         }
         # from the lists of the runs: the table may have a hundred million rows
         counted = func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0)
         counts["measurement"] = connection.execute(select(counted)).scalar_one()
-        size_bytes = connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one()
+        size_bytes = connection.execute(
+            text("SELECT pg_database_size(current_database())")
+        ).scalar_one()
         version = connection.execute(text("SHOW server_version")).scalar_one()
     return StoreStatus(
         server=f"{server_name(engine.url)}/{engine.url.database}",
@@ -117,8 +125,11 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _refuse_unknown(engine: Engine, revision: str | None) -> None:
-    if revision is not None and revision not in {script.revision for script in _scripts().walk_revisions()}:
+    if revision is not None and revision not in {
+        script.revision for script in _scripts().walk_revisions()
+    }:
         raise StoreError(
-            f"{database_name(engine.url)}: schema revision {revision} is of another version of roofwatch; use that "
+            f"{database_name(engine.url)}: schema revision {revision} is of another version of "
+            f"roofwatch; use that "
             "version, or an empty database or folder, and ingest the record files again"
         )

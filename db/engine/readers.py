@@ -1,4 +1,6 @@
-"""Roles that only read, for dashboards and SQL tools. The role of a dashboard with sign-in may also write triage."""
+"""Roles that only read, for dashboards and SQL tools. The role of a dashboard with sign-in may also
+write triage.
+"""
 
 from psycopg import sql
 from sqlalchemy import Connection, Engine, text
@@ -19,16 +21,19 @@ _DECISIONS = (
 )
 _NAME_BYTES = 63
 _COLUMNS = text(
-    "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'public' AND table_name = :table"
+    "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'public' AND "
+    "table_name = :table"
 )
 
 
 def grant_reader(
     engine: Engine, role: str, *, password: str | None, actor: str, writes_decisions: bool = False
 ) -> bool:
-    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`; return whether it was created.
+    """Let a role read all tables, also those of later versions, except `SECRET_COLUMNS`; return
+    whether it was created.
 
-    Without a password a role keeps its own. Without `writes_decisions` it loses the right to write triage.
+    Without a password a role keeps its own. Without `writes_decisions` it loses the right to write
+    triage.
 
     Raises:
         StoreError: a missing role without a password, or a role that may write tables.
@@ -41,27 +46,42 @@ def grant_reader(
         _refuse_a_writer(connection, role)
         _grant(connection, role, writes_decisions=writes_decisions)
         rights = "reads, writes decisions" if writes_decisions else "reads"
-        add_entry(session, actor=actor, action="reader.grant", project=None, subject=role, after=rights)
+        add_entry(
+            session, actor=actor, action="reader.grant", project=None, subject=role, after=rights
+        )
     return was_made
 
 
 def _ensure_role(connection: Connection, role: str, password: str | None) -> bool:
-    is_there = connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :role"), {"role": role}) is not None
+    is_there = (
+        connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :role"), {"role": role})
+        is not None
+    )
     if password is None:
         if not is_there:
-            raise StoreError(f"role {role!r}: does not exist; set ROOFWATCH_READER_PASSWORD to create it")
+            raise StoreError(
+                f"role {role!r}: does not exist; set ROOFWATCH_READER_PASSWORD to create it"
+            )
         return False
     verb = "ALTER" if is_there else "CREATE"
     # hashed here, so the password is in no statement and no log of the server
-    verifier = driver_connection(connection).pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
-    _execute(connection, f"{verb} ROLE {{}} LOGIN PASSWORD {{}}", sql.Identifier(role), sql.Literal(verifier.decode()))
+    verifier = driver_connection(connection).pgconn.encrypt_password(
+        password.encode(), role.encode(), b"scram-sha-256"
+    )
+    _execute(
+        connection,
+        f"{verb} ROLE {{}} LOGIN PASSWORD {{}}",
+        sql.Identifier(role),
+        sql.Literal(verifier.decode()),
+    )
     return not is_there
 
 
 def _refuse_a_writer(connection: Connection, role: str) -> None:
     query = text(
         "SELECT rolsuper OR pg_has_role(:role, 'pg_write_all_data', 'member') OR EXISTS ("
-        "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p') "
+        "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', "
+        "'p') "
         "AND pg_has_role(:role, relowner, 'member')) FROM pg_roles WHERE rolname = :role"
     )
     if connection.scalar(query, {"role": role}):
@@ -79,8 +99,16 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
         columns = connection.scalars(_COLUMNS, {"table": table})
         shown = [sql.Identifier(column) for column in columns if column not in hidden]
         _execute(connection, "REVOKE SELECT ON {} FROM {}", sql.Identifier(table), name)
-        _execute(connection, "GRANT SELECT ({}) ON {} TO {}", sql.SQL(", ").join(shown), sql.Identifier(table), name)
-    _execute(connection, "ALTER DEFAULT PRIVILEGES IN {} GRANT SELECT ON TABLES TO {}", schema, name)
+        _execute(
+            connection,
+            "GRANT SELECT ({}) ON {} TO {}",
+            sql.SQL(", ").join(shown),
+            sql.Identifier(table),
+            name,
+        )
+    _execute(
+        connection, "ALTER DEFAULT PRIVILEGES IN {} GRANT SELECT ON TABLES TO {}", schema, name
+    )
     if writes_decisions:
         for grant in _DECISIONS:
             _execute(connection, grant, name)
@@ -90,4 +118,6 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
 
 def _execute(connection: Connection, statement: str, *parts: sql.Composable) -> None:
     # such statements take no parameters
-    connection.exec_driver_sql(sql.SQL(statement).format(*parts).as_string(driver_connection(connection)))
+    connection.exec_driver_sql(
+        sql.SQL(statement).format(*parts).as_string(driver_connection(connection))
+    )

@@ -47,7 +47,8 @@ ANALYSIS = 7_001_003
 def open_store(
     url: str | None = None, *, folder: Path | None = None, connections: int = CONNECTIONS
 ) -> Iterator[Engine]:
-    """Open the store at the URL of a Postgres server, else the embedded one of a folder, with a current schema.
+    """Open the store at the URL of a Postgres server, else the embedded one of a folder, with a
+    current schema.
 
     The embedded server is created, started and upgraded as needed, and stopped after its last use.
 
@@ -80,7 +81,8 @@ def open_server(
             yield engine
     else:
         raise StoreError(
-            "no database: give its URL, postgresql://user:password@host/name, or a folder for the embedded one"
+            "no database: give its URL, postgresql://user:password@host/name, or a folder for the "
+            "embedded one"
         )
 
 
@@ -105,9 +107,13 @@ def open_url(url: URL, connections: int = CONNECTIONS) -> Iterator[Engine]:
                 encoding = driver_connection(connection).info.parameter_status("server_encoding")
         except (OperationalError, InterfaceError) as error:
             hint = "start the server, or correct the database URL"
-            raise StoreError(f"{where}: cannot be reached: {first_line(error.orig)}; {hint}") from None
+            raise StoreError(
+                f"{where}: cannot be reached: {first_line(error.orig)}; {hint}"
+            ) from None
         if encoding not in {"UTF8", None}:
-            raise StoreError(f"{where}: has encoding {encoding}; create the database with ENCODING 'UTF8'")
+            raise StoreError(
+                f"{where}: has encoding {encoding}; create the database with ENCODING 'UTF8'"
+            )
         try:
             yield engine
         except (DBAPIError, PoolTimeoutError) as error:
@@ -146,7 +152,9 @@ def _restart_if_lost(engine: Engine, server: embedded.ServerHandle) -> None:
 def reading_session(
     engine: Engine, *, sees_one_state: bool = False, timeout_s: float | None = None
 ) -> Iterator[Session]:
-    """A read-only session, with a maximum time per statement if given; with `sees_one_state` all see one snapshot."""
+    """A read-only session, with a maximum time per statement if given; with `sees_one_state` all
+    see one snapshot.
+    """
     modes: dict[str, Any] = {"postgresql_readonly": True}
     if sees_one_state:
         modes["isolation_level"] = "REPEATABLE READ"
@@ -169,7 +177,8 @@ class _BinaryCursor(psycopg.Cursor[Any]):
 def analysis_lock(engine: Engine, project: str) -> Iterator[None]:
     """Let only one process at a time analyse a project.
 
-    A transaction on its own connection holds the lock: it works behind PgBouncer, and ends if the process is killed.
+    A transaction on its own connection holds the lock: it works behind PgBouncer, and ends if the
+    process is killed.
     """
     lone = make_engine(engine.url, poolclass=NullPool, isolation_level="READ COMMITTED")
     with lone.connect() as holder, holder.begin():
@@ -200,13 +209,18 @@ def parse_url(url: str) -> URL:
     Raises:
         StoreError: not a Postgres URL; the message does not quote it.
     """
-    wanted = "write postgresql://user:password@host:5432/name (a password's special characters %-encoded)"
+    wanted = (
+        "write postgresql://user:password@host:5432/name (a password's special characters "
+        "%-encoded)"
+    )
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         raise StoreError(f"the database URL cannot be read; {wanted}") from None
     if parsed.drivername not in {"postgres", "postgresql", _DRIVER}:
-        raise StoreError(f"the database URL starts with {parsed.drivername}://, which is not Postgres; {wanted}")
+        raise StoreError(
+            f"the database URL starts with {parsed.drivername}://, which is not Postgres; {wanted}"
+        )
     return parsed.set(drivername=_DRIVER, query=_DEFAULTS | dict(parsed.query))
 
 
@@ -224,11 +238,16 @@ def first_line(error: BaseException | None) -> str:
 def _describe_failure(error: DBAPIError | PoolTimeoutError, connections: int) -> str | None:
     """What happened and what to do; None for a bug of ours."""
     if isinstance(error, PoolTimeoutError):
-        return f"all {connections} connections of this process are in use; raise database_connections"
+        return (
+            f"all {connections} connections of this process are in use; raise database_connections"
+        )
     if is_full(error):
         hint = "the server's disk is full; free space there, for example with `roofwatch db prune`"
     elif isinstance(error.orig, psycopg.errors.InsufficientPrivilege):
-        hint = "grant a reader access with `roofwatch db grant-reader`; use the owner of the tables to write"
+        hint = (
+            "grant a reader access with `roofwatch db grant-reader`; use the owner of the "
+            "tables to write"
+        )
     elif isinstance(error.orig, psycopg.errors.ReadOnlySqlTransaction):
         hint = "this role or server only reads: use the owner of the tables"
     elif isinstance(error, (OperationalError, InterfaceError)):

@@ -16,7 +16,13 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.access import add_entry
 from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
-from roofwatch.db.errors import ConflictError, FullDiskError, IngestError, NotQuarantinedError, StoreError
+from roofwatch.db.errors import (
+    ConflictError,
+    FullDiskError,
+    IngestError,
+    NotQuarantinedError,
+    StoreError,
+)
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
 from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
@@ -48,7 +54,8 @@ class IngestResult:
 def ingest_record(
     engine: Engine, record: RunRecord, *, is_quarantined: bool = False, replaces: bool = False
 ) -> IngestResult:
-    """Store a record in one transaction; `load_record` returns an equal one. A stored record changes nothing.
+    """Store a record in one transaction; `load_record` returns an equal one. A stored record
+    changes nothing.
 
     A record from a source that is not trusted is quarantined: no analysis includes it.
 
@@ -60,8 +67,13 @@ def ingest_record(
     digest = content_hash(record)
     try:
         _check_clock(engine, record)
-        with engine.connect().execution_options(isolation_level="READ COMMITTED") as connection, connection.begin():
-            return store_record(connection, record, digest, is_quarantined=is_quarantined, replaces=replaces)
+        with (
+            engine.connect().execution_options(isolation_level="READ COMMITTED") as connection,
+            connection.begin(),
+        ):
+            return store_record(
+                connection, record, digest, is_quarantined=is_quarantined, replaces=replaces
+            )
     except DBAPIError as error:
         raise _to_store_error(record, error.orig) from None
     except psycopg.Error as error:
@@ -69,11 +81,18 @@ def ingest_record(
 
 
 def store_record(
-    connection: Connection, record: RunRecord, digest: str, *, is_quarantined: bool = False, replaces: bool = False
+    connection: Connection,
+    record: RunRecord,
+    digest: str,
+    *,
+    is_quarantined: bool = False,
+    replaces: bool = False,
 ) -> IngestResult:
-    """Store a record with its content hash in the caller's transaction; otherwise as `ingest_record`.
+    """Store a record with its content hash in the caller's transaction; otherwise as
+    `ingest_record`.
 
-    Locks are taken in one order, so writers cannot deadlock: the run, rows that runs share, flags of series.
+    Locks are taken in one order, so writers cannot deadlock: the run, rows that runs share, flags
+    of series.
     """
     lock_run(connection, record.run_id)
     project_name = quarantine_name(record.project) if is_quarantined else record.project
@@ -91,7 +110,9 @@ def store_record(
     store_run(connection, record, digest, shared)
     note_values(connection, record, shared.series)
     is_new = stored is None
-    return IngestResult(str(record.run_id), record.project, digest, was_new=is_new, was_replaced=not is_new)
+    return IngestResult(
+        str(record.run_id), record.project, digest, was_new=is_new, was_replaced=not is_new
+    )
 
 
 def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> None:
@@ -113,11 +134,17 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
             raise NotQuarantinedError(f"run {run_id} is not in quarantine")
         record = load_record(session, run_id)
         digest, telemetry_pruned_at = run.content_hash, run.telemetry_pruned_at
-        contents = [artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored]
+        contents = [
+            artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored
+        ]
         session.execute(delete(RunRow).where(RunRow.run_id == run_id))
         store_record(connection, record, digest)
         link_contents(connection, run_id, contents)
-        session.execute(update(RunRow).where(RunRow.run_id == run_id).values(telemetry_pruned_at=telemetry_pruned_at))
+        session.execute(
+            update(RunRow)
+            .where(RunRow.run_id == run_id)
+            .values(telemetry_pruned_at=telemetry_pruned_at)
+        )
         add_entry(
             session,
             actor=actor,
@@ -133,7 +160,10 @@ def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason
 
 
 def lock_run(connection: Connection, run_id: UUID) -> None:
-    """Wait for other writers of a run, before any other lock. The commit then waits for the disk."""
+    """Wait for other writers of a run, before any other lock.
+
+    The commit then waits for the disk.
+    """
     connection.execute(_LOCK_RUN, {"run_id": str(run_id)})
 
 
@@ -146,7 +176,9 @@ def content_hash(record: RunRecord) -> str:
     try:
         document = orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError as error:
-        raise IngestError(f"{_name(record)}: a number is out of range: {error}; measure again") from None
+        raise IngestError(
+            f"{_name(record)}: a number is out of range: {error}; measure again"
+        ) from None
     if _NUL.search(document):
         raise IngestError(
             f"{_name(record)}: a text contains a NUL character, which a database cannot store; "
@@ -164,20 +196,27 @@ def _check_clock(engine: Engine, record: RunRecord) -> None:
         now = connection.execute(select(func.now())).scalar_one()
     if not _EARLIEST_START <= record.started_at <= now + _MAX_CLOCK_AHEAD:
         raise IngestError(
-            f"{_name(record)}: started at {record.started_at.isoformat(timespec='seconds')}, but the database's clock "
-            f"says {now.isoformat(timespec='seconds')}; nothing was stored. Correct the clock of the runner"
+            f"{_name(record)}: started at {record.started_at.isoformat(timespec='seconds')}, but "
+            f"the database's clock "
+            f"says {now.isoformat(timespec='seconds')}; nothing was stored. Correct the clock of "
+            f"the runner"
         )
 
 
-def _check_may_replace(record: RunRecord, digest: str, is_same_project: bool, *, replaces: bool) -> None:
+def _check_may_replace(
+    record: RunRecord, digest: str, is_same_project: bool, *, replaces: bool
+) -> None:
     if not replaces:
         raise ConflictError(
-            f"{_name(record)}: a run with this ID is stored with other content than this (sha256 {digest[:12]}…); "
-            "the stored one was kept. Measure again to get a new ID, or replace it: roofwatch ingest --replace"
+            f"{_name(record)}: a run with this ID is stored with other content than this (sha256 "
+            f"{digest[:12]}…); "
+            "the stored one was kept. Measure again to get a new ID, or replace it: roofwatch "
+            "ingest --replace"
         )
     if not is_same_project:
         raise ConflictError(
-            f"{_name(record)}: a run with this ID is stored in another project, and only a run of the same project "
+            f"{_name(record)}: a run with this ID is stored in another project, and only a run of "
+            f"the same project "
             "is replaced; the stored one was kept"
         )
 
@@ -186,12 +225,17 @@ def _to_store_error(record: RunRecord, cause: BaseException | None) -> StoreErro
     reason = first_line(cause)
     state = cause.sqlstate if isinstance(cause, psycopg.Error) else None
     if isinstance(cause, psycopg.DataError) or (state is not None and state[:2] in _REFUSED):
-        return IngestError(f"{_name(record)}: the database refuses a value: {reason}; nothing of the run was stored")
+        return IngestError(
+            f"{_name(record)}: the database refuses a value: {reason}; nothing of the run was "
+            f"stored"
+        )
     if isinstance(cause, psycopg.errors.DiskFull):
         return FullDiskError(
-            f"{_name(record)}: the server's disk is full: {reason}; nothing of the run was stored. Free space there, "
+            f"{_name(record)}: the server's disk is full: {reason}; nothing of the run was "
+            f"stored. Free space there, "
             "for example with `roofwatch db prune`, and ingest it again"
         )
     return StoreError(
-        f"{_name(record)}: the database failed: {reason}; keep the record file and ingest it again, which is safe"
+        f"{_name(record)}: the database failed: {reason}; keep the record file and ingest it "
+        f"again, which is safe"
     )

@@ -30,9 +30,22 @@ from roofwatch.db.schema.runs import RunArtefactRow, RunRow
 from roofwatch.db.schema.table import Base
 
 _MEASUREMENT = (
-    *("run_number", "series_id", "outcome", "message", "median_ns", "q1_ns", "q3_ns"),
-    *("sample_count", "block_count", "utilisation", "joules_per_launch", "is_memory_bound"),
-    *("host_ns", "peak_allocated_bytes", "launch_count", "is_degraded"),
+    "run_number",
+    "series_id",
+    "outcome",
+    "message",
+    "median_ns",
+    "q1_ns",
+    "q3_ns",
+    "sample_count",
+    "block_count",
+    "utilisation",
+    "joules_per_launch",
+    "is_memory_bound",
+    "host_ns",
+    "peak_allocated_bytes",
+    "launch_count",
+    "is_degraded",
 )
 DOCUMENT_FIELDS = {"commit", "ceilings", "spent_ns", "suite", "source_lines", "skipped"}
 """Fields of a record that `RunRow.document` holds, without defaults."""
@@ -49,12 +62,21 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     """
     number = _insert_run(connection, record, content_hash, ids)
     measured = list(zip(ids.series, record.measurements, strict=True))
-    _copy(connection, MeasurementRow, _MEASUREMENT, ((number, series, *_summary(one)) for series, one in measured))
+    _copy(
+        connection,
+        MeasurementRow,
+        _MEASUREMENT,
+        ((number, series, *_summary(one)) for series, one in measured),
+    )
     _copy(
         connection,
         SampleSetRow,
         ("run_number", "series_id", "content"),
-        ((number, series, pack_samples(_sample_set(one))) for series, one in measured if _has_samples(one)),
+        (
+            (number, series, pack_samples(_sample_set(one)))
+            for series, one in measured
+            if _has_samples(one)
+        ),
     )
     _copy(
         connection,
@@ -62,7 +84,9 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         ("run_number", "position", "static_fact_id", "compile_ns"),
         (
             (number, position, fact_id, as_json(facts.compile_ns))
-            for position, (fact_id, facts) in enumerate(zip(ids.static_facts, record.static_facts, strict=True))
+            for position, (fact_id, facts) in enumerate(
+                zip(ids.static_facts, record.static_facts, strict=True)
+            )
         ),
     )
 
@@ -70,13 +94,22 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         """Copy parts of results, each with its case, implementation and position."""
         names = [name for name in table.__table__.columns.keys() if name not in _OF_CASE]  # noqa: SIM118
         rows = (
-            (number, ids.cases[owner.case_id], owner.implementation, position, *(getattr(part, name) for name in names))
+            (
+                number,
+                ids.cases[owner.case_id],
+                owner.implementation,
+                position,
+                *(getattr(part, name) for name in names),
+            )
             for owner, position, part in parts
         )
         _copy(connection, table, (*_OF_CASE, *names), rows)
 
     copy_parts(AccuracyRow, ((one, at, one) for at, one in enumerate(record.accuracies)))
-    copy_parts(TensorErrorRow, ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)))
+    copy_parts(
+        TensorErrorRow,
+        ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)),
+    )
     copy_parts(ImportedRow, ((one, at, one) for at, one in enumerate(record.imported)))
     documents = {"counters": record.counters, "profiles": record.profiles}
     _copy(
@@ -91,8 +124,12 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
     )
 
 
-def _insert_run(connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds) -> int:
-    outcomes = [one.outcome for one in record.measurements] + [one.outcome for one in record.imported]
+def _insert_run(
+    connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds
+) -> int:
+    outcomes = [one.outcome for one in record.measurements] + [
+        one.outcome for one in record.imported
+    ]
     values = {
         "run_id": record.run_id,
         "project_id": ids.project,
@@ -130,17 +167,32 @@ def _summary(one: Measurement) -> tuple[object, ...]:
     # a failed launch proves nothing about its memory
     memory = one.memory if one.blocks else None
     return (
-        *(one.outcome.value, one.message, one.median_ns, q1_ns, q3_ns),
-        *(len(one.samples_ns) or None, len(one.blocks) or None, one.utilisation, one.joules_per_launch),
+        one.outcome.value,
+        one.message,
+        one.median_ns,
+        q1_ns,
+        q3_ns,
+        len(one.samples_ns) or None,
+        len(one.blocks) or None,
+        one.utilisation,
+        one.joules_per_launch,
         None if one.bound is None else one.bound == "memory",
         one.host_ns,
         None if memory is None else memory.peak_allocated_bytes,
         len(one.samples_ns) * one.launches_per_sample,
-        any(block.device_state is not None and block.device_state.degraded_by for block in one.blocks),
+        any(
+            block.device_state is not None and block.device_state.degraded_by
+            for block in one.blocks
+        ),
     )
 
 
-def _copy(connection: Connection, table: type[Base], columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _copy(
+    connection: Connection,
+    table: type[Base],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+) -> None:
     names = ", ".join(f'"{name}"' for name in columns)
     statement = f"COPY {table.__tablename__} ({names}) FROM STDIN"
     with driver_connection(connection).cursor() as cursor, cursor.copy(statement.encode()) as copy:
@@ -155,9 +207,10 @@ def _copy(connection: Connection, table: type[Base], columns: Sequence[str], row
 class SampleSet:
     """A measurement's samples and what was seen while they were taken, packed without losing a bit.
 
-    The layout, inside one zstd frame: length of the head in 4 bytes, little-endian; the head, in JSON; the samples of
-    all blocks as doubles, the first bytes of all of them, then the second bytes, and so on. Times of one kernel differ
-    only in their last bytes, so equal bytes lie together and compress.
+    The layout, inside one zstd frame: length of the head in 4 bytes, little-endian; the head, in
+    JSON; the samples of all blocks as doubles, the first bytes of all of them, then the second
+    bytes, and so on. Times of one kernel differ only in their last bytes, so equal bytes lie
+    together and compress.
     """
 
     launches_per_sample: int
@@ -182,13 +235,17 @@ class SampleSet:
         """As a record has them."""
         return [
             {"started_at": started_at, "samples_ns": samples_ns, **facts}
-            for started_at, samples_ns, facts in zip(self.started_at, self.blocks_ns(), self.facts, strict=True)
+            for started_at, samples_ns, facts in zip(
+                self.started_at, self.blocks_ns(), self.facts, strict=True
+            )
         ]
 
 
 def _has_samples(one: Measurement) -> bool:
     """Whether a measurement has anything that is stored with its samples."""
-    return bool(one.blocks or one.memory is not None or one.autotuning or one.launches_per_sample != 1)
+    return bool(
+        one.blocks or one.memory is not None or one.autotuning or one.launches_per_sample != 1
+    )
 
 
 def _sample_set(one: Measurement) -> SampleSet:
@@ -198,7 +255,10 @@ def _sample_set(one: Measurement) -> SampleSet:
         autotuning=[tuning.model_dump(exclude_defaults=True) for tuning in one.autotuning],
         started_at=[block.started_at for block in one.blocks],
         lengths=[len(block.samples_ns) for block in one.blocks],
-        facts=[block.model_dump(exclude_defaults=True, exclude={"started_at", "samples_ns"}) for block in one.blocks],
+        facts=[
+            block.model_dump(exclude_defaults=True, exclude={"started_at", "samples_ns"})
+            for block in one.blocks
+        ],
         samples_ns=np.array(one.samples_ns, dtype=np.float64),
     )
 

@@ -1,7 +1,7 @@
 """Rows that runs share: project, environment, commit, cases, series and facts of machine code.
 
-Every writer stores them in this order, and within a table in the order of its key, so writers cannot deadlock. Known
-rows are only read.
+Every writer stores them in this order, and within a table in the order of its key, so writers
+cannot deadlock. Known rows are only read.
 """
 
 import hashlib
@@ -22,22 +22,29 @@ from roofwatch.db.schema.measurements import SeriesRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow
 from roofwatch.db.schema.table import Base
 
-_FACT_FIELDS = sorted(set(StaticFactRow.__table__.columns.keys()) - {"id", "case_id", "fingerprint"})
+_FACT_FIELDS = sorted(
+    set(StaticFactRow.__table__.columns.keys()) - {"id", "case_id", "fingerprint"}
+)
 _MEANING = ("kernel", "shape", "dtype", "direction")
 _COSTS = ("family", "flop_count", "memory_bytes", "bus_bytes", "token_count", "tags")
 _FLAGS = ("has_utilisation", "has_energy", "has_host_time", "has_memory")
 _NEW_COMMIT = upsert(CommitRow)
-_HAS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(CommitRow.parents)
+_HAS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(
+    CommitRow.parents
+)
 _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
     index_elements=[CommitRow.project_id, CommitRow.sha],
     set_={
-        "first_parent_count": func.greatest(CommitRow.first_parent_count, _NEW_COMMIT.excluded.first_parent_count),
+        "first_parent_count": func.greatest(
+            CommitRow.first_parent_count, _NEW_COMMIT.excluded.first_parent_count
+        ),
         "parents": case((_HAS_MORE_PARENTS, _NEW_COMMIT.excluded.parents), else_=CommitRow.parents),
     },
 )
 _ANY_NEW_FLAG = " OR ".join(f"(NOT {flag} AND id = ANY(CAST(:{flag} AS int[])))" for flag in _FLAGS)
 _SET_FLAGS = text(
-    f"UPDATE series SET {', '.join(f'{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))' for flag in _FLAGS)} "
+    f"UPDATE series SET "
+    f"{', '.join(f'{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))' for flag in _FLAGS)} "
     f"WHERE id IN (SELECT id FROM series WHERE {_ANY_NEW_FLAG} ORDER BY id FOR NO KEY UPDATE)"
 )
 
@@ -95,7 +102,9 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
     return SharedIds(project, environment, commit, cases, versions, series, static_facts)
 
 
-def ensure_rows(connection: Connection, table: type[Base], rows: Sequence[dict[str, Any]]) -> list[int]:
+def ensure_rows(
+    connection: Connection, table: type[Base], rows: Sequence[dict[str, Any]]
+) -> list[int]:
     """Return the IDs of rows, in their order. Insert those whose unique key is not in the table."""
     if not rows:
         return []
@@ -103,7 +112,9 @@ def ensure_rows(connection: Connection, table: type[Base], rows: Sequence[dict[s
 
     def known() -> dict[tuple[Any, ...], int]:
         keys = as_json([{name: row[name] for name in key} for row in rows])
-        return {tuple(values): row_id for row_id, *values in connection.execute(find, {"rows": keys})}
+        return {
+            tuple(values): row_id for row_id, *values in connection.execute(find, {"rows": keys})
+        }
 
     ids = known()
     missing = [row for row in rows if tuple(row[name] for name in key) not in ids]
@@ -119,25 +130,37 @@ def note_values(connection: Connection, record: RunRecord, series_ids: Sequence[
     This locks rows of other runs, so it comes last in the transaction.
     """
     flags = [_flags(one) for one in record.measurements]
-    new = {name: [one for one, has in zip(series_ids, flags, strict=True) if has[name]] for name in _FLAGS}
+    new = {
+        name: [one for one, has in zip(series_ids, flags, strict=True) if has[name]]
+        for name in _FLAGS
+    }
     connection.execute(_SET_FLAGS, new)
 
 
 def as_json(value: object) -> str:
     """JSON text; models in it become documents without their defaults."""
-    return orjson.dumps(value, default=lambda model: model.model_dump(mode="json", exclude_defaults=True)).decode()
+    return orjson.dumps(
+        value, default=lambda model: model.model_dump(mode="json", exclude_defaults=True)
+    ).decode()
 
 
 @cache
-def _statements(table: type[Base], columns: tuple[str, ...]) -> tuple[tuple[str, ...], TextClause, TextClause]:
+def _statements(
+    table: type[Base], columns: tuple[str, ...]
+) -> tuple[tuple[str, ...], TextClause, TextClause]:
     """The columns of the unique key, and the statements that find and insert rows given as JSON."""
-    constraint = next(one for one in table.__table__.constraints if isinstance(one, UniqueConstraint))  # type: ignore[attr-defined]
+    constraint = next(
+        one for one in table.__table__.constraints if isinstance(one, UniqueConstraint)
+    )  # type: ignore[attr-defined]
     key = tuple(constraint.columns.keys())
     name, keys, listed = f'"{table.__tablename__}"', ", ".join(key), ", ".join(columns)
     given = f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given"
     stored_key = ", ".join(f"stored.{column}" for column in key)
     find = f"SELECT stored.id, {stored_key} FROM {given} JOIN {name} stored USING ({keys})"
-    insert = f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {given} ORDER BY {keys} ON CONFLICT DO NOTHING"
+    insert = (
+        f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {given} ORDER BY {keys} ON "
+        f"CONFLICT DO NOTHING"
+    )
     return key, text(find), text(insert)
 
 
@@ -148,19 +171,29 @@ def _store_environment(connection: Connection, environment: Environment) -> int:
 
 
 def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
-    """Store a commit, or what this record knows better: a shallow clone counts too few commits and knows no parents."""
-    find = select(CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents)).where(
-        CommitRow.project_id == project, CommitRow.sha == commit.sha
-    )
+    """Store a commit, or what this record knows better: a shallow clone counts too few commits and
+    knows no parents.
+    """
+    find = select(
+        CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents)
+    ).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
     known = connection.execute(find).one_or_none()
     if known is None or known[1] < commit.first_parent_count or known[2] < len(commit.parents):
-        row = {name: getattr(commit, name) for name in Commit.model_fields if name in CommitRow.__table__.columns}
-        connection.execute(_STORE_COMMIT, row | {"project_id": project, "parents": list(commit.parents)})
+        row = {
+            name: getattr(commit, name)
+            for name in Commit.model_fields
+            if name in CommitRow.__table__.columns
+        }
+        connection.execute(
+            _STORE_COMMIT, row | {"project_id": project, "parents": list(commit.parents)}
+        )
         known = connection.execute(find).one()
     return int(known[0])
 
 
-def _store_cases(connection: Connection, project: int, record: RunRecord) -> tuple[dict[str, int], list[int]]:
+def _store_cases(
+    connection: Connection, project: int, record: RunRecord
+) -> tuple[dict[str, int], list[int]]:
     """IDs of cases by name, and of their versions in the order of the record."""
     meanings = [{name: getattr(one, name) for name in _MEANING} for one in record.cases]
     ids = ensure_rows(
@@ -172,14 +205,19 @@ def _store_cases(connection: Connection, project: int, record: RunRecord) -> tup
         ],
     )
     columns = (getattr(CaseRow, name) for name in ("id", *_MEANING))
-    stored = {row.id: row for row in connection.execute(select(*columns).where(CaseRow.id == func.any(ids)))}
+    stored = {
+        row.id: row
+        for row in connection.execute(select(*columns).where(CaseRow.id == func.any(ids)))
+    }
     for one, row_id, meaning in zip(record.cases, ids, meanings, strict=True):
         for field, value in meaning.items():
             known = getattr(stored[row_id], field)
             if value != known:
                 raise IngestError(
-                    f"run {record.run_id} of {record.project}: case {one.case_id!r} has {field} {value!r}, but earlier "
-                    f"runs of the project gave it {known!r}; a case ID keeps its meaning: give the new case another ID"
+                    f"run {record.run_id} of {record.project}: case {one.case_id!r} has {field} "
+                    f"{value!r}, but earlier "
+                    f"runs of the project gave it {known!r}; a case ID keeps its meaning: give "
+                    f"the new case another ID"
                 )
     costs = [{name: getattr(one, name) for name in _COSTS} for one in record.cases]
     versions = ensure_rows(

@@ -40,34 +40,49 @@ class Server:
 
 
 def write_backup(engine: Engine, path: Path) -> None:
-    """Write a snapshot of the database to a file that only this user may read, because it holds token hashes.
+    """Write a snapshot of the database to a file that only this user may read, because it holds
+    token hashes.
 
     Raises:
-        StoreError: pg_dump is missing or failed, or the file cannot be written; no partial file is left.
+        StoreError: pg_dump is missing or failed, or the file cannot be written; no partial file is
+        left.
     """
     server = describe_server(engine)
     program = find_program("pg_dump", server)
     try:
         with atomic_path(path, mode=0o600) as temporary:
-            options = ["--format=custom", "--no-owner", "--no-privileges", "--lock-wait-timeout=60s"]
+            options = [
+                "--format=custom",
+                "--no-owner",
+                "--no-privileges",
+                "--lock-wait-timeout=60s",
+            ]
             _run_program(program, [*options, f"--file={temporary}"], server)
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {reason_of(error)}; nothing was left there") from None
+        raise StoreError(
+            f"{path}: cannot be written: {reason_of(error)}; nothing was left there"
+        ) from None
 
 
 def restore_backup(
-    engine: Engine, path: Path, *, replaces: bool, actor: str, on_step: Callable[[str], None] = lambda _text: None
+    engine: Engine,
+    path: Path,
+    *,
+    replaces: bool,
+    actor: str,
+    on_step: Callable[[str], None] = lambda _text: None,
 ) -> Verification:
     """Restore a backup into a new database, verify it, and rename it to replace the current one.
 
-    A backup can run code on the server: restore only your own. The current database may hold data only if `replaces`.
-    `on_step` is called with the name of each step.
+    A backup can run code on the server: restore only your own. The current database may hold data
+    only if `replaces`. `on_step` is called with the name of each step.
 
     Returns:
         The check of the restored database; if it has problems, nothing was replaced.
 
     Raises:
-        StoreError: not a backup, the database is not empty, or a step failed; the database is unchanged.
+        StoreError: not a backup, the database is not empty, or a step failed; the database is
+        unchanged.
     """
     server = describe_server(engine)
     pg_restore = find_program("pg_restore", server)
@@ -85,11 +100,20 @@ def restore_backup(
     with _administering(engine) as admin, _new_database(admin, database) as new_name:
         with open_url(engine.url.set(database=new_name)) as restored:
             on_step("restoring")
-            options = ["--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction", str(path)]
+            options = [
+                "--no-owner",
+                "--no-privileges",
+                "--exit-on-error",
+                "--single-transaction",
+                str(path),
+            ]
             try:
                 _run_program(pg_restore, options, describe_server(restored))
             except StoreError as error:
-                hint = "the file may be cut short or damaged: use another backup; the database is unchanged"
+                hint = (
+                    "the file may be cut short or damaged: use another backup; the database is "
+                    "unchanged"
+                )
                 raise StoreError(f"{path}: cannot be restored ({error}); {hint}") from None
             upgrade(restored)
             with restored.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -99,7 +123,9 @@ def restore_backup(
             if not verification.is_whole:
                 return verification
             with Session(restored) as session, session.begin():
-                add_entry(session, actor=actor, action="store.restore", project=None, subject=path.name)
+                add_entry(
+                    session, actor=actor, action="store.restore", project=None, subject=path.name
+                )
         on_step("replacing the database")
         engine.dispose()
         _run(admin, "DROP DATABASE {} WITH (FORCE)", _swap(admin, database, new_name))
@@ -118,11 +144,17 @@ def describe_server(engine: Engine) -> Server:
         is_encrypted = driver.pgconn.ssl_in_use
         if connection.scalar(text("SELECT pg_backend_pid()")) != driver.pgconn.backend_pid:
             raise StoreError(
-                "backup and restore do not work through PgBouncer; name the server itself in the database URL"
+                "backup and restore do not work through PgBouncer; name the server itself in the "
+                "database URL"
             )
     _, given = engine.dialect.create_connect_args(engine.url)
-    parameters = {name: str(value) for name, value in given.items() if isinstance(value, (str, int))}
-    if is_encrypted and parameters.get("sslmode", os.environ.get("PGSSLMODE", "prefer")) in {"allow", "prefer"}:
+    parameters = {
+        name: str(value) for name, value in given.items() if isinstance(value, (str, int))
+    }
+    if is_encrypted and parameters.get("sslmode", os.environ.get("PGSSLMODE", "prefer")) in {
+        "allow",
+        "prefer",
+    }:
         parameters["sslmode"] = "require"  # never fall back to no encryption
     password = parameters.pop("password", None)
     return Server(major_version, make_conninfo("", **parameters), password, is_encrypted)
@@ -140,18 +172,23 @@ def find_program(name: str, server: Server) -> Path:
     folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     for folder in folders:
         if shutil.which(name, path=str(folder)) is not None:
-            shown = subprocess.run([folder / name, "--version"], capture_output=True, text=True, check=False).stdout
+            shown = subprocess.run(
+                [folder / name, "--version"], capture_output=True, text=True, check=False
+            ).stdout
             version = re.search(r"\(PostgreSQL\) (\d+)", shown)
             if version is not None and int(version[1]) >= server.major_version:
                 return folder / name
     raise StoreError(
-        f"no {name}{' with TLS' if server.is_encrypted else ''} of Postgres {server.major_version} or newer; "
+        f"no {name}{' with TLS' if server.is_encrypted else ''} of Postgres "
+        f"{server.major_version} or newer; "
         f"install postgresql-client-{server.major_version}"
     )
 
 
 def _run_program(program: Path, arguments: Sequence[str], server: Server | None) -> str:
-    """Run a client program and return its output, or raise its message. Without a server it only reads a file."""
+    """Run a client program and return its output, or raise its message. Without a server it only
+    reads a file.
+    """
     environment = {**os.environ, "LC_ALL": "C"}
     if server is not None and server.password is not None:
         environment["PGPASSWORD"] = server.password
@@ -166,8 +203,12 @@ def _run_program(program: Path, arguments: Sequence[str], server: Server | None)
         env=environment,
     )
     if done.returncode != 0:
-        errors = [line.partition("error: ")[2] for line in done.stderr.splitlines() if "error: " in line]
-        raise StoreError(f"{program.name}: {errors[0] if errors else f'exit status {done.returncode}'}")
+        errors = [
+            line.partition("error: ")[2] for line in done.stderr.splitlines() if "error: " in line
+        ]
+        raise StoreError(
+            f"{program.name}: {errors[0] if errors else f'exit status {done.returncode}'}"
+        )
     return done.stdout
 
 
@@ -181,7 +222,8 @@ def _refuse_to_replace(engine: Engine) -> None:
             quoted = engine.dialect.identifier_preparer.quote_identifier(table)
             if connection.scalar(text(f"SELECT EXISTS (SELECT FROM {quoted})")):
                 raise StoreError(
-                    f"database {engine.url.database!r} is not empty (table {table}); back it up, then use --replace"
+                    f"database {engine.url.database!r} is not empty (table {table}); back it up, "
+                    f"then use --replace"
                 )
 
 
@@ -214,7 +256,10 @@ def _swap(admin: Engine, database: str, new_name: str) -> str:
             # keep clients away until both are renamed
             _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS false", database)
             connection.execute(
-                text("SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname IN (:one, :other)"),
+                text(
+                    "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname "
+                    "IN (:one, :other)"
+                ),
                 {"one": database, "other": new_name},
             )
             with driver.transaction():
@@ -223,7 +268,9 @@ def _swap(admin: Engine, database: str, new_name: str) -> str:
         except psycopg.Error as error:
             with suppress(psycopg.Error):
                 _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", database)
-            raise StoreError(f"database {database!r} cannot be replaced: {error}; it is unchanged") from None
+            raise StoreError(
+                f"database {database!r} cannot be replaced: {error}; it is unchanged"
+            ) from None
         _execute(driver, "ALTER DATABASE {} ALLOW_CONNECTIONS true", before)
     return before
 
@@ -238,7 +285,9 @@ def _run(admin: Engine, statement: str, *names: str) -> None:
         with admin.connect() as connection:
             _execute(driver_connection(connection), statement, *names)
     except psycopg.Error as error:
-        raise StoreError(f"{statement.replace('{}', names[0])}: {' '.join(str(error).split())}") from None
+        raise StoreError(
+            f"{statement.replace('{}', names[0])}: {' '.join(str(error).split())}"
+        ) from None
 
 
 def _execute(driver: psycopg.Connection, statement: str, *names: str) -> None:

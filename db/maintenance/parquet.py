@@ -42,12 +42,15 @@ class ExportedTable:
 
 
 def export_parquet(
-    engine: Engine, folder: Path, *, on_progress: Callable[[str, int], None] = lambda _table, _rows: None
+    engine: Engine,
+    folder: Path,
+    *,
+    on_progress: Callable[[str, int], None] = lambda _table, _rows: None,
 ) -> list[ExportedTable]:
     """Write `<table>.parquet` for every table, from one snapshot.
 
-    Samples are lists of nanoseconds, one row per measurement. JSON columns are text. `on_progress` gets a table and the
-    rows written so far.
+    Samples are lists of nanoseconds, one row per measurement. JSON columns are text. `on_progress`
+    gets a table and the rows written so far.
 
     Raises:
         StoreError: a file exists already, or cannot be written; no partial file is left.
@@ -64,7 +67,9 @@ def export_parquet(
         raise StoreError(f"{folder}: cannot be written: {error.strerror}") from None
 
 
-def _export(session: Session, table: Table, folder: Path, on_progress: Callable[[str, int], None]) -> ExportedTable:
+def _export(
+    session: Session, table: Table, folder: Path, on_progress: Callable[[str, int], None]
+) -> ExportedTable:
     path, temporary = folder / f"{table.name}.parquet", folder / f".{table.name}.parquet.tmp"
     schema = pa.schema([_field(column) for column in table.columns])
     rows = session.execute(select(table).execution_options(yield_per=_BATCH_ROWS))
@@ -74,7 +79,9 @@ def _export(session: Session, table: Table, folder: Path, on_progress: Callable[
             for batch in rows.partitions():
                 arrays = [
                     pa.array([_value(column, value) for value in values], field.type)
-                    for column, field, values in zip(table.columns, schema, zip(*batch, strict=True), strict=True)
+                    for column, field, values in zip(
+                        table.columns, schema, zip(*batch, strict=True), strict=True
+                    )
                 ]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
                 row_count += len(batch)

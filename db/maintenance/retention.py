@@ -1,6 +1,7 @@
 """Retention: remove raw data that is older than the policy keeps it.
 
-The newest run of each series and the runs of open regressions are kept: new runs are compared with them.
+The newest run of each series and the runs of open regressions are kept: new runs are compared with
+them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,9 @@ class Part(StrEnum):
     """What retention removes of old runs."""
 
     SAMPLES = "samples"
-    """Raw samples and facts of their blocks, and regressions no longer found. Median, quartiles and counts stay."""
+    """Raw samples and facts of their blocks, and regressions no longer found. Median, quartiles and
+    counts stay.
+    """
     TELEMETRY = "telemetry"
     """Readings of the device during a run."""
     ARTEFACTS = "artefacts"
@@ -60,7 +63,9 @@ class Pruned:
     older_than: datetime
     run_count: int
     size_bytes: int
-    """Size of the removed values, before they are freed on disk; a file that several runs share counts for each."""
+    """Size of the removed values, before they are freed on disk; a file that several runs share
+    counts for each.
+    """
 
 
 def prune(
@@ -72,9 +77,11 @@ def prune(
     actor: str,
     on_progress: Callable[[Pruned], None] = lambda _so_far: None,
 ) -> list[Pruned]:
-    """Remove parts of runs that are older than their days, in batches of one transaction each; a dry run only counts.
+    """Remove parts of runs that are older than their days, in batches of one transaction each; a
+    dry run only counts.
 
-    Parts without days are kept for ever. `on_progress` is called after each batch with the count so far.
+    Parts without days are kept for ever. `on_progress` is called after each batch with the count so
+    far.
     """
     pruned = []
     for part in Part:
@@ -86,7 +93,9 @@ def prune(
         if is_dry_run:
             with Session(engine) as session:
                 sizes = due.with_only_columns(_size(part).label("size")).subquery().c.size
-                count, size = session.execute(select(func.count(), func.coalesce(func.sum(sizes), 0))).one()
+                count, size = session.execute(
+                    select(func.count(), func.coalesce(func.sum(sizes), 0))
+                ).one()
             total = replace(total, run_count=count, size_bytes=int(size))
         while not is_dry_run:
             with Session(engine) as session, session.begin():
@@ -124,12 +133,20 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
     run_ids = [run.run_id for run in runs]
     chosen = RunRow.run_id.in_(run_ids)
     if part is Part.TELEMETRY:
-        session.execute(update(RunRow).where(chosen).values(telemetry=null(), telemetry_pruned_at=now))
+        session.execute(
+            update(RunRow).where(chosen).values(telemetry=null(), telemetry_pruned_at=now)
+        )
     elif part is Part.SAMPLES:
-        session.execute(delete(SampleSetRow).where(SampleSetRow.run_number.in_([run.number for run in runs])))
+        session.execute(
+            delete(SampleSetRow).where(SampleSetRow.run_number.in_([run.number for run in runs]))
+        )
         session.execute(update(RunRow).where(chosen).values(samples_pruned_at=now))
     elif part is Part.ARTEFACTS:
-        session.execute(update(RunArtefactRow).where(RunArtefactRow.run_id.in_(run_ids)).values(content_sha256=None))
+        session.execute(
+            update(RunArtefactRow)
+            .where(RunArtefactRow.run_id.in_(run_ids))
+            .values(content_sha256=None)
+        )
         drop_unlinked(session.connection())
     else:
         session.execute(delete(RunRow).where(chosen))
@@ -142,20 +159,27 @@ def _due(part: Part, older_than: datetime) -> Select[RunRow]:
         is_quarantined = ProjectRow.name.endswith(QUARANTINE, autoescape=True)
         in_quarantine = RunRow.project_id.in_(select(ProjectRow.id).where(is_quarantined))
         return select(RunRow).where(in_quarantine, RunRow.ingested_at < older_than)
-    has_file = exists().where(RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None))
+    has_file = exists().where(
+        RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None)
+    )
     has_part = {
         Part.SAMPLES: RunRow.samples_pruned_at.is_(None),
         Part.TELEMETRY: RunRow.telemetry.is_not(None),
         Part.ARTEFACTS: has_file,
     }[part]
     return select(RunRow).where(
-        has_part, RunRow.started_at < older_than, ~_is_evidence(older_than), ~_is_newest_of_a_series()
+        has_part,
+        RunRow.started_at < older_than,
+        ~_is_evidence(older_than),
+        ~_is_newest_of_a_series(),
     )
 
 
 def _size(part: Part) -> ColumnElement[int]:
     """Bytes of a part of the outer run."""
-    samples = select(func.sum(func.octet_length(SampleSetRow.content))).where(SampleSetRow.run_number == RunRow.number)
+    samples = select(func.sum(func.octet_length(SampleSetRow.content))).where(
+        SampleSetRow.run_number == RunRow.number
+    )
     files = select(func.sum(RunArtefactRow.size_bytes)).where(
         RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None)
     )
@@ -172,7 +196,8 @@ def _ended_before(older_than: datetime) -> ColumnElement[bool]:
     """Whether a regression was no longer found at a commit before a time."""
     document = RegressionRow.document
     ended_at = func.coalesce(
-        *(document[commit]["committed_at"].as_string() for commit in ("recovered_at", "commit")), type_=Text
+        *(document[commit]["committed_at"].as_string() for commit in ("recovered_at", "commit")),
+        type_=Text,
     )
     return (RegressionRow.state == RegressionState.NO_LONGER_FOUND) & (
         cast(ended_at, DateTime(timezone=True)) < older_than
@@ -182,11 +207,16 @@ def _ended_before(older_than: datetime) -> ColumnElement[bool]:
 def _is_evidence(older_than: datetime) -> ColumnElement[bool]:
     """Whether a regression that is neither settled nor due to be removed names the run's commit.
 
-    Regressions that a paired measurement dismissed count too: without that pair they would be open again.
+    Regressions that a paired measurement dismissed count too: without that pair they would be open
+    again.
     """
-    is_settled = exists().where(TriageRow.regression_id == RegressionRow.regression_id, TriageRow.state.in_(_SETTLED))
+    is_settled = exists().where(
+        TriageRow.regression_id == RegressionRow.regression_id, TriageRow.state.in_(_SETTLED)
+    )
     return exists().where(
-        RunRow.commit_id == func.any(RegressionRow.evidence_commit_ids), ~is_settled, ~_ended_before(older_than)
+        RunRow.commit_id == func.any(RegressionRow.evidence_commit_ids),
+        ~is_settled,
+        ~_ended_before(older_than),
     )
 
 
@@ -207,5 +237,7 @@ def _is_newest_of_a_series() -> ColumnElement[bool]:
         .correlate(RunRow, own)
     )
     return (
-        ~RunRow.is_dirty & ~RunRow.is_unreachable & exists(select(own.c.id).where(~exists(replacing)).correlate(RunRow))
+        ~RunRow.is_dirty
+        & ~RunRow.is_unreachable
+        & exists(select(own.c.id).where(~exists(replacing)).correlate(RunRow))
     )

@@ -32,7 +32,9 @@ _REFERENCES = (
     ("imported", ("case_id",), "case", ("id",)),
 )
 """References without a foreign key."""
-_INVALID_INDEXES = text("SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1")
+_INVALID_INDEXES = text(
+    "SELECT indexrelid::regclass::text FROM pg_index WHERE NOT indisvalid ORDER BY 1"
+)
 
 
 @dataclass
@@ -43,7 +45,9 @@ class Verification:
     aged_count: int = 0
     """Pruned runs; the rest of each reads back."""
     unproven_count: int = 0
-    """Runs with another minor version of the record: fields that this version does not know are not stored."""
+    """Runs with another minor version of the record: fields that this version does not know are not
+    stored.
+    """
     problems: tuple[str, ...] = ()
 
     @property
@@ -60,8 +64,12 @@ class Verification:
         return f"{line}; {len(self.problems) or 'no'} problem(s)"
 
 
-def verify_store(engine: Engine, *, on_progress: Callable[[int, int], None] = lambda _done, _all: None) -> Verification:
-    """Check every table and read every run, while ingest may go on; `on_progress` gets the runs done and all runs."""
+def verify_store(
+    engine: Engine, *, on_progress: Callable[[int, int], None] = lambda _done, _all: None
+) -> Verification:
+    """Check every table and read every run, while ingest may go on; `on_progress` gets the runs
+    done and all runs.
+    """
     verification = Verification()
     try:
         ensure_current(engine)
@@ -118,10 +126,14 @@ def _find_orphans(session: Session) -> Iterator[str]:
     """Rows whose reference points at no row."""
     for child in Base.metadata.sorted_tables:
         for key in sorted(child.foreign_key_constraints, key=lambda key: str(key.name)):
-            yield from _check_reference(session, list(key.columns), [element.column for element in key.elements])
+            yield from _check_reference(
+                session, list(key.columns), [element.column for element in key.elements]
+            )
     for name, columns, parent_name, targets in _REFERENCES:
         table, parent = Base.metadata.tables[name], Base.metadata.tables[parent_name]
-        yield from _check_reference(session, [table.c[one] for one in columns], [parent.c[one] for one in targets])
+        yield from _check_reference(
+            session, [table.c[one] for one in columns], [parent.c[one] for one in targets]
+        )
 
 
 def _check_reference(
@@ -134,4 +146,7 @@ def _check_reference(
     count = session.scalar(select(func.count()).select_from(table).where(*is_set, ~has_parent))
     if count:
         names = ", ".join(column.name for column in columns)
-        yield f"table {table.name}: {count} row(s) whose {names} point at no row of {targets[0].table.name}"
+        yield (
+            f"table {table.name}: {count} row(s) whose {names} point at no row of "
+            f"{targets[0].table.name}"
+        )

@@ -16,7 +16,13 @@ from sqlalchemy.orm import Session
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.queries.series_keys import SECONDARY
-from roofwatch.db.schema.measurements import AccuracyRow, ImportedRow, MeasurementRow, SeriesRow, TensorErrorRow
+from roofwatch.db.schema.measurements import (
+    AccuracyRow,
+    ImportedRow,
+    MeasurementRow,
+    SeriesRow,
+    TensorErrorRow,
+)
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import SeriesKey
 
@@ -44,7 +50,9 @@ class TimeColumns:
 
 @dataclass(frozen=True)
 class ErrorColumns:
-    """The error of one tensor in each passed check; shapes are [runs], ordered as in `TimeColumns`."""
+    """The error of one tensor in each passed check; shapes are [runs],
+    ordered as in `TimeColumns`.
+    """
 
     key: SeriesKey
     places: NDArray[np.int64]
@@ -52,7 +60,9 @@ class ErrorColumns:
 
 
 def list_case_row_ids(session: Session, project: str) -> list[int]:
-    """List the row ids of a project's cases in storage order, so neighbours lie together on disk."""
+    """List the row ids of a project's cases in storage order,
+    so neighbours lie together on disk.
+    """
     query = select(CaseRow.id).where(CaseRow.project_id == project_id(project)).order_by(CaseRow.id)
     return list(session.scalars(query))
 
@@ -62,7 +72,11 @@ def count_analysed_values(session: Session, project: str) -> int:
     query = select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0)).where(
         is_in_series(project, include_pairs=True)
     )
-    imported = select(func.count()).select_from(ImportedRow).join(RunRow, RunRow.number == ImportedRow.run_number)
+    imported = (
+        select(func.count())
+        .select_from(ImportedRow)
+        .join(RunRow, RunRow.number == ImportedRow.run_number)
+    )
     of_project = imported.where(RunRow.project_id == project_id(project))
     return int(session.scalars(query).one()) + int(session.scalars(of_project).one())
 
@@ -72,7 +86,13 @@ def read_time_columns(
 ) -> Iterator[TimeColumns]:
     """Read the times of some cases of `list_case_row_ids`, and some secondary metrics."""
     runs, row = _read_runs(session, project), MeasurementRow
-    own = (CaseRow.name, SeriesRow.implementation, SeriesRow.runner_class, SeriesRow.timer, SeriesRow.cache)
+    own = (
+        CaseRow.name,
+        SeriesRow.implementation,
+        SeriesRow.runner_class,
+        SeriesRow.timer,
+        SeriesRow.cache,
+    )
     series = (
         select(SeriesRow.id, *own, *(SECONDARY[metric] for metric in secondary))
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
@@ -93,11 +113,17 @@ def read_time_columns(
         **{metric: getattr(row, metric) for metric in sorted(known)},
     }
     series_ids = [series_id for ids in by_subject.values() for series_id in ids]
-    query = select(row.series_id, *_pack(columns)).where(row.series_id.in_(series_ids)).group_by(row.series_id)
+    query = (
+        select(row.series_id, *_pack(columns))
+        .where(row.series_id.in_(series_ids))
+        .group_by(row.series_id)
+    )
     packed = {found.series_id: found for found in session.execute(query)}
     places, days = runs["place"].to_numpy(), runs["day"].to_numpy("datetime64[D]")
     for (name, implementation, runner_class, *_), ids in by_subject.items():
-        at, values = _unpack([packed[series_id] for series_id in ids if series_id in packed], columns, runs)
+        at, values = _unpack(
+            [packed[series_id] for series_id in ids if series_id in packed], columns, runs
+        )
         if not len(at):
             continue
         is_ok = ~np.isnan(values["median_ns"])
@@ -110,16 +136,27 @@ def read_time_columns(
             block_counts=values["block_count"],
             days=days[at],
             has_failures=not is_ok.all(),
-            secondary={metric: values[metric] for metric in sorted(known) if not np.isnan(values[metric]).all()},
+            secondary={
+                metric: values[metric]
+                for metric in sorted(known)
+                if not np.isnan(values[metric]).all()
+            },
         )
 
 
-def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -> Iterator[ErrorColumns]:
+def read_error_columns(
+    session: Session, project: str, row_ids: Sequence[int]
+) -> Iterator[ErrorColumns]:
     """Read the errors of some cases in passed checks."""
     runs, check, error = _read_runs(session, project), AccuracyRow, TensorErrorRow
-    # OFFSET 0 makes this a lookup by key: without statistics, Postgres would compare all errors with all checks
+    # OFFSET 0 makes this a lookup by key: without statistics, Postgres would compare all errors
+    # with all checks
     tensors = (
-        select(error.tensor, error.rmse_ratio).where(error.is_of(check)).correlate(check).offset(0).lateral("tensors")
+        select(error.tensor, error.rmse_ratio)
+        .where(error.is_of(check))
+        .correlate(check)
+        .offset(0)
+        .lateral("tensors")
     )
     columns = {"run_number": check.run_number, "rmse_ratio": tensors.c.rmse_ratio}
     by = (CaseRow.name, check.implementation, EnvironmentRow.runner_class, tensors.c.tensor)
@@ -136,12 +173,16 @@ def read_error_columns(session: Session, project: str, row_ids: Sequence[int]) -
     for row in session.execute(query):
         at, values = _unpack([row], columns, runs)
         name, implementation, runner_class, tensor = row[: len(by)]
-        key = SeriesKey(project, name, implementation, "rmse_ratio", runner_class=runner_class, tensor=tensor)
+        key = SeriesKey(
+            project, name, implementation, "rmse_ratio", runner_class=runner_class, tensor=tensor
+        )
         yield ErrorColumns(key, runs["place"].to_numpy()[at], values["rmse_ratio"])
 
 
 def _read_runs(session: Session, project: str) -> pd.DataFrame:
-    """Read the runs of the default branch and of pairs by number, ordered by commit, then by time."""
+    """Read the runs of the default branch and of pairs by number, ordered by commit,
+    then by time.
+    """
     along = (CommitRow.first_parent_count, CommitRow.sha)
     place = func.dense_rank().over(order_by=along) - 1
     query = (
@@ -150,28 +191,42 @@ def _read_runs(session: Session, project: str) -> pd.DataFrame:
         .where(is_in_series(project, include_pairs=True))
         .order_by(*along, RunRow.started_at, RunRow.run_id)
     )
-    runs = pd.DataFrame(session.execute(query).all(), columns=["number", "place", "day"]).set_index("number")
+    runs = pd.DataFrame(session.execute(query).all(), columns=["number", "place", "day"]).set_index(
+        "number"
+    )
     return runs.astype({"place": "int64"})
 
 
 def _pack(columns: Mapping[str, Any]) -> list[Any]:
-    """Concatenate the values of each group in binary, which numpy reads without an object per value."""
-    numbers = {name: func.coalesce(cast(column, Double), cast("NaN", Double)) for name, column in columns.items()}
+    """Concatenate the values of each group in binary, which numpy reads without an object per
+    value.
+    """
+    numbers = {
+        name: func.coalesce(cast(column, Double), cast("NaN", Double))
+        for name, column in columns.items()
+    }
     separator = literal(b"", BYTEA)
     return [
-        func.string_agg(func.float8send(number), separator, type_=BYTEA).label(name) for name, number in numbers.items()
+        func.string_agg(func.float8send(number), separator, type_=BYTEA).label(name)
+        for name, number in numbers.items()
     ]
 
 
 def _unpack(
     rows: Sequence[Row[Any]], columns: Iterable[str], runs: pd.DataFrame
 ) -> tuple[NDArray[np.intp], dict[str, NDArray[np.float64]]]:
-    """Return the positions in `runs` of the values of some rows, in order, and the values by column.
+    """Return the positions in `runs` of the values of some rows, in order, and the values by
+    column.
 
     Values of other branches, and of runs that were stored meanwhile, are dropped.
     """
-    values = {name: np.frombuffer(b"".join(getattr(row, name) for row in rows), dtype=">f8") for name in columns}
+    values = {
+        name: np.frombuffer(b"".join(getattr(row, name) for row in rows), dtype=">f8")
+        for name in columns
+    }
     found = runs.index.get_indexer(pd.Index(values["run_number"].astype(np.int64)))
     order = np.argsort(found)
     order = order[found[order] >= 0]
-    return found[order], {name: numbers[order].astype(np.float64) for name, numbers in values.items()}
+    return found[order], {
+        name: numbers[order].astype(np.float64) for name, numbers in values.items()
+    }

@@ -22,7 +22,9 @@ REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})
 """A commit's sha, an abbreviation of it, or a run id."""
 _HAS_CODE = exists().where(CompilationRow.run_number == RunRow.number)
 _BEST_FIRST = (RunRow.is_dirty, RunRow.pair_id.is_not(None), _HAS_CODE.desc(), *NEWEST_FIRST)
-"""Prefer runs of a clean work tree, then outside a pair, which measure more cases, then with compiled code."""
+"""Prefer runs of a clean work tree, then outside a pair, which measure more cases, then with
+compiled code.
+"""
 _MAX_NAMED = 3
 _SHA_LENGTHS = (40, 64)
 
@@ -32,14 +34,17 @@ _Result = TypeVar("_Result", RunDetail, RunRecord)
 def resolve_revisions(
     session: Session, project: str, base: str, head: str, *, runner_class: str | None = None
 ) -> tuple[UUID, UUID]:
-    """Return the run ids of base and head; see `find_runs_to_compare` for commits. A run id may be of the quarantine.
+    """Return the run ids of base and head; see `find_runs_to_compare` for commits. A run id may be
+    of the quarantine.
 
     A runner class only narrows the runs of commits.
 
     Raises:
         NotStoredError: a revision names no run of the project, or several commits.
     """
-    shas = [side if _is_run_id(side) else _resolve_sha(session, project, side) for side in (base, head)]
+    shas = [
+        side if _is_run_id(side) else _resolve_sha(session, project, side) for side in (base, head)
+    ]
     of_commits = find_runs_to_compare(session, project, *shas, runner_class=runner_class)
     found = []
     for side, run_id in zip((base, head), of_commits, strict=True):
@@ -56,7 +61,8 @@ def resolve_revisions(
 def find_runs_to_compare(
     session: Session, project: str, base_sha: str, head_sha: str, *, runner_class: str | None = None
 ) -> tuple[UUID | None, UUID | None]:
-    """Find the newest pair of two commits, else the best run of each; None for a commit without a run.
+    """Find the newest pair of two commits, else the best run of each; None for a commit without a
+    run.
 
     With a runner class only runs outside pairs on it count.
     """
@@ -65,15 +71,25 @@ def find_runs_to_compare(
         if pair is not None:
             return pair.base, pair.head
     is_wanted = is_on(project, () if runner_class is None else [runner_class])
-    base, head = (session.scalar(_best_run(project, sha, is_wanted)) for sha in (base_sha, head_sha))
+    base, head = (
+        session.scalar(_best_run(project, sha, is_wanted)) for sha in (base_sha, head_sha)
+    )
     return base, head
 
 
 def read_case_of_both(
-    session: Session, project: Word, base_sha: Word, head_sha: Word, case_id: Word, *, runner_class: Word | None = None
+    session: Session,
+    project: Word,
+    base_sha: Word,
+    head_sha: Word,
+    case_id: Word,
+    *,
+    runner_class: Word | None = None,
 ) -> tuple[RunRecord, RunRecord] | None:
     """Read one case from the records of these runs; None if a commit has no run."""
-    base, head = find_runs_to_compare(session, project, base_sha, head_sha, runner_class=runner_class)
+    base, head = find_runs_to_compare(
+        session, project, base_sha, head_sha, runner_class=runner_class
+    )
     return None if base is None or head is None else read_case_of_runs(session, base, head, case_id)
 
 
@@ -93,10 +109,15 @@ def read_runs_of_commits(
     is_wanted = is_on(project, runner_classes)
     head = session.execute(_best_run(project, head_sha, is_wanted)).first()
     is_same_runner = EnvironmentRow.runner_class == (None if head is None else head.runner_class)
-    base = session.execute(_best_run(project, base_sha, is_wanted, func.coalesce(is_same_runner, False).desc())).first()
+    base = session.execute(
+        _best_run(project, base_sha, is_wanted, func.coalesce(is_same_runner, False).desc())
+    ).first()
     for sha, run in ((base_sha, base), (head_sha, head)):
         if run is None:
-            raise NotStoredError(f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose another")
+            raise NotStoredError(
+                f"commit {sha[:8]} of {project}: no run is stored; reload the page and choose "
+                f"another"
+            )
     assert base is not None
     assert head is not None
     return read_runs(session, base.run_id, head.run_id)
@@ -112,7 +133,9 @@ def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail
     return _both({detail.summary.run_id: detail for detail in details}, base_id, head_id)
 
 
-def read_case_of_runs(session: Session, base_id: UUID, head_id: UUID, case_id: Word) -> tuple[RunRecord, RunRecord]:
+def read_case_of_runs(
+    session: Session, base_id: UUID, head_id: UUID, case_id: Word
+) -> tuple[RunRecord, RunRecord]:
     """Read one case from the records of two runs.
 
     Raises:
@@ -129,7 +152,9 @@ def _both(found: Mapping[str, _Result], base_id: UUID, head_id: UUID) -> tuple[_
     return found[str(base_id)], found[str(head_id)]
 
 
-def _best_run(project: str, sha: str, condition: ColumnElement[bool], *order: Any) -> Select[UUID, str]:
+def _best_run(
+    project: str, sha: str, condition: ColumnElement[bool], *order: Any
+) -> Select[UUID, str]:
     """Select id and runner class of a commit's best run, ordered by some expressions first."""
     return (
         select(RunRow.run_id, EnvironmentRow.runner_class)
@@ -169,7 +194,9 @@ def _is_run_id(revision: str) -> bool:
 def _resolve_sha(session: Session, project: str, prefix: str) -> str:
     """Return the only sha with a prefix; the prefix itself if it is a whole sha or matches none."""
     if not re.fullmatch(REVISION_PATTERN, prefix):
-        raise NotStoredError(f"{prefix[:80]!r}: expected a commit's sha, at least four digits of it, or a run id")
+        raise NotStoredError(
+            f"{prefix[:80]!r}: expected a commit's sha, at least four digits of it, or a run id"
+        )
     if len(prefix) in _SHA_LENGTHS:
         return prefix
     # a range uses the index; "g" sorts after every hexadecimal digit
@@ -183,5 +210,7 @@ def _resolve_sha(session: Session, project: str, prefix: str) -> str:
     shas: Collection[str] = session.scalars(query).all()
     if len(shas) > 1:
         named = ", ".join(sha[:16] for sha in shas)
-        raise NotStoredError(f"{prefix}: ambiguous in project {project} ({named}); give more digits")
+        raise NotStoredError(
+            f"{prefix}: ambiguous in project {project} ({named}); give more digits"
+        )
     return next(iter(shas), prefix)

@@ -1,4 +1,6 @@
-"""Evidence for the cause of a change, and for its cost: code, checks, counters, profiles, shares of steps."""
+"""Evidence for the cause of a change, and for its cost: code, checks, counters, profiles, shares of
+steps.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -13,8 +15,20 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.metrics import SHARE_OF_STEP
 from roofwatch.collector.record.results import CaseProfile, Counters
 from roofwatch.db.queries.results import CountedRun, KernelFunction, ProfiledRun, StepShare
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Word, is_in_series, is_number_of, project_id
-from roofwatch.db.schema.measurements import AccuracyRow, CaseDocumentRow, CompilationRow, ImportedRow, StaticFactRow
+from roofwatch.db.queries.run_filter import (
+    COMMIT_COLUMNS,
+    Word,
+    is_in_series,
+    is_number_of,
+    project_id,
+)
+from roofwatch.db.schema.measurements import (
+    AccuracyRow,
+    CaseDocumentRow,
+    CompilationRow,
+    ImportedRow,
+    StaticFactRow,
+)
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import CommitRef
 
@@ -27,7 +41,14 @@ def list_changed_code(session: Session, project: str, row_ids: Collection[int]) 
     fact = StaticFactRow
     # OFFSET 0 prevents a join with runs before the cases are narrowed
     compiled = (
-        select(CaseRow.name, fact.implementation, fact.function, fact.target, fact.code_hash, CompilationRow.run_number)
+        select(
+            CaseRow.name,
+            fact.implementation,
+            fact.function,
+            fact.target,
+            fact.code_hash,
+            CompilationRow.run_number,
+        )
         .select_from(CompilationRow)
         .join(fact, fact.id == CompilationRow.static_fact_id)
         .join(CaseRow, CaseRow.id == fact.case_id)
@@ -73,19 +94,27 @@ def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
     return {(name, implementation) for name, implementation in session.execute(query)}
 
 
-def read_counted_runs(session: Session, project: str, subjects: Collection[Subject]) -> list[CountedRun]:
+def read_counted_runs(
+    session: Session, project: str, subjects: Collection[Subject]
+) -> list[CountedRun]:
     """Read the hardware counters of some subjects, ordered by commit, then by time."""
     runs: defaultdict[tuple[UUID, CommitRef, str, Subject], list[Counters]] = defaultdict(list)
-    for run_id, runner_class, commit, document in _documents(session, project, subjects, "counters"):
+    for run_id, runner_class, commit, document in _documents(
+        session, project, subjects, "counters"
+    ):
         counters = Counters.model_validate(document)
-        runs[run_id, commit, runner_class, (counters.case_id, counters.implementation)].append(counters)
+        runs[run_id, commit, runner_class, (counters.case_id, counters.implementation)].append(
+            counters
+        )
     return [
         CountedRun(*subject, runner_class, commit, tuple(counters))
         for (_, commit, runner_class, subject), counters in runs.items()
     ]
 
 
-def read_profiled_runs(session: Session, project: str, subjects: Collection[Subject]) -> list[ProfiledRun]:
+def read_profiled_runs(
+    session: Session, project: str, subjects: Collection[Subject]
+) -> list[ProfiledRun]:
     """Read the profiles of some subjects, ordered by commit, then by time."""
     return [
         ProfiledRun(runner_class, commit, CaseProfile.model_validate(document))
@@ -107,14 +136,22 @@ def list_step_shares(session: Session, project: Word, runner_class: Word) -> lis
             EnvironmentRow.runner_class == runner_class,
         )
         .ext(distinct_on(ImportedRow.case_id, ImportedRow.implementation))
-        .order_by(ImportedRow.case_id, ImportedRow.implementation, RunRow.started_at.desc(), RunRow.number.desc())
+        .order_by(
+            ImportedRow.case_id,
+            ImportedRow.implementation,
+            RunRow.started_at.desc(),
+            RunRow.number.desc(),
+        )
         .subquery("newest")
     )
     row = ImportedRow
     query = (
         select(CaseRow.name, row.implementation, row.metric, row.value, row.low, row.high)
         .join(CaseRow, CaseRow.id == row.case_id)
-        .join(newest, (newest.c.case_id == row.case_id) & (newest.c.implementation == row.implementation))
+        .join(
+            newest,
+            (newest.c.case_id == row.case_id) & (newest.c.implementation == row.implementation),
+        )
         .where(row.run_number == newest.c.run_number, row.metric.startswith(SHARE_OF_STEP))
         .order_by(CaseRow.name, row.implementation, row.position)
     )
@@ -153,7 +190,13 @@ def _documents(
             tuple_(CaseRow.name, row.implementation).in_(subjects),
             row.kind == kind,
         )
-        .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id, row.position)
+        .order_by(
+            CommitRow.first_parent_count,
+            CommitRow.sha,
+            RunRow.started_at,
+            RunRow.run_id,
+            row.position,
+        )
     )
     for run_id, runner_class, document, *commit in session.execute(query):
         yield run_id, runner_class, CommitRef(*commit), document

@@ -28,7 +28,14 @@ from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
 from roofwatch.db.queries.run_filter import CaseIds, Limit, RunIds, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    EnvironmentRow,
+    ProjectRow,
+    RunRow,
+)
 
 
 def list_fleet_runs(
@@ -43,21 +50,30 @@ def list_fleet_runs(
     of_each_class: bool = False,
     with_quarantine: bool = False,
 ) -> list[FleetRun]:
-    """List runs of any kind, newest first: at most `limit` in all or of each runner class, the quarantine apart.
+    """List runs of any kind, newest first: at most `limit` in all or of each runner class, the
+    quarantine apart.
 
-    Runs of `or_run` (its id) and `or_commit` (its sha) are included however old they are. Given runner classes and
-    branches, only runs on one of these, of commits measured on one of these, are listed.
+    Runs of `or_run` (its id) and `or_commit` (its sha) are included however old they are. Given
+    runner classes and branches, only runs on one of these, of commits measured on one of these, are
+    listed.
     """
     names = [project, *([quarantine_name(project)] if with_quarantine else [])]
     wanted = or_(
-        *(_newest_runs(name, limit, runner_classes, branches, of_each_class=of_each_class) for name in names),
+        *(
+            _newest_runs(name, limit, runner_classes, branches, of_each_class=of_each_class)
+            for name in names
+        ),
         RunRow.run_id == _uuid(or_run),
         CommitRow.sha == or_commit,
     )
     query = (
         select_runs()
         .add_columns(EnvironmentRow, RunRow.document["spent_ns"], RunRow.document["ceilings"])
-        .where(ProjectRow.name.in_(names), wanted, or_(*(is_on(name, runner_classes, branches) for name in names)))
+        .where(
+            ProjectRow.name.in_(names),
+            wanted,
+            or_(*(is_on(name, runner_classes, branches) for name in names)),
+        )
         .order_by(*NEWEST_FIRST)
     )
     return [
@@ -72,14 +88,20 @@ def list_fleet_runs(
 
 
 def read_run_energies(session: Session, run_ids: RunIds) -> dict[str, float]:
-    """Read the device energy in J from the first to the last reading of each run, without runs that have none."""
+    """Read the device energy in J from the first to the last reading of each run, without runs that
+    have none.
+    """
     readings = func.json_array_elements_text(RunRow.telemetry["energy_j"]).table_valued("value")
     energy_j = select(func.max(cast(readings.c.value, Float))).scalar_subquery()
-    query = select(RunRow.run_id, energy_j).where(RunRow.run_id.in_(run_ids), RunRow.telemetry.is_not(None))
+    query = select(RunRow.run_id, energy_j).where(
+        RunRow.run_id.in_(run_ids), RunRow.telemetry.is_not(None)
+    )
     return {str(run_id): joules for run_id, joules in session.execute(query) if joules is not None}
 
 
-def list_kernel_costs(session: Session, run_ids: RunIds, *, case_ids: CaseIds | None = None) -> list[KernelCost]:
+def list_kernel_costs(
+    session: Session, run_ids: RunIds, *, case_ids: CaseIds | None = None
+) -> list[KernelCost]:
     """List what runs spent on each kernel, in some cases or all."""
     is_wanted = _is_among(case_ids)
     timed = _timed(run_ids)
@@ -90,18 +112,29 @@ def list_kernel_costs(session: Session, run_ids: RunIds, *, case_ids: CaseIds | 
     query = _with_cases(columns, timed).group_by(*by).having(count > 0)
     return [
         KernelCost(str(run_id), kernel, family, count, degraded_count, timed_ns or 0.0, energy_j)
-        for run_id, kernel, family, count, degraded_count, timed_ns, energy_j in session.execute(query)
+        for run_id, kernel, family, count, degraded_count, timed_ns, energy_j in session.execute(
+            query
+        )
     ]
 
 
 def list_case_costs(
     session: Session, run_ids: RunIds, *, limit: Limit, case_ids: CaseIds | None = None
 ) -> list[CaseCost]:
-    """List the cases and implementations that runs spent most on, most expensive first; only some cases if given."""
+    """List the cases and implementations that runs spent most on, most expensive first; only some
+    cases if given.
+    """
     timed = _timed(run_ids)
     # group by series first: there are fewer of these to look up
-    amounts = (amount.label(name) for name, amount in zip(("timed_ns", "energy_j"), _amounts(timed), strict=True))
-    columns = [timed.c.series_id, func.count().label("run_count"), func.max(timed.c.median_ns).label("median_ns")]
+    amounts = (
+        amount.label(name)
+        for name, amount in zip(("timed_ns", "energy_j"), _amounts(timed), strict=True)
+    )
+    columns = [
+        timed.c.series_id,
+        func.count().label("run_count"),
+        func.max(timed.c.median_ns).label("median_ns"),
+    ]
     by_series = (
         select(*columns, *amounts)
         .where(timed.c.median_ns.is_not(None))
@@ -110,9 +143,13 @@ def list_case_costs(
     )
     by = (CaseRow.name, SeriesRow.implementation)
     run_count = cast(func.sum(by_series.c.run_count), BigInteger)
-    timed_ns, energy_j = (cast(func.sum(amount), Float) for amount in (by_series.c.timed_ns, by_series.c.energy_j))
+    timed_ns, energy_j = (
+        cast(func.sum(amount), Float) for amount in (by_series.c.timed_ns, by_series.c.energy_j)
+    )
     query = (
-        _with_cases([*by, run_count, func.max(by_series.c.median_ns), timed_ns, energy_j], by_series)
+        _with_cases(
+            [*by, run_count, func.max(by_series.c.median_ns), timed_ns, energy_j], by_series
+        )
         .group_by(*by)
         .having(func.count().filter(_is_among(case_ids)) > 0)
         .order_by(timed_ns.desc(), *by)
@@ -122,7 +159,12 @@ def list_case_costs(
 
 
 def _newest_runs(
-    project: str, limit: int, runner_classes: Collection[str], branches: Collection[str], *, of_each_class: bool
+    project: str,
+    limit: int,
+    runner_classes: Collection[str],
+    branches: Collection[str],
+    *,
+    of_each_class: bool,
 ) -> ColumnElement[bool]:
     run, environment = aliased(RunRow), aliased(EnvironmentRow)
     newest_first = (run.started_at.desc(), run.run_id)
@@ -136,13 +178,19 @@ def _newest_runs(
     )
     if not of_each_class:
         return RunRow.run_id.in_(runs.order_by(*newest_first).limit(limit))
-    rank = func.row_number().over(partition_by=environment.runner_class, order_by=newest_first).label("rank")
+    rank = (
+        func.row_number()
+        .over(partition_by=environment.runner_class, order_by=newest_first)
+        .label("rank")
+    )
     ranked = runs.add_columns(rank).subquery()
     return RunRow.run_id.in_(select(ranked.c.run_id).where(ranked.c.rank <= limit))
 
 
 def _is_among(case_ids: Collection[str] | None) -> ColumnElement[bool]:
-    """Filter cases in an aggregate; as a row condition, Postgres would read all measurements of thousands of cases."""
+    """Filter cases in an aggregate; as a row condition, Postgres would read all measurements of
+    thousands of cases.
+    """
     return true() if case_ids is None else CaseRow.name == any_(cast(list(case_ids), ARRAY(Text)))
 
 
@@ -151,13 +199,20 @@ def _timed(run_ids: Collection[UUID]) -> Subquery:
     row = MeasurementRow
     # OFFSET 0 makes this an index lookup per run
     measured = (
-        select(row.series_id, row.median_ns, row.joules_per_launch, row.launch_count, row.is_degraded)
+        select(
+            row.series_id, row.median_ns, row.joules_per_launch, row.launch_count, row.is_degraded
+        )
         .where(row.run_number == RunRow.number)
         .correlate(RunRow)
         .offset(0)
         .lateral("measured")
     )
-    return select(RunRow.run_id, measured).join(measured, true()).where(RunRow.run_id.in_(run_ids)).subquery("timed")
+    return (
+        select(RunRow.run_id, measured)
+        .join(measured, true())
+        .where(RunRow.run_id.in_(run_ids))
+        .subquery("timed")
+    )
 
 
 def _with_cases(columns: Collection[Any], timed: Subquery) -> Select[Any]:

@@ -15,7 +15,9 @@ from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, Environ
 from roofwatch.db.values import Pair, timing_of
 
 _MAX_CALIBRATIONS = 3
-"""Calibrations per runner: several, because one of few kernels must not hide an earlier one of all kernels."""
+"""Calibrations per runner: several, because one of few kernels must not hide an earlier one of all
+kernels.
+"""
 
 
 def list_pairs(
@@ -26,22 +28,36 @@ def list_pairs(
     pair_ids: Select[UUID | None] | None = None,
     of_one_commit: bool = False,
 ) -> list[Pair]:
-    """List comparable measurements of pairs, newest first; only of some cases (by row id) or pairs if given.
+    """List comparable measurements of pairs, newest first; only of some cases (by row id) or pairs
+    if given.
 
-    Left out are measurements that failed on a side, differ in runner class, harness version, timer or cache state, or
-    whose samples are no longer kept. `of_one_commit` lists only A/A calibrations.
+    Left out are measurements that failed on a side, differ in runner class, harness version, timer
+    or cache state, or whose samples are no longer kept. `of_one_commit` lists only A/A
+    calibrations.
     """
     base_run, head_run = aliased(RunRow), aliased(RunRow)
-    base_commit, head_commit = aliased(CommitRow, name="base_of"), aliased(CommitRow, name="head_of")
+    base_commit, head_commit = (
+        aliased(CommitRow, name="base_of"),
+        aliased(CommitRow, name="head_of"),
+    )
     base, head = aliased(SampleSetRow), aliased(SampleSetRow)
     base_series, head_series = aliased(SeriesRow), aliased(SeriesRow)
     base_version, head_version = aliased(CaseVersionRow), aliased(CaseVersionRow)
     query = (
         select(
-            *(head_run.pair_id, head_run.started_at, head_run.harness_version, head_run.preset),
-            *(base_commit, head_commit, CaseRow.name),
-            *(head_series.implementation, head_series.runner_class, head_series.timer, head_series.cache),
-            *(base.content.label("base_content"), head.content.label("head_content")),
+            head_run.pair_id,
+            head_run.started_at,
+            head_run.harness_version,
+            head_run.preset,
+            base_commit,
+            head_commit,
+            CaseRow.name,
+            head_series.implementation,
+            head_series.runner_class,
+            head_series.timer,
+            head_series.cache,
+            base.content.label("base_content"),
+            head.content.label("head_content"),
         )
         .select_from(head_run)
         .join(base_run, base_run.pair_id == head_run.pair_id)
@@ -70,7 +86,11 @@ def list_pairs(
             true() if pair_ids is None else head_run.pair_id.in_(pair_ids),
         )
         .order_by(
-            head_run.started_at.desc(), head_run.run_id, base_run.run_id, CaseRow.name, head_series.implementation
+            head_run.started_at.desc(),
+            head_run.run_id,
+            base_run.run_id,
+            CaseRow.name,
+            head_series.implementation,
         )
     )
     pairs = []
@@ -100,7 +120,9 @@ def list_pairs(
 
 
 def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> list[Pair]:
-    """List the measurements of the three newest other calibrations with a run's runner class, harness and preset."""
+    """List the measurements of the three newest other calibrations with a run's runner class,
+    harness and preset.
+    """
     run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
     own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
     newest = (

@@ -56,26 +56,42 @@ _COLUMNS = {
 def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     """Select the points of some series, over all runs of the project; None without keys.
 
-    Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its runs count, or
-    empty; `run_number`; `outcome`; `value`, NULL if the run failed; `low` and `high`, the quartiles; `code_hash`;
-    `message`; for times also `block_count`; for measurements `series_id` and `timing` (`values.timing_of`).
+    Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its
+    runs count, or empty; `run_number`; `outcome`; `value`, NULL if the run failed; `low` and
+    `high`, the quartiles; `code_hash`; `message`; for times also `block_count`; for measurements
+    `series_id` and `timing` (`values.timing_of`).
     """
     by_metric: dict[Metric, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
         by_metric.setdefault(key.definition, []).append((number, key))
-    selects = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static, Layer.IMPORTED: _imported}
-    parts = [selects[metric.layer](project, _wanted(own), metric.key) for metric, own in by_metric.items()]
+    selects = {
+        Layer.MEASURED: _measured,
+        Layer.ACCURACY: _accuracy,
+        Layer.STATIC: _static,
+        Layer.IMPORTED: _imported,
+    }
+    parts = [
+        selects[metric.layer](project, _wanted(own), metric.key)
+        for metric, own in by_metric.items()
+    ]
     if not parts:
         return None
     points = union_all(*parts).subquery("points")
-    return select(points).where(or_(points.c.outcome != Outcome.OK.value, points.c.value.is_not(None))).cte("point")
+    return (
+        select(points)
+        .where(or_(points.c.outcome != Outcome.OK.value, points.c.value.is_not(None)))
+        .cte("point")
+    )
 
 
 def _wanted(numbered: Sequence[tuple[int, SeriesKey]]) -> FromClause:
     # arrays, not VALUES, whose SQL would be compiled again for each question
     columns = {
         "number": literal([number for number, _ in numbered], ARRAY(Integer)),
-        **{name: literal([getattr(key, name) for _, key in numbered], ARRAY(Text)) for name in _KEY_PARTS},
+        **{
+            name: literal([getattr(key, name) for _, key in numbered], ARRAY(Text))
+            for name in _KEY_PARTS
+        },
     }
     return func.unnest(*columns.values()).table_valued(*columns).render_derived()
 
@@ -83,7 +99,14 @@ def _wanted(numbered: Sequence[tuple[int, SeriesKey]]) -> FromClause:
 def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     table, cost = MeasurementRow, COSTS.get(metric)
     series = _first(
-        _cases(project, wanted, SeriesRow.id, SeriesRow.timer, SeriesRow.cache, *([] if cost is None else [cost]))
+        _cases(
+            project,
+            wanted,
+            SeriesRow.id,
+            SeriesRow.timer,
+            SeriesRow.cache,
+            *([] if cost is None else [cost]),
+        )
         .join(CaseVersionRow, CaseVersionRow.case_id == CaseRow.id)
         .join(
             SeriesRow,
@@ -101,7 +124,8 @@ def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     if metric == "median_ns":
         columns |= {"low": table.q1_ns, "high": table.q3_ns, "block_count": table.block_count}
     elif metric not in SECONDARY:
-        # a rate is a constant over the time: its upper quartile comes from the lower quartile of the time
+        # a rate is a constant over the time: its upper quartile comes from the lower quartile of
+        # the time
         for name, quartile_ns in (("low", table.q3_ns), ("high", table.q1_ns)):
             columns[name] = columns["value"] * table.median_ns / quartile_ns
     return _points(
@@ -127,16 +151,22 @@ def _accuracy(project: str, wanted: FromClause, metric: str) -> Select[Any]:
             outcome=table.outcome,
             message=table.message,
         )
-        .join(table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation))
+        .join(
+            table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation)
+        )
         .outerjoin(error, error.is_of(table) & (error.tensor == found.c.tensor))
     )
 
 
 def _static(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     table = StaticFactRow
-    value = case((table.outcome == Outcome.OK.value, cast(getattr(table, metric), Double))).label("value")
+    value = case((table.outcome == Outcome.OK.value, cast(getattr(table, metric), Double))).label(
+        "value"
+    )
     found = _first(
-        _cases(project, wanted, table.id, value, table.outcome, table.message, table.code_hash).join(
+        _cases(
+            project, wanted, table.id, value, table.outcome, table.message, table.code_hash
+        ).join(
             table,
             (table.case_id == CaseRow.id)
             & (table.implementation == wanted.c.implementation)
@@ -153,9 +183,14 @@ def _static(project: str, wanted: FromClause, metric: str) -> Select[Any]:
 def _imported(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     table = ImportedRow
     found = _first(_cases(project, wanted, wanted.c.implementation, CaseRow.id))
-    columns = {name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")}
+    columns = {
+        name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")
+    }
     return _points(found, table.run_number, **columns).join(
-        table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation) & (table.key == metric)
+        table,
+        (table.case_id == found.c.id)
+        & (table.implementation == found.c.implementation)
+        & (table.key == metric),
     )
 
 
@@ -163,16 +198,25 @@ def _cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:
     return (
         select(wanted.c.number, wanted.c.runner_class, *columns)
         .select_from(wanted)
-        .join(CaseRow, (CaseRow.name == wanted.c.case_id) & (CaseRow.project_id == project_id(project)))
+        .join(
+            CaseRow,
+            (CaseRow.name == wanted.c.case_id) & (CaseRow.project_id == project_id(project)),
+        )
     )
 
 
 def _first(query: Select[Any]) -> Subquery:
-    """Evaluate a query before results are joined: without statistics, Postgres would read the results of all cases."""
+    """Evaluate a query before results are joined: without statistics, Postgres would read the
+    results of all cases.
+    """
     return query.offset(0).subquery("asked")
 
 
 def _points(asked: FromClause, run_number: Any, **columns: Any) -> Select[Any]:
     columns = {"timing": cast("", Text), **columns}  # empty, not unknown, for metrics without
-    labelled = [columns.get(name, cast(null(), kind)).label(name) for name, kind in _COLUMNS.items()]
-    return select(asked.c.number, asked.c.runner_class, run_number.label("run_number"), *labelled).select_from(asked)
+    labelled = [
+        columns.get(name, cast(null(), kind)).label(name) for name, kind in _COLUMNS.items()
+    ]
+    return select(
+        asked.c.number, asked.c.runner_class, run_number.label("run_number"), *labelled
+    ).select_from(asked)

@@ -15,7 +15,14 @@ from roofwatch.db.queries.results import CaseOption, FilterOptions, FoundCommit,
 from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST
 from roofwatch.db.queries.series_keys import COSTS
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    EnvironmentRow,
+    ProjectRow,
+    RunRow,
+)
 from roofwatch.db.values import CommitRef, MeasuredCommit
 
 _RECENT_RUNS = 4
@@ -28,15 +35,21 @@ def list_projects(session: Session) -> list[str]:
     return sorted(session.scalars(query))
 
 
-def list_commits(session: Session, project: Word, *, runner_classes: Words = ()) -> list[MeasuredCommit]:
-    """List the commits with runs (on some runner classes) by place on the branch; those that left it come first."""
+def list_commits(
+    session: Session, project: Word, *, runner_classes: Words = ()
+) -> list[MeasuredCommit]:
+    """List the commits with runs (on some runner classes) by place on the branch; those that left
+    it come first.
+    """
     unreachable = (
         select(RunRow.commit_id)
         .where(RunRow.project_id == project_id(project))
         .group_by(RunRow.commit_id)
         .having(func.bool_and(RunRow.is_unreachable))
     )
-    query = select(CommitRow, CommitRow.id.in_(unreachable)).where(CommitRow.project_id == project_id(project))
+    query = select(CommitRow, CommitRow.id.in_(unreachable)).where(
+        CommitRow.project_id == project_id(project)
+    )
     if runner_classes:
         measured = (
             select(RunRow.commit_id)
@@ -46,7 +59,12 @@ def list_commits(session: Session, project: Word, *, runner_classes: Words = ())
         query = query.where(CommitRow.id.in_(measured))
     commits = [
         MeasuredCommit(
-            *(row.first_parent_count, row.sha, row.author, row.subject, row.committed_at), is_unreachable=is_unreachable
+            row.first_parent_count,
+            row.sha,
+            row.author,
+            row.subject,
+            row.committed_at,
+            is_unreachable=is_unreachable,
         )
         for row, is_unreachable in session.execute(query)
     ]
@@ -54,11 +72,19 @@ def list_commits(session: Session, project: Word, *, runner_classes: Words = ())
 
 
 def find_commit(session: Session, project: str, name: str) -> str | None:
-    """Return the sha of a measured commit, given its sha, the first digits of it, or a git tag; None if unknown."""
-    is_named = cast(RunRow.document["commit"]["tags"], Text).contains(json.dumps(name), autoescape=True)
+    """Return the sha of a measured commit, given its sha, the first digits of it, or a git tag;
+    None if unknown.
+    """
+    is_named = cast(RunRow.document["commit"]["tags"], Text).contains(
+        json.dumps(name), autoescape=True
+    )
     if re.fullmatch(r"[0-9a-f]{7,64}", name):
         is_named |= CommitRow.sha.startswith(name)
-    query = select(CommitRow.sha).join(RunRow).where(CommitRow.project_id == project_id(project), is_named)
+    query = (
+        select(CommitRow.sha)
+        .join(RunRow)
+        .where(CommitRow.project_id == project_id(project), is_named)
+    )
     return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
 
 
@@ -68,9 +94,17 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     # a side of a pair may have measured only what a change affects
     newest_first = (RunRow.pair_id.is_not(None), RunRow.started_at.desc())
     rank = func.row_number().over(partition_by=RunRow.environment_id, order_by=newest_first)
-    ranked = select(RunRow.run_id, rank.label("rank")).where(RunRow.project_id == wanted).subquery("ranked")
+    ranked = (
+        select(RunRow.run_id, rank.label("rank"))
+        .where(RunRow.project_id == wanted)
+        .subquery("ranked")
+    )
     recent = (
-        select(RunRow.case_version_ids, RunRow.started_at, RunRow.document["source_lines"].label("source_lines"))
+        select(
+            RunRow.case_version_ids,
+            RunRow.started_at,
+            RunRow.document["source_lines"].label("source_lines"),
+        )
         .join(ranked, ranked.c.run_id == RunRow.run_id)
         .where(ranked.c.rank <= _RECENT_RUNS)
         .cte("recent")
@@ -109,7 +143,14 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     commit_count = select(func.count()).select_from(CommitRow).where(CommitRow.project_id == wanted)
     return FilterOptions(
         cases=tuple(
-            CaseOption(case_id, kernel, dtype, family or "", tuple(tags or ()), dict(zip(COSTS, costs, strict=True)))
+            CaseOption(
+                case_id,
+                kernel,
+                dtype,
+                family or "",
+                tuple(tags or ()),
+                dict(zip(COSTS, costs, strict=True)),
+            )
             for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases)
         ),
         commits_by_branch={branch: frozenset(shas) for branch, shas in commits_by_branch.items()},
@@ -121,7 +162,9 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
 
 
 def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the file of each kernel from a record's source lines; jitted functions take precedence over callers."""
+    """Return the file of each kernel from a record's source lines; jitted functions take precedence
+    over callers.
+    """
     jitted_first = sorted(lines, key=lambda line: not line.get("is_jitted"))
     return {line["kernel"]: line["file"] for line in reversed(jitted_first)}
 
@@ -129,15 +172,19 @@ def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) -> SearchResults:
     """Find measured kernels, cases and commits, at most `limit` of each, commits newest first.
 
-    All words of the text must occur in a name or in a commit's subject. A commit is also found by the first digits of
-    its sha, and by the number of its pull request, which is in its subject.
+    All words of the text must occur in a name or in a commit's subject. A commit is also found by
+    the first digits of its sha, and by the number of its pull request, which is in its subject.
     """
     words = text.split()
     if not words:
         return SearchResults((), (), ())
     wanted = project_id(project)
-    kernels = select(CaseRow.kernel).where(*(CaseRow.kernel.icontains(word, autoescape=True) for word in words))
-    cases = select(CaseRow.name).where(*(CaseRow.name.icontains(word, autoescape=True) for word in words))
+    kernels = select(CaseRow.kernel).where(
+        *(CaseRow.kernel.icontains(word, autoescape=True) for word in words)
+    )
+    cases = select(CaseRow.name).where(
+        *(CaseRow.name.icontains(word, autoescape=True) for word in words)
+    )
     along = (CommitRow.first_parent_count.desc(), CommitRow.sha)
     commits = (
         select(*COMMIT_COLUMNS, RunRow.run_id)
@@ -149,9 +196,15 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
     )
     of_project = CaseRow.project_id == wanted
     return SearchResults(
-        kernels=tuple(session.scalars(kernels.where(of_project).distinct().order_by(CaseRow.kernel).limit(limit))),
+        kernels=tuple(
+            session.scalars(
+                kernels.where(of_project).distinct().order_by(CaseRow.kernel).limit(limit)
+            )
+        ),
         cases=tuple(session.scalars(cases.where(of_project).order_by(CaseRow.name).limit(limit))),
-        commits=tuple(FoundCommit(CommitRef(*row), str(run_id)) for *row, run_id in session.execute(commits)),
+        commits=tuple(
+            FoundCommit(CommitRef(*row), str(run_id)) for *row, run_id in session.execute(commits)
+        ),
     )
 
 

@@ -1,4 +1,6 @@
-"""The questions that the dashboard asks: of a database session, or of a server that gets the parameters as JSON."""
+"""The questions that the dashboard asks: of a database session, or of a server that gets the
+parameters as JSON.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -34,7 +36,9 @@ from roofwatch.db.values import Pair, SeriesKey
 P = ParamSpec("P")
 A = TypeVar("A")
 
-SUBJECTS = frozenset({"project", "trend", "run_id", "base_id", "head_id", "run_ids", "regression_id"})
+SUBJECTS = frozenset(
+    {"project", "trend", "run_id", "base_id", "head_id", "run_ids", "regression_id"}
+)
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,18 @@ class Subjects:
         Raises:
             TypeError: there is no such parameter.
         """
-        given = {name: getattr(asked, name) for name in SUBJECTS.intersection(type(asked).model_fields)}
+        given = {
+            name: getattr(asked, name) for name in SUBJECTS.intersection(type(asked).model_fields)
+        }
         if not given:
             raise TypeError(f"{type(asked).__name__}: no parameter says what it is about")
         keys = [given["trend"], *given["trend"].keys] if "trend" in given else []
         run_ids = {given[name] for name in ("run_id", "base_id", "head_id") if name in given}
         return cls(
-            projects=frozenset({given[name] for name in ("project",) if name in given} | {key.project for key in keys}),
+            projects=frozenset(
+                {given[name] for name in ("project",) if name in given}
+                | {key.project for key in keys}
+            ),
             run_ids=frozenset(run_ids.union(given.get("run_ids", ()))),
             regression_ids=frozenset({given["regression_id"]} if "regression_id" in given else ()),
         )
@@ -68,7 +77,8 @@ class Subjects:
 class Question(Generic[P, A]):
     """A query whose parameters and answer are validated by its annotations.
 
-    The names of its parameters say what it is about, and the client must be allowed to see all of it: see `Subjects`.
+    The names of its parameters say what it is about, and the client must be allowed to see all of
+    it: see `Subjects`.
     """
 
     ask: Callable[Concatenate[Session, P], A]
@@ -82,7 +92,10 @@ class Question(Generic[P, A]):
         """A model of the parameters, without the session."""
         _, *parameters = inspect.signature(self.ask).parameters.values()
         fields: dict[str, Any] = {
-            one.name: (self._hints[one.name], ... if one.default is inspect.Parameter.empty else one.default)
+            one.name: (
+                self._hints[one.name],
+                ... if one.default is inspect.Parameter.empty else one.default,
+            )
             for one in parameters
         }
         return create_model(self.name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)

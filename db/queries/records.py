@@ -65,7 +65,9 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
     """
     stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
     found = {row["series_id"]: row for row in stored.rows["measurements"]}
-    measurements = [_measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids]
+    measurements = [
+        _measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids
+    ]
     return _record(stored, measurements)
 
 
@@ -78,23 +80,41 @@ def load_without_measurements(session: Session, run_id: UUID) -> RunRecord:
     return _record(_read_one(session, run_id, _PARTS), [])
 
 
-def load_cases(session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]) -> list[RunRecord]:
-    """Read some cases (a condition on `CaseRow`) from the records of some runs, newest first; the runs should be few.
+def load_cases(
+    session: Session, runs: ColumnElement[bool], cases: ColumnElement[bool]
+) -> list[RunRecord]:
+    """Read some cases (a condition on `CaseRow`) from the records of some runs, newest first; the
+    runs should be few.
 
-    Measurements without samples are left out. A run that compiled nothing has the machine code of its commit.
+    Measurements without samples are left out. A run that compiled nothing has the machine code of
+    its commit.
     """
-    own_cases = select(CaseVersionRow.case_id).where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
-    compiled = _static_facts(compiled_by()).where(StaticFactRow.case_id.in_(own_cases.correlate(RunRow)))
+    own_cases = select(CaseVersionRow.case_id).where(
+        CaseVersionRow.id == func.any(RunRow.case_version_ids)
+    )
+    compiled = _static_facts(compiled_by()).where(
+        StaticFactRow.case_id.in_(own_cases.correlate(RunRow))
+    )
     queries = _PARTS | {"measurements": _measurements(), "static_facts": compiled}
-    chosen = select(CaseRow.id).where(CaseRow.project_id == CommitRow.project_id, cases).correlate(CommitRow)
+    chosen = (
+        select(CaseRow.id)
+        .where(CaseRow.project_id == CommitRow.project_id, cases)
+        .correlate(CommitRow)
+    )
     for name, case_id in _CASE_OF_PART.items():
         queries[name] = queries[name].where(case_id.in_(chosen))
     records = []
     for stored in _read(session, runs, queries):
-        kept = [row for row in stored.rows["measurements"] if row["content"] or row["outcome"] != Outcome.OK]
+        kept = [
+            row
+            for row in stored.rows["measurements"]
+            if row["content"] or row["outcome"] != Outcome.OK
+        ]
         places = {series_id: place for place, series_id in enumerate(stored.run.series_ids)}
         in_order = sorted(kept, key=lambda row: places[row["series_id"]])
-        records.append(_record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False))
+        records.append(
+            _record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False)
+        )
     return records
 
 
@@ -105,10 +125,16 @@ def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]
     return found[0]
 
 
-def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Select[Any]]) -> list[_Stored]:
+def _read(
+    session: Session, runs: ColumnElement[bool], queries: Mapping[str, Select[Any]]
+) -> list[_Stored]:
     """Read runs in one statement, with the rows of several queries about each."""
     documents = [_document(query, name) for name, query in queries.items()]
-    whole = (undefer(RunRow.telemetry), undefer(RunRow.case_version_ids), undefer(RunRow.series_ids))
+    whole = (
+        undefer(RunRow.telemetry),
+        undefer(RunRow.case_version_ids),
+        undefer(RunRow.series_ids),
+    )
     of_runs = (
         select(RunRow, CommitRow, EnvironmentRow, ProjectRow.name, *documents)
         .options(*whole)
@@ -120,19 +146,27 @@ def _read(session: Session, runs: ColumnElement[bool], queries: Mapping[str, Sel
     )
     return [
         _Stored(
-            run, commit, environment, project, {name: part or [] for name, part in zip(queries, parts, strict=True)}
+            run,
+            commit,
+            environment,
+            project,
+            {name: part or [] for name, part in zip(queries, parts, strict=True)},
         )
         for run, commit, environment, project, *parts in session.execute(of_runs)
     ]
 
 
 def _document(query: Select[Any], name: str) -> ScalarSelect[Any]:
-    """Return the rows of a query about the outer run as one JSON column: a list of objects, or NULL."""
+    """Return the rows of a query about the outer run as one JSON column: a list of objects, or
+    NULL.
+    """
     rows = query.correlate(RunRow, CommitRow).subquery(name)
     return select(func.json_agg(func.row_to_json(rows.table_valued()))).scalar_subquery()
 
 
-def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True) -> RunRecord:
+def _record(
+    of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bool = True
+) -> RunRecord:
     run, rows = of.run, of.rows
     versions = run.case_version_ids if is_whole else [row["id"] for row in rows["cases"]]
     tensors = defaultdict(list)
@@ -167,9 +201,18 @@ def _record(of: _Stored, measurements: Sequence[dict[str, Any]], *, is_whole: bo
 def _cases() -> Select[Any]:
     return (
         select(
-            *(CaseVersionRow.id, CaseRow.name.label("case_id"), CaseRow.kernel, CaseRow.shape, CaseRow.dtype),
-            *(CaseRow.direction, CaseVersionRow.family, CaseVersionRow.flop_count, CaseVersionRow.memory_bytes),
-            *(CaseVersionRow.bus_bytes, CaseVersionRow.token_count, CaseVersionRow.tags),
+            CaseVersionRow.id,
+            CaseRow.name.label("case_id"),
+            CaseRow.kernel,
+            CaseRow.shape,
+            CaseRow.dtype,
+            CaseRow.direction,
+            CaseVersionRow.family,
+            CaseVersionRow.flop_count,
+            CaseVersionRow.memory_bytes,
+            CaseVersionRow.bus_bytes,
+            CaseVersionRow.token_count,
+            CaseVersionRow.tags,
         )
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(CaseVersionRow.id == func.any(RunRow.case_version_ids))
@@ -177,7 +220,9 @@ def _cases() -> Select[Any]:
 
 
 def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str, Any]]:
-    found = {row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows}
+    found = {
+        row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows
+    }
     return [found[version_id] for version_id in version_ids]
 
 
@@ -185,16 +230,24 @@ def _measurements() -> Select[Any]:
     samples = SampleSetRow
     return (
         select(
-            *(MeasurementRow.series_id, CaseRow.name.label("case_id"), SeriesRow.implementation),
-            *(MeasurementRow.outcome, MeasurementRow.message, SeriesRow.timer, SeriesRow.cache),
-            *(MeasurementRow.is_memory_bound, MeasurementRow.utilisation),
+            MeasurementRow.series_id,
+            CaseRow.name.label("case_id"),
+            SeriesRow.implementation,
+            MeasurementRow.outcome,
+            MeasurementRow.message,
+            SeriesRow.timer,
+            SeriesRow.cache,
+            MeasurementRow.is_memory_bound,
+            MeasurementRow.utilisation,
             func.encode(samples.content, "base64").label("content"),
         )
         .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .outerjoin(
-            samples, (samples.run_number == MeasurementRow.run_number) & (samples.series_id == MeasurementRow.series_id)
+            samples,
+            (samples.run_number == MeasurementRow.run_number)
+            & (samples.series_id == MeasurementRow.series_id),
         )
         .where(MeasurementRow.run_number == RunRow.number)
     )
@@ -213,7 +266,8 @@ def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
         }
     elif row["outcome"] == Outcome.OK:
         raise AgedError(
-            f"run {run.run_id}: its samples are no longer kept; use its record file, or the statistics that remain here"
+            f"run {run.run_id}: its samples are no longer kept; use its record file, or the "
+            f"statistics that remain here"
         )
     return fields
 

@@ -34,7 +34,9 @@ class RunSummary:
 
 @dataclass(slots=True)
 class MeasuredCase:
-    """One measurement of a run; not frozen, which makes building the 4,000 of a large comparison twice as fast."""
+    """One measurement of a run; not frozen, which makes building the 4,000 of a large comparison
+    twice as fast.
+    """
 
     case_id: str
     kernel: str
@@ -107,7 +109,9 @@ class CaseOption:
     tags: tuple[str, ...]
     """`smoke`, `full` and others; empty if no recent run has the case."""
     costs: Mapping[str, float | None] = field(default_factory=dict)
-    """Work of one launch by the metric of its rate, such as `flop_per_s`; None if no recent run has the case."""
+    """Work of one launch by the metric of its rate, such as `flop_per_s`; None if no recent run has
+    the case.
+    """
 
 
 @dataclass(frozen=True)
@@ -187,7 +191,9 @@ class RunnerCoverage:
 
 @dataclass(frozen=True)
 class RecentSeries:
-    """The times of one series in the newest runs of a runner class, for one timer and cache state."""
+    """The times of one series in the newest runs of a runner class,
+    for one timer and cache state.
+    """
 
     key: SeriesKey
     timing: str

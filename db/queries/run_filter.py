@@ -39,13 +39,17 @@ def project_id(project: str) -> ScalarSelect[int]:
 
 
 def is_in_series(
-    project: str, *, include_dirty: bool = False, include_pairs: bool = False, include_branches: bool = False
+    project: str,
+    *,
+    include_dirty: bool = False,
+    include_pairs: bool = False,
+    include_branches: bool = False,
 ) -> ColumnElement[bool]:
     """Select runs that count for the series of a project.
 
-    Options include runs of a modified work tree, sides of pairs, and other branches with commits that a rewritten
-    branch no longer has. A run without a branch (detached HEAD) counts for the default branch, because most CI jobs
-    check out this way.
+    Options include runs of a modified work tree, sides of pairs, and other branches with commits
+    that a rewritten branch no longer has. A run without a branch (detached HEAD) counts for the
+    default branch, because most CI jobs check out this way.
     """
     conditions = [RunRow.project_id == project_id(project)]
     if not include_dirty:
@@ -66,9 +70,11 @@ def is_on(
     run: Any = RunRow,
     environment: Any = EnvironmentRow,
 ) -> ColumnElement[bool]:
-    """Select runs on some runner classes, of commits measured on some branches; an empty collection means any.
+    """Select runs on some runner classes, of commits measured on some branches; an empty collection
+    means any.
 
-    A commit counts if any of its runs names one of the branches. Run and environment may be aliases.
+    A commit counts if any of its runs names one of the branches. Run and environment may be
+    aliases.
     """
     conditions: list[ColumnElement[bool]] = [true()]
     if runner_classes:
@@ -85,13 +91,16 @@ def is_on(
 def is_number_of(run_number: Any, condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """Check run numbers against the runs that meet a condition.
 
-    `coalesce` keeps this a hashed subplan; as a join, Postgres without statistics would read all results per run.
+    `coalesce` keeps this a hashed subplan; as a join, Postgres without statistics would read all
+    results per run.
     """
     return func.coalesce(run_number.in_(select(RunRow.number).where(condition)), false())
 
 
 def compiled_by() -> ScalarSelect[int]:
-    """Return the run that compiled the code of the outer run: itself, else the newest one of the same clean commit."""
+    """Return the run that compiled the code of the outer run: itself, else the newest one of the
+    same clean commit.
+    """
     other = aliased(RunRow)
     is_own = other.number == RunRow.number
     return (
@@ -109,7 +118,9 @@ def compiled_by() -> ScalarSelect[int]:
 
 
 def default_branch(project: str) -> ScalarSelect[str | None]:
-    """Return `main`, `master`, `trunk` or the branch with the most runs; NULL if no run names a branch."""
+    """Return `main`, `master`, `trunk` or the branch with the most runs; NULL if no run names a
+    branch.
+    """
     run = aliased(RunRow)
     return (
         select(run.branch)

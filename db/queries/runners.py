@@ -1,4 +1,6 @@
-"""Runner classes: what is measured on each, their runs on the default branch, and what the newest of them found."""
+"""Runner classes: what is measured on each, their runs on the default branch, and what the newest
+of them found.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection
@@ -10,8 +12,22 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.results import CaseCoverage, RecentRuns, RecentSeries, RunnerCoverage, RunnerRun
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_in_series, is_on, project_id
+from roofwatch.db.queries.results import (
+    CaseCoverage,
+    RecentRuns,
+    RecentSeries,
+    RunnerCoverage,
+    RunnerRun,
+)
+from roofwatch.db.queries.run_filter import (
+    COMMIT_COLUMNS,
+    Limit,
+    Word,
+    Words,
+    is_in_series,
+    is_on,
+    project_id,
+)
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.values import CommitRef, SeriesKey, timing_of
@@ -25,7 +41,8 @@ def list_runner_coverage(
 ) -> list[RunnerCoverage]:
     """List the runner classes that ever gave a result of the project, by name.
 
-    Given runner classes and branches, only runs on one of these, of commits measured on one of these, count.
+    Given runner classes and branches, only runs on one of these, of commits measured on one of
+    these, count.
     """
     newest_first = aggregate_order_by(RunRow.run_id, RunRow.started_at.desc())
     is_whole = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
@@ -33,7 +50,9 @@ def list_runner_coverage(
         select(
             EnvironmentRow.runner_class,
             func.min(EnvironmentRow.device_name).label("device_name"),
-            func.array_agg(aggregate_order_by(RunRow.started_at, RunRow.started_at.desc())).label("times"),
+            func.array_agg(aggregate_order_by(RunRow.started_at, RunRow.started_at.desc())).label(
+                "times"
+            ),
             func.max(CommitRow.committed_at).label("newest_commit_at"),
             func.array_agg(newest_first).filter(is_whole).label("run_ids"),
         )
@@ -45,10 +64,18 @@ def list_runner_coverage(
         .cte("runner")
     )
     times: Any = runner.c.times[1:_MAX_TIMES]
-    columns = (runner.c.runner_class, runner.c.device_name, times, runner.c.newest_commit_at, runner.c.run_ids[1])
+    columns = (
+        runner.c.runner_class,
+        runner.c.device_name,
+        times,
+        runner.c.newest_commit_at,
+        runner.c.run_ids[1],
+    )
     rows = session.execute(select(*columns).order_by(runner.c.runner_class)).all()
     cases: defaultdict[UUID, list[CaseCoverage]] = defaultdict(list)
-    for of_run, case_id, outcomes, count, degraded_count in session.execute(_cases([row[-1] for row in rows])):
+    for of_run, case_id, outcomes, count, degraded_count in session.execute(
+        _cases([row[-1] for row in rows])
+    ):
         found = frozenset(map(Outcome, outcomes or ()))
         cases[of_run].append(CaseCoverage(case_id, found, count, degraded_count))
     return [
@@ -69,7 +96,11 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
     runner = EnvironmentRow
     query = (
         select(
-            *(runner.runner_class, RunRow.run_id, runner.device_name, RunRow.started_at, RunRow.harness_version),
+            runner.runner_class,
+            RunRow.run_id,
+            runner.device_name,
+            RunRow.started_at,
+            RunRow.harness_version,
             *COMMIT_COLUMNS,
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
@@ -78,28 +109,40 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
         .order_by(CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at, RunRow.run_id)
     )
     runs: defaultdict[str, list[RunnerRun]] = defaultdict(list)
-    for runner_class, run_id, device_name, started_at, harness_version, *commit in session.execute(query):
-        runs[runner_class].append(RunnerRun(run_id, device_name, started_at, harness_version, CommitRef(*commit)))
+    for runner_class, run_id, device_name, started_at, harness_version, *commit in session.execute(
+        query
+    ):
+        runs[runner_class].append(
+            RunnerRun(run_id, device_name, started_at, harness_version, CommitRef(*commit))
+        )
     return dict(runs)
 
 
 def read_recent_runs(
     session: Session, project: Word, *, runner_classes: Words = (), limit: Limit = 40
 ) -> list[RecentRuns]:
-    """Read the successful times of the newest runs on the default branch, of each runner class or of some."""
+    """Read the successful times of the newest runs on the default branch, of each runner class or
+    of some.
+    """
     along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
     by_class: Any = {"partition_by": EnvironmentRow.runner_class}
     newest = (
         select(
-            *(EnvironmentRow.runner_class, RunRow.number, *COMMIT_COLUMNS),
-            func.row_number().over(**by_class, order_by=[column.desc() for column in along]).label("rank"),
+            EnvironmentRow.runner_class,
+            RunRow.number,
+            *COMMIT_COLUMNS,
+            func.row_number()
+            .over(**by_class, order_by=[column.desc() for column in along])
+            .label("rank"),
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
         .where(is_in_series(project), is_on(project, runner_classes))
         .subquery("newest")
     )
-    rows = session.execute(select(newest).where(newest.c.rank <= limit).order_by(newest.c.rank.desc())).all()
+    rows = session.execute(
+        select(newest).where(newest.c.rank <= limit).order_by(newest.c.rank.desc())
+    ).all()
     commits: defaultdict[str, list[CommitRef]] = defaultdict(list)
     place_of: dict[int, int] = {}
     for runner_class, number, *commit, _ in rows:
@@ -108,7 +151,11 @@ def read_recent_runs(
     row, series = MeasurementRow, SeriesRow
     query = (
         select(
-            *(CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache),
+            CaseRow.name,
+            series.implementation,
+            series.runner_class,
+            series.timer,
+            series.cache,
             func.array_agg(row.run_number),
             func.array_agg(row.median_ns),
         )
@@ -117,18 +164,26 @@ def read_recent_runs(
         .join(CaseVersionRow, CaseVersionRow.id == series.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(row.run_number.in_(place_of), row.median_ns.is_not(None))
-        .group_by(CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache)
+        .group_by(
+            CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache
+        )
     )
     found: defaultdict[str, list[RecentSeries]] = defaultdict(list)
-    for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(query):
+    for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(
+        query
+    ):
         key = SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class)
         values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
-        found[runner_class].append(RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True))))
+        found[runner_class].append(
+            RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
+        )
     return [RecentRuns(one, tuple(own), tuple(found[one])) for one, own in sorted(commits.items())]
 
 
 def _cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any, int, int]:
-    """Select each case of some runs, with its outcomes and its numbers of measurements and of degraded ones."""
+    """Select each case of some runs, with its outcomes and its numbers of measurements and of
+    degraded ones.
+    """
     measured, series = MeasurementRow, SeriesRow
     count = func.count(measured.outcome)
     return (
@@ -142,8 +197,14 @@ def _cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any, int, int]
         .select_from(RunRow)
         .join(CaseVersionRow, CaseVersionRow.id == func.any(RunRow.case_version_ids))
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .outerjoin(series, (series.case_version_id == CaseVersionRow.id) & (series.id == func.any(RunRow.series_ids)))
-        .outerjoin(measured, (measured.run_number == RunRow.number) & (measured.series_id == series.id))
+        .outerjoin(
+            series,
+            (series.case_version_id == CaseVersionRow.id)
+            & (series.id == func.any(RunRow.series_ids)),
+        )
+        .outerjoin(
+            measured, (measured.run_number == RunRow.number) & (measured.series_id == series.id)
+        )
         .where(RunRow.run_id.in_(run_ids))
         .group_by(RunRow.run_id, CaseRow.name)
     )

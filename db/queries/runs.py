@@ -25,30 +25,59 @@ from roofwatch.db.schema.measurements import (
     TensorErrorRow,
 )
 from roofwatch.db.schema.regressions import BisectionRow
-from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow, RunRow
+from roofwatch.db.schema.runs import (
+    CaseRow,
+    CaseVersionRow,
+    CommitRow,
+    EnvironmentRow,
+    ProjectRow,
+    RunRow,
+)
 from roofwatch.db.schema.table import to_value
 from roofwatch.db.values import BOUNDS, OUTCOMES
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 _SUMMARY_COLUMNS = (
-    *(RunRow.run_id, RunRow.started_at, RunRow.finished_at),
-    *(RunRow.harness_version, RunRow.is_dirty, RunRow.pair_id, RunRow.outcome_counts, RunRow.is_unreachable),
+    RunRow.run_id,
+    RunRow.started_at,
+    RunRow.finished_at,
+    RunRow.harness_version,
+    RunRow.is_dirty,
+    RunRow.pair_id,
+    RunRow.outcome_counts,
+    RunRow.is_unreachable,
 )
 _PLACE = (RunRow.number, RunRow.series_ids)
 """What the results of a run are found by."""
 _DESCRIPTION_COLUMNS = (
-    *(CaseRow.name, CaseRow.kernel, CaseVersionRow.family, CaseRow.shape, CaseRow.dtype, CaseRow.direction),
-    *(CaseVersionRow.flop_count, CaseVersionRow.memory_bytes),
-    *(SeriesRow.implementation, SeriesRow.timer, SeriesRow.cache),
+    CaseRow.name,
+    CaseRow.kernel,
+    CaseVersionRow.family,
+    CaseRow.shape,
+    CaseRow.dtype,
+    CaseRow.direction,
+    CaseVersionRow.flop_count,
+    CaseVersionRow.memory_bytes,
+    SeriesRow.implementation,
+    SeriesRow.timer,
+    SeriesRow.cache,
 )
 """What the runs of a series have in common: the first fields of `MeasuredCase`."""
 _MEASURED_COLUMNS = (
-    *(MeasurementRow.message, MeasurementRow.median_ns, MeasurementRow.q1_ns, MeasurementRow.q3_ns),
-    *(func.coalesce(MeasurementRow.sample_count, 0), MeasurementRow.utilisation, MeasurementRow.host_ns),
+    MeasurementRow.message,
+    MeasurementRow.median_ns,
+    MeasurementRow.q1_ns,
+    MeasurementRow.q3_ns,
+    func.coalesce(MeasurementRow.sample_count, 0),
+    MeasurementRow.utilisation,
+    MeasurementRow.host_ns,
     MeasurementRow.peak_allocated_bytes,
 )
 """The fields of `MeasuredCase` after the outcome and the bound, without its check."""
-_STATIC_COLUMNS = (CaseRow.name, *(getattr(StaticFactRow, field.name) for field in fields(StaticRow)[1:]))
+_STATIC_COLUMNS = (
+    CaseRow.name,
+    *(getattr(StaticFactRow, field.name) for field in fields(StaticRow)[1:]),
+)
 """In the order of the fields of `StaticRow`."""
 
 
@@ -68,7 +97,9 @@ def list_runs(
     query = select_runs().where(ProjectRow.name == name).order_by(*NEWEST_FIRST).limit(limit)
     if after is not None:
         time, run_id = after
-        query = query.where(or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id)))
+        query = query.where(
+            or_(RunRow.started_at < time, and_(RunRow.started_at == time, RunRow.run_id > run_id))
+        )
     return [summarise(*row) for row in session.execute(query)]
 
 
@@ -79,18 +110,27 @@ def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
 
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
     """Read everything that some runs found, newest first. Few of them should meet the condition."""
-    rows = session.execute(select_runs(*_PLACE, RunRow.document).where(condition).order_by(*NEWEST_FIRST)).all()
+    rows = session.execute(
+        select_runs(*_PLACE, RunRow.document).where(condition).order_by(*NEWEST_FIRST)
+    ).all()
     runs = [row[0] for row in rows]
     cases, static_rows = _cases(session, runs), _static_rows(session, runs)
     return [
-        RunDetail(summarise(*row), _measured_ceilings(run), cases[run.number], tuple(static_rows[run.number]))
+        RunDetail(
+            summarise(*row),
+            _measured_ceilings(run),
+            cases[run.number],
+            tuple(static_rows[run.number]),
+        )
         for run, row in zip(runs, rows, strict=True)
     ]
 
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
     """List the measurements of a stored run in the order of its record."""
-    run = session.scalars(select(RunRow).where(RunRow.run_id == run_id).options(load_only(*_PLACE))).one()
+    run = session.scalars(
+        select(RunRow).where(RunRow.run_id == run_id).options(load_only(*_PLACE))
+    ).one()
     return _cases(session, [run])[run.number]
 
 
@@ -103,12 +143,15 @@ def list_imported_values(session: Session, run_id: UUID) -> list[tuple[str, str,
         .where(RunRow.run_id == run_id, ImportedRow.value.is_not(None))
     )
     return [
-        (case_id, implementation, key, value or 0.0) for case_id, implementation, key, value in session.execute(query)
+        (case_id, implementation, key, value or 0.0)
+        for case_id, implementation, key, value in session.execute(query)
     ]
 
 
 def projects_of_runs(session: Session, run_ids: Collection[UUID]) -> dict[UUID, str]:
-    """Return the project of each stored run; a quarantined run has the project that its record names."""
+    """Return the project of each stored run; a quarantined run has the project that its record
+    names.
+    """
     query = (
         select(RunRow.run_id, ProjectRow.name)
         .join(ProjectRow, ProjectRow.id == RunRow.project_id)
@@ -133,7 +176,9 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
     descriptions, profiled = _descriptions(session, runs), _profiled(session, numbers)
     checks = _checks(session, numbers)
     row = MeasurementRow
-    query = select(row.run_number, row.series_id, row.outcome, row.is_memory_bound, *_MEASURED_COLUMNS)
+    query = select(
+        row.run_number, row.series_id, row.outcome, row.is_memory_bound, *_MEASURED_COLUMNS
+    )
     cases = {}
     # Core rows: a comparison has thousands
     rows = session.connection().execute(query.where(row.run_number.in_(numbers))).all()
@@ -141,14 +186,25 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
         case_row_id, implementation, description = descriptions[series_id]
         key = run_number, case_row_id, implementation
         cases[run_number, series_id] = MeasuredCase(
-            *(*description, OUTCOMES[outcome], BOUNDS[is_memory_bound]),
-            *(*measured, *checks.get(key, (None, None)), key in profiled),
+            *description,
+            OUTCOMES[outcome],
+            BOUNDS[is_memory_bound],
+            *measured,
+            *checks.get(key, (None, None)),
+            key in profiled,
         )
-    return {run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids) for run in runs}
+    return {
+        run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids)
+        for run in runs
+    }
 
 
-def _descriptions(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[int, str, list[Any]]]:
-    """Read the case row id, implementation and `_DESCRIPTION_COLUMNS` of all series of some runs, by series id."""
+def _descriptions(
+    session: Session, runs: Sequence[RunRow]
+) -> dict[int, tuple[int, str, list[Any]]]:
+    """Read the case row id, implementation and `_DESCRIPTION_COLUMNS` of all series of some runs,
+    by series id.
+    """
     series_ids = list({series_id for run in runs for series_id in run.series_ids})
     query = (
         select(SeriesRow.id, CaseRow.id, SeriesRow.implementation, *_DESCRIPTION_COLUMNS)
@@ -157,14 +213,27 @@ def _descriptions(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[i
         .where(SeriesRow.id == any_(literal(series_ids, ARRAY(Integer))))
     )
     rows = session.connection().execute(query).all()
-    return {series_id: (case_id, implementation, values) for series_id, case_id, implementation, *values in rows}
+    return {
+        series_id: (case_id, implementation, values)
+        for series_id, case_id, implementation, *values in rows
+    }
 
 
-def _checks(session: Session, numbers: Collection[int]) -> dict[tuple[int, int, str], Sequence[Any]]:
-    """Read the outcome and the largest error of each check, by run number, case row id and implementation."""
+def _checks(
+    session: Session, numbers: Collection[int]
+) -> dict[tuple[int, int, str], Sequence[Any]]:
+    """Read the outcome and the largest error of each check, by run number, case row id and
+    implementation.
+    """
     check, error = AccuracyRow, TensorErrorRow
     query = (
-        select(check.run_number, check.case_id, check.implementation, check.outcome, func.max(error.rmse_ratio))
+        select(
+            check.run_number,
+            check.case_id,
+            check.implementation,
+            check.outcome,
+            func.max(error.rmse_ratio),
+        )
         .outerjoin(error, error.is_of(check))
         .where(check.run_number.in_(numbers))
         .group_by(check.run_number, check.case_id, check.implementation)
@@ -183,7 +252,9 @@ def _profiled(session: Session, numbers: Collection[int]) -> set[tuple[int, int,
 
 
 def _measured_ceilings(run: RunRow) -> tuple[Ceiling, ...]:
-    """Return measured ceilings; those of the datasheet do not belong in a roofline of measurements."""
+    """Return measured ceilings; those of the datasheet do not belong in a roofline of
+    measurements.
+    """
     ceilings = map(Ceiling.model_validate, run.document.get("ceilings", ()))
     return tuple(one for one in ceilings if one.source == "measured")
 
@@ -200,15 +271,25 @@ def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, l
         .order_by(CompilationRow.position)
     )
     rows = defaultdict(list)
-    for run_number, case_id, implementation, function, target, outcome, *facts in session.execute(query):
-        rows[run_number].append(StaticRow(case_id, implementation, function, target, Outcome(outcome), *facts))
+    for run_number, case_id, implementation, function, target, outcome, *facts in session.execute(
+        query
+    ):
+        rows[run_number].append(
+            StaticRow(case_id, implementation, function, target, Outcome(outcome), *facts)
+        )
     return rows
 
 
 def select_runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
     """Select runs for `summarise`, and some more of their columns."""
     return (
-        select(RunRow, CommitRow, ProjectRow.name, EnvironmentRow.runner_class, EnvironmentRow.device_name)
+        select(
+            RunRow,
+            CommitRow,
+            ProjectRow.name,
+            EnvironmentRow.runner_class,
+            EnvironmentRow.device_name,
+        )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .join(ProjectRow, ProjectRow.id == CommitRow.project_id)
         .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
@@ -216,7 +297,9 @@ def select_runs(*more: Any) -> Select[RunRow, CommitRow, str, str, str]:
     )
 
 
-def summarise(run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str) -> RunSummary:
+def summarise(
+    run: RunRow, commit: CommitRow, name: str, runner_class: str, device_name: str
+) -> RunSummary:
     """Summarise a row of `select_runs`."""
     return to_value(
         RunSummary,

@@ -6,16 +6,44 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, Unpack
 
-from sqlalchemy import ARRAY, ColumnElement, Integer, Text, and_, any_, cast, false, func, literal, null, select
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Integer,
+    Text,
+    and_,
+    any_,
+    cast,
+    false,
+    func,
+    literal,
+    null,
+    select,
+)
 from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, IncludedRuns, Word, Words, is_in_series, is_on
+from roofwatch.db.queries.run_filter import (
+    COMMIT_COLUMNS,
+    IncludedRuns,
+    Word,
+    Words,
+    is_in_series,
+    is_on,
+)
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
-from roofwatch.db.values import OUTCOMES, CommitRef, RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
+from roofwatch.db.values import (
+    OUTCOMES,
+    CommitRef,
+    RunSetting,
+    Series,
+    SeriesKey,
+    SeriesPoint,
+    TunedChoice,
+)
 
 POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timing")
 """Columns of `select_points` that a `SeriesPoint` has after its run, in its order."""
@@ -23,8 +51,16 @@ _KEYS_PER_STATEMENT = 500
 _HISTORY_RUNS = 2_000
 _VERSIONS = ("torch_version", "triton_version", "cuda_version", "python_version")
 _MACHINE = (
-    *("os", "cpu_name", "core_count", "thread_count", "device_count"),
-    *("clock_mode", "locked_sm_clock_mhz", "is_persistence_on", "is_ecc_on", "is_mig_on"),
+    "os",
+    "cpu_name",
+    "core_count",
+    "thread_count",
+    "device_count",
+    "clock_mode",
+    "locked_sm_clock_mhz",
+    "is_persistence_on",
+    "is_ecc_on",
+    "is_mig_on",
 )
 
 
@@ -36,7 +72,9 @@ def count_series_runs(
     until: datetime | None = None,
     **included: Unpack[IncludedRuns],
 ) -> int:
-    """Count the runs that `read_series` reads with the same filters: the maximum points of a series."""
+    """Count the runs that `read_series` reads with the same filters: the maximum points of a
+    series.
+    """
     runs = is_in_series(project, **included)
     query = select(func.count()).select_from(RunRow)
     return session.scalar(query.where(runs, *_within(since, until))) or 0
@@ -53,27 +91,35 @@ def read_series(
     until: datetime | None = None,
     **included: Unpack[IncludedRuns],
 ) -> list[Series]:
-    """Read series of a project in the order of their keys, without those that have no points; all without keys.
+    """Read series of a project in the order of their keys, without those that have no points; all
+    without keys.
 
-    A failed run has a point without a value. A failed accuracy check counts for all tensors. Conditions are clocks,
-    temperatures and autotuning, which are slow to read for many series. Given branches, only commits measured on one of
-    them count. Runs start at `since` or later and before `until`; see `is_in_series` for which are included.
+    A failed run has a point without a value. A failed accuracy check counts for all tensors.
+    Conditions are clocks, temperatures and autotuning, which are slow to read for many series.
+    Given branches, only commits measured on one of them count. Runs start at `since` or later and
+    before `until`; see `is_in_series` for which are included.
     """
     if keys is None:
         keys = list_series_keys(session, project, **included)
-    condition = and_(is_in_series(project, **included), is_on(project, (), branches), *_within(since, until))
+    condition = and_(
+        is_in_series(project, **included), is_on(project, (), branches), *_within(since, until)
+    )
     runs = _read_runs(session, condition)
     in_order = sorted(keys)
     found: list[Series] = []
     for start in range(0, len(in_order), _KEYS_PER_STATEMENT):
         some = in_order[start : start + _KEYS_PER_STATEMENT]
         points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
-        rows = session.connection().execute(_select(project, some, runs, include_conditions=include_conditions))
+        rows = session.connection().execute(
+            _select(project, some, runs, include_conditions=include_conditions)
+        )
         for number, runner_class, run_number, content, outcome, *values in rows.all():
             run, setting, runner_of_run = runs[run_number]
             if runner_class in ("", runner_of_run):
                 conditions = {} if content is None else _conditions(content)
-                points[number].append(SeriesPoint(*run, OUTCOMES[outcome], *(*values, setting), **conditions))
+                points[number].append(
+                    SeriesPoint(*run, OUTCOMES[outcome], *values, setting, **conditions)
+                )
         found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
     return found
 
@@ -89,8 +135,8 @@ def read_case_history(
 ) -> list[Series]:
     """Read the times of one case in the newest 2,000 runs, with the conditions of each measurement.
 
-    With every run, sides of pairs and other branches count too. Given runner classes and branches, only runs on one of
-    these, of commits measured on one of these, count.
+    With every run, sides of pairs and other branches count too. Given runner classes and branches,
+    only runs on one of these, of commits measured on one of these, count.
     """
     included: IncludedRuns = {"include_pairs": with_every_run, "include_branches": with_every_run}
     keys = list_series_keys(session, project, cases=[case_id], metric="median_ns", **included)
@@ -123,7 +169,11 @@ def setting_of(environment: EnvironmentRow, harness_version: str) -> RunSetting:
         driver_version=environment.driver_version,
         compute_capability=environment.compute_capability,
         toolchain=tuple(sorted(toolchain.items())),
-        machine=tuple((name.replace("_", " "), str(value)) for name, value in machine.items() if value is not None),
+        machine=tuple(
+            (name.replace("_", " "), str(value))
+            for name, value in machine.items()
+            if value is not None
+        ),
     )
 
 
@@ -140,8 +190,12 @@ def _read_runs(
     """Read by number: what a point says about its run, the setting and the runner class."""
     query = (
         select(
-            *(RunRow.number, cast(RunRow.run_id, Text), RunRow.started_at),
-            *(RunRow.environment_id, RunRow.harness_version, *COMMIT_COLUMNS),
+            RunRow.number,
+            cast(RunRow.run_id, Text),
+            RunRow.started_at,
+            RunRow.environment_id,
+            RunRow.harness_version,
+            *COMMIT_COLUMNS,
         )
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .where(condition)
@@ -160,7 +214,13 @@ def _read_runs(
     }
 
 
-def _select(project: str, keys: Collection[SeriesKey], run_numbers: Iterable[int], *, include_conditions: bool) -> Any:
+def _select(
+    project: str,
+    keys: Collection[SeriesKey],
+    run_numbers: Iterable[int],
+    *,
+    include_conditions: bool,
+) -> Any:
     points = select_points(project, list(keys))
     assert points is not None  # there is a key at least
     samples = SampleSetRow
@@ -168,10 +228,13 @@ def _select(project: str, keys: Collection[SeriesKey], run_numbers: Iterable[int
     content = select(samples.content).where(
         samples.run_number == points.c.run_number, samples.series_id == points.c.series_id
     )
-    # `coalesce` hides the index by run: Postgres without statistics would read all results of these runs
+    # `coalesce` hides the index by run: Postgres without statistics would read all results of these
+    # runs
     is_included = points.c.run_number == any_(literal(list(run_numbers), ARRAY(Integer)))
     return select(
-        *(points.c.number, points.c.runner_class, points.c.run_number),
+        points.c.number,
+        points.c.runner_class,
+        points.c.run_number,
         (content.scalar_subquery() if include_conditions else null()).label("content"),
         *(points.c[name] for name in POINT_COLUMNS),
     ).where(func.coalesce(is_included, false()))
@@ -186,16 +249,24 @@ def _conditions(content: bytes) -> dict[str, Any]:
     samples = unpack_samples(content)
     states = [state for block in samples.facts if (state := block.get("device_state"))]
     clocks = [clock for state in states if (clock := state.get("sm_clock_mhz"))]
-    temperatures_c = [temperature_c for state in states if (temperature_c := state.get("temperature_c")) is not None]
+    temperatures_c = [
+        temperature_c
+        for state in states
+        if (temperature_c := state.get("temperature_c")) is not None
+    ]
     return {
         "sm_clock_mhz": statistics.median(clocks) if clocks else None,
         "temperature_c": max(temperatures_c, default=None),
-        "degraded_by": tuple(sorted({reason for state in states for reason in state.get("degraded_by", ())})),
+        "degraded_by": tuple(
+            sorted({reason for state in states for reason in state.get("degraded_by", ())})
+        ),
         "choices": tuple(
             TunedChoice(
                 one["function"],
                 one.get("key", ""),
-                ", ".join(f"{name}={value}" for name, value in sorted(one.get("chosen", {}).items())),
+                ", ".join(
+                    f"{name}={value}" for name, value in sorted(one.get("chosen", {}).items())
+                ),
             )
             for one in samples.autotuning
         ),

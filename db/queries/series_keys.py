@@ -52,7 +52,9 @@ SECONDARY = {
     "host_ns": SeriesRow.has_host_time,
     "peak_allocated_bytes": SeriesRow.has_memory,
 }
-"""Metrics measured beside the time, without quartiles; and the column that says whether a series has any value."""
+"""Metrics measured beside the time, without quartiles; and the column that says whether a series
+has any value.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ def list_series_keys(
 ) -> list[SeriesKey]:
     """List the series of a project in order: only of a kernel, a metric, or some case ids if given.
 
-    A subject without any value has one series: the first metric of its layer, which shows the failures. See
-    `is_in_series` for the runs that count.
+    A subject without any value has one series: the first metric of its layer, which shows the
+    failures. See `is_in_series` for the runs that count.
     """
     subject = and_(
         CaseRow.project_id == project_id(project),
@@ -124,7 +126,9 @@ def _columns(
     target: Any = "",
     tensor: Any = "",
 ) -> list[ColumnElement[Any]]:
-    """Return the columns of a subject: what its series have in common, and the metrics with a series."""
+    """Return the columns of a subject: what its series have in common, and the metrics with a
+    series.
+    """
     texts = {
         "case_id": CaseRow.name,
         "implementation": implementation,
@@ -135,7 +139,10 @@ def _columns(
     }
     names = [case((has_value(name), cast(literal(name), Text))) for name in wanted.metrics]
     metrics = func.array_remove(cast(array(names), ARRAY(Text)), None, type_=ARRAY(Text))
-    return [*(cast(text, Text).label(name) for name, text in texts.items()), metrics.label("metrics")]
+    return [
+        *(cast(text, Text).label(name) for name, text in texts.items()),
+        metrics.label("metrics"),
+    ]
 
 
 def _measured(wanted: _Filter) -> Select[Any]:
@@ -148,9 +155,14 @@ def _measured(wanted: _Filter) -> Select[Any]:
         if metric in COSTS:
             return and_(COSTS[metric] > 0, has_time)
         flag = SeriesRow.has_utilisation if metric == "utilisation" else SECONDARY[metric]
-        return case((flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))), else_=false())
+        return case(
+            (flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))),
+            else_=false(),
+        )
 
-    columns = _columns(wanted, SeriesRow.implementation, has_value, runner_class=SeriesRow.runner_class)
+    columns = _columns(
+        wanted, SeriesRow.implementation, has_value, runner_class=SeriesRow.runner_class
+    )
     return (
         select(*columns)
         .select_from(SeriesRow)
@@ -163,8 +175,8 @@ def _measured(wanted: _Filter) -> Select[Any]:
 def _has_measurement(wanted: _Filter, condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """Check whether a series has a measurement that meets a condition, in any wanted run.
 
-    The run is a scalar subquery and `OFFSET 0` prevents a join: without statistics, Postgres would join in an order
-    that reads all measurements.
+    The run is a scalar subquery and `OFFSET 0` prevents a join: without statistics, Postgres would
+    join in an order that reads all measurements.
     """
     is_wanted = (
         select(wanted.runs)
@@ -174,12 +186,17 @@ def _has_measurement(wanted: _Filter, condition: ColumnElement[bool]) -> ColumnE
         .scalar_subquery()
     )
     return exists(
-        select(1).where(MeasurementRow.series_id == SeriesRow.id, condition, is_wanted).correlate(SeriesRow).offset(0)
+        select(1)
+        .where(MeasurementRow.series_id == SeriesRow.id, condition, is_wanted)
+        .correlate(SeriesRow)
+        .offset(0)
     )
 
 
 def _run(wanted: _Filter, run_number: Any) -> LateralFromClause:
-    """Look each run up by its number; a plain join would read all results per run if there are no statistics."""
+    """Look each run up by its number; a plain join would read all results per run if there are no
+    statistics.
+    """
     return (
         select(RunRow.number, RunRow.environment_id)
         .where(RunRow.number == run_number, wanted.runs)
@@ -198,7 +215,13 @@ def _accuracy(wanted: _Filter) -> Select[Any]:
     def has_value(metric: str) -> ColumnElement[bool]:
         return true() if metric == wanted.first_metric else is_ok
 
-    columns = _columns(wanted, table.implementation, has_value, runner_class=EnvironmentRow.runner_class, tensor=tensor)
+    columns = _columns(
+        wanted,
+        table.implementation,
+        has_value,
+        runner_class=EnvironmentRow.runner_class,
+        tensor=tensor,
+    )
     return (
         select(*columns)
         .select_from(table)
@@ -219,7 +242,9 @@ def _static(wanted: _Filter) -> Select[Any]:
         has_any = func.count(getattr(table, metric)).filter(is_ok) > 0
         return or_(has_any, func.bool_or(~is_ok)) if metric == wanted.first_metric else has_any
 
-    columns = _columns(wanted, table.implementation, has_value, function=table.function, target=table.target)
+    columns = _columns(
+        wanted, table.implementation, has_value, function=table.function, target=table.target
+    )
     return (
         select(*columns)
         .select_from(table)
@@ -234,10 +259,14 @@ def _static(wanted: _Filter) -> Select[Any]:
 def _imported(wanted: _Filter) -> Select[Any]:
     """Look for imported metrics; without names, for all."""
     table = ImportedRow
-    columns = _columns(wanted, table.implementation, lambda _: true(), runner_class=EnvironmentRow.runner_class)
+    columns = _columns(
+        wanted, table.implementation, lambda _: true(), runner_class=EnvironmentRow.runner_class
+    )
     run = _run(wanted, table.run_number)
     query = (
-        select(*columns[:-1], func.array_agg(table.key.distinct(), type_=ARRAY(Text)).label("metrics"))
+        select(
+            *columns[:-1], func.array_agg(table.key.distinct(), type_=ARRAY(Text)).label("metrics")
+        )
         .select_from(table)
         .join(CaseRow, CaseRow.id == table.case_id)
         .join(run, true())

@@ -60,7 +60,9 @@ class TrendQuestion:
     end: str | None = None
     """Sha of the last commit; None for the newest."""
     kept_commits: tuple[str, ...] = ()
-    """Commits (sha) whose points are kept, with the point before each; for example of change points."""
+    """Commits (sha) whose points are kept, with the point before each; for example of change
+    points.
+    """
 
 
 def _check(trend: TrendQuestion) -> TrendQuestion:
@@ -86,38 +88,50 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     query = (
         select(
             *COMMIT_COLUMNS,
-            *(
-                kept.c.number,
-                kept.c.place,
-                kept.c.run_count,
-                kept.c.quantiles,
-                kept.c.value_count,
-                RunRow.run_id,
-                RunRow.started_at,
-            ),
-            *(kept.c.runner_class, kept.c.environment_id, kept.c.harness_version, EnvironmentRow),
+            kept.c.number,
+            kept.c.place,
+            kept.c.run_count,
+            kept.c.quantiles,
+            kept.c.value_count,
+            RunRow.run_id,
+            RunRow.started_at,
+            kept.c.runner_class,
+            kept.c.environment_id,
+            kept.c.harness_version,
+            EnvironmentRow,
             *(kept.c[name] for name in POINT_COLUMNS),
         )
         .join(RunRow, RunRow.number == kept.c.run_number)
         .join(CommitRow, CommitRow.id == kept.c.commit_id)
-        .outerjoin(EnvironmentRow, and_(kept.c.is_other_setting, EnvironmentRow.id == kept.c.environment_id))
+        .outerjoin(
+            EnvironmentRow,
+            and_(kept.c.is_other_setting, EnvironmentRow.id == kept.c.environment_id),
+        )
         .order_by(kept.c.number, kept.c.at)
     )
     return _trend(trend, session.execute(query).all())
 
 
-def list_window_ends(session: Session, trend: CheckedTrend, *, limit: Limit = 200) -> list[CommitRef]:
-    """List commits that a window of this length may end with, newest first: evenly spread, and the requested end."""
+def list_window_ends(
+    session: Session, trend: CheckedTrend, *, limit: Limit = 200
+) -> list[CommitRef]:
+    """List commits that a window of this length may end with, newest first: evenly spread, and the
+    requested end.
+    """
     points = _points(trend)
     if points is None or trend.length is None:
         return []
     commits = (
-        select(points.c.place, points.c.commit_id, (func.max(points.c.place).over() + 1).label("count"))
+        select(
+            points.c.place, points.c.commit_id, (func.max(points.c.place).over() + 1).label("count")
+        )
         .group_by(points.c.place, points.c.commit_id)
         .subquery("commits")
     )
     step = func.greatest(1, (commits.c.count - trend.length + limit - 1) // limit)
-    is_spread = and_(commits.c.place >= trend.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0)
+    is_spread = and_(
+        commits.c.place >= trend.length - 1, (commits.c.count - 1 - commits.c.place) % step == 0
+    )
     query = (
         select(*COMMIT_COLUMNS)
         .join(commits, commits.c.commit_id == CommitRow.id)
@@ -128,11 +142,14 @@ def list_window_ends(session: Session, trend: CheckedTrend, *, limit: Limit = 20
 
 
 def _points(trend: TrendQuestion) -> CTE | None:
-    """Select each point with its run, and the position of its commit among those of all points, from 0."""
+    """Select each point with its run, and the position of its commit among those of all points,
+    from 0.
+    """
     points = select_points(trend.project, trend.keys)
     if points is None:
         return None
-    # OFFSET 0 keeps this a lookup by number: as a join, Postgres without statistics would read all points per run
+    # OFFSET 0 keeps this a lookup by number: as a join, Postgres without statistics would read all
+    # points per run
     run = (
         select(RunRow.started_at, RunRow.harness_version, RunRow.environment_id, RunRow.commit_id)
         .where(RunRow.number == points.c.run_number, _runs(trend))
@@ -144,28 +161,39 @@ def _points(trend: TrendQuestion) -> CTE | None:
     return (
         select(
             *(points.c[name] for name in ("number", "run_number", "series_id", *POINT_COLUMNS)),
-            *(run.c.harness_version, run.c.environment_id, run.c.commit_id, EnvironmentRow.runner_class),
-            func.row_number().over(order_by=(*along, run.c.started_at, points.c.run_number)).label("rank"),
+            run.c.harness_version,
+            run.c.environment_id,
+            run.c.commit_id,
+            EnvironmentRow.runner_class,
+            func.row_number()
+            .over(order_by=(*along, run.c.started_at, points.c.run_number))
+            .label("rank"),
             cast(func.dense_rank().over(order_by=along) - 1, Integer).label("place"),
         )
         .select_from(points)
         .join(run, true())
         .join(CommitRow, CommitRow.id == run.c.commit_id)
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
-        .where(or_(points.c.runner_class == "", points.c.runner_class == EnvironmentRow.runner_class))
+        .where(
+            or_(points.c.runner_class == "", points.c.runner_class == EnvironmentRow.runner_class)
+        )
         .cte("placed")
     )
 
 
 def _runs(trend: TrendQuestion) -> ColumnElement[bool]:
-    condition = is_in_series(trend.project, include_dirty=trend.include_dirty, include_branches=bool(trend.branches))
+    condition = is_in_series(
+        trend.project, include_dirty=trend.include_dirty, include_branches=bool(trend.branches)
+    )
     if not trend.branches:
         return condition
     other = aliased(RunRow)
     # a run without a branch follows the other runs of its commit
     is_of_branches = or_(RunRow.branch.is_(None), RunRow.branch.in_(trend.branches))
     was_measured = exists().where(
-        other.commit_id == RunRow.commit_id, other.branch.in_(trend.branches), other.is_unreachable.is_(False)
+        other.commit_id == RunRow.commit_id,
+        other.branch.in_(trend.branches),
+        other.is_unreachable.is_(False),
     )
     return and_(condition, is_of_branches, was_measured)
 
@@ -191,10 +219,11 @@ def _commit_ids(trend: TrendQuestion, condition: ColumnElement[bool]) -> Select[
 
 
 def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
-    """Thin each long series: of each stretch of runs keep the one in the middle, with quantiles of the stretch.
+    """Thin each long series: of each stretch of runs keep the one in the middle, with quantiles of
+    the stretch.
 
-    Also keep the newest run, the first of each kind of failure, runs with another setting than the run before, and
-    requested commits.
+    Also keep the newest run, the first of each kind of failure, runs with another setting than the
+    run before, and requested commits.
     """
     max_points = max(_MIN_POINTS, MAX_POINTS // len(trend.keys))
     one = points.c
@@ -206,7 +235,10 @@ def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
     numbered = select(
         points,
         or_(*setting_changes).label("is_other_setting"),
-        func.lag(one.series_id).over(**in_series).is_distinct_from(one.series_id).label("is_other_timing"),
+        func.lag(one.series_id)
+        .over(**in_series)
+        .is_distinct_from(one.series_id)
+        .label("is_other_timing"),
         (func.row_number().over(**in_series) - 1).label("at"),
         func.lead(one.commit_id).over(**in_series).label("next_commit_id"),
         func.count().over(partition_by=one.number).label("run_count"),
@@ -248,7 +280,11 @@ def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
         .outerjoin_from(
             stretched,
             band,
-            and_(band.c.number == one.number, band.c.stretch == one.stretch, band.c.middle_at == one.at),
+            and_(
+                band.c.number == one.number,
+                band.c.stretch == one.stretch,
+                band.c.middle_at == one.at,
+            ),
         )
         .subquery("marked")
     )
@@ -257,7 +293,9 @@ def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
 
 def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
     settings = {
-        (row.environment_id, row.harness_version): setting_of(row.EnvironmentRow, row.harness_version)
+        (row.environment_id, row.harness_version): setting_of(
+            row.EnvironmentRow, row.harness_version
+        )
         for row in rows
         if row.EnvironmentRow is not None
     }
@@ -269,13 +307,14 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         outcome, *values = row[-len(POINT_COLUMNS) :]
         setting = settings[row.environment_id, row.harness_version]
         places[run[0].sha] = row.place
-        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *(*values, setting)))
+        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *values, setting))
         if row.value_count:
             low, median, high = row.quantiles
             bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))
     return Trend(
         series=tuple(
-            Series(trend.keys[number], tuple(points[number]), tuple(bands[number])) for number in sorted(points)
+            Series(trend.keys[number], tuple(points[number]), tuple(bands[number]))
+            for number in sorted(points)
         ),
         places=places,
         # the newest commit was kept

@@ -1,4 +1,6 @@
-"""Which commits a branch has left after its history was rewritten, by the first parents that records name."""
+"""Which commits a branch has left after its history was rewritten, by the first parents that
+records name.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,18 +21,24 @@ class BranchCommit:
     first_run_at: datetime
     """When its first run on this branch started."""
     is_alone: bool
-    """It has a run of a clean work tree that is not part of a pair: the other side of a pair may never be merged."""
+    """It has a run of a clean work tree that is not part of a pair: the other side of a pair may
+    never be merged.
+    """
     is_named: bool
     """Such a run names the branch."""
 
     @property
     def age(self) -> tuple[datetime, datetime, str]:
-        """Sorts newer commits last. A committer's clock may be wrong, but nothing is measured before its commit."""
+        """Sorts newer commits last. A committer's clock may be wrong, but nothing is measured
+        before its commit.
+        """
         return min(self.committed_at, self.first_run_at), self.first_run_at, self.sha
 
 
 def note_unreachable(engine: Engine, project: str) -> None:
-    """Set `RunRow.is_unreachable` of all runs of a project. Runs without a branch count to the default branch."""
+    """Set `RunRow.is_unreachable` of all runs of a project. Runs without a branch count to the
+    default branch.
+    """
     with Session(engine) as session, session.begin():
         project_id = session.scalar(select(ProjectRow.id).where(ProjectRow.name == project))
         if project_id is None:
@@ -40,7 +48,10 @@ def note_unreachable(engine: Engine, project: str) -> None:
         is_alone = ~RunRow.is_dirty & RunRow.pair_id.is_(None)
         measured = (
             select(
-                *(CommitRow.id, CommitRow.sha, CommitRow.committed_at, on_branch.label("on_branch")),
+                CommitRow.id,
+                CommitRow.sha,
+                CommitRow.committed_at,
+                on_branch.label("on_branch"),
                 func.min(RunRow.started_at).label("first_run_at"),
                 func.bool_or(is_alone).label("is_alone"),
                 func.bool_or(is_alone & RunRow.branch.is_not(None)).label("is_named"),
@@ -52,13 +63,21 @@ def note_unreachable(engine: Engine, project: str) -> None:
             .group_by(CommitRow.id, on_branch)
         )
         rows = session.execute(measured).all()
-        parents = select(CommitRow.sha, CommitRow.parents[1]).where(CommitRow.project_id == project_id)
-        first_parents = {sha: parent for sha, parent in session.execute(parents) if parent is not None}
+        parents = select(CommitRow.sha, CommitRow.parents[1]).where(
+            CommitRow.project_id == project_id
+        )
+        first_parents = {
+            sha: parent for sha, parent in session.execute(parents) if parent is not None
+        }
         by_branch: defaultdict[str | None, list[BranchCommit]] = defaultdict(list)
         for row in rows:
-            commit = BranchCommit(row.sha, row.committed_at, row.first_run_at, row.is_alone, row.is_named)
+            commit = BranchCommit(
+                row.sha, row.committed_at, row.first_run_at, row.is_alone, row.is_named
+            )
             by_branch[row.on_branch].append(commit)
-        unreachable = {branch: find_unreachable(known, first_parents) for branch, known in by_branch.items()}
+        unreachable = {
+            branch: find_unreachable(known, first_parents) for branch, known in by_branch.items()
+        }
         changed: defaultdict[tuple[str | None, bool], list[int]] = defaultdict(list)
         for row in rows:
             is_unreachable = row.sha in unreachable[row.on_branch]
@@ -76,12 +95,15 @@ def note_unreachable(engine: Engine, project: str) -> None:
             )
 
 
-def find_unreachable(commits: Collection[BranchCommit], first_parents: Mapping[str, str]) -> set[str]:
+def find_unreachable(
+    commits: Collection[BranchCommit], first_parents: Mapping[str, str]
+) -> set[str]:
     """SHAs of the commits that provably left the branch, of all that were measured on it.
 
-    The branch's tip is its newest commit that no other comes from. A commit left the branch if its first parents, as
-    far as they are known, lead to a commit below the tip. If they lead to an unknown parent, nothing is proven. An
-    unnamed commit newer than the tip, and what it comes from, may belong to the branch and is spared.
+    The branch's tip is its newest commit that no other comes from. A commit left the branch if its
+    first parents, as far as they are known, lead to a commit below the tip. If they lead to an
+    unknown parent, nothing is proven. An unnamed commit newer than the tip, and what it comes from,
+    may belong to the branch and is spared.
     """
     named = [commit for commit in commits if commit.is_named]
     tips = _tips(named or [commit for commit in commits if commit.is_alone], first_parents)

@@ -45,15 +45,21 @@ def request_analysis(engine: Engine, project: str) -> None:
 def list_waiting(session: Session) -> list[tuple[str, datetime]]:
     """Projects that wait for an analysis and the time of the request, the oldest first."""
     requested_at, analysed_at = ProjectRow.analysis_requested_at, ProjectRow.analysed_at
-    is_waiting = and_(requested_at.is_not(None), or_(analysed_at.is_(None), analysed_at < requested_at))
+    is_waiting = and_(
+        requested_at.is_not(None), or_(analysed_at.is_(None), analysed_at < requested_at)
+    )
     query = select(ProjectRow.name, requested_at).where(is_waiting).order_by(requested_at)
-    return [(name, requested) for name, requested in session.execute(query) if requested is not None]
+    return [
+        (name, requested) for name, requested in session.execute(query) if requested is not None
+    ]
 
 
 def finish_analysis(engine: Engine, project: str, requested_at: datetime) -> None:
     """Note an analysis that answers requests up to `requested_at`. Later requests stay open."""
     with engine.begin() as connection:
-        connection.execute(_update(project).values(analysed_at=func.greatest(ProjectRow.analysed_at, requested_at)))
+        connection.execute(
+            _update(project).values(analysed_at=func.greatest(ProjectRow.analysed_at, requested_at))
+        )
 
 
 def read_run_state(session: Session, run_id: UUID) -> RunState | None:
@@ -92,11 +98,17 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
         shas = {commit.sha for regression in regressions for commit in _commits(regression)}
         commit_ids = _commit_ids(session, project, project_id, shas)
         own = RegressionRow.project_id == project_id
-        earlier = session.execute(select(RegressionRow.regression_id, RegressionRow.document).where(own)).all()
+        earlier = session.execute(
+            select(RegressionRow.regression_id, RegressionRow.document).where(own)
+        ).all()
         session.execute(delete(RegressionRow).where(own))
         ids = follow_regressions(session, project_id, regressions)
-        gone = _no_longer_found(session, project, [row for row in earlier if row.regression_id not in ids])
-        listed = {one.key: (own_id, one) for own_id, one in (*gone, *zip(ids, regressions, strict=True))}
+        gone = _no_longer_found(
+            session, project, [row for row in earlier if row.regression_id not in ids]
+        )
+        listed = {
+            one.key: (own_id, one) for own_id, one in (*gone, *zip(ids, regressions, strict=True))
+        }
         rows = [
             {
                 "project_id": project_id,
@@ -106,7 +118,9 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
                 "regression_id": own_id,
                 "state": regression.state,
                 # retention may remove the runs of what is no longer found
-                "evidence_commit_ids": sorted({commit_ids[one.sha] for one in _commits(regression) if one.sha in shas}),
+                "evidence_commit_ids": sorted(
+                    {commit_ids[one.sha] for one in _commits(regression) if one.sha in shas}
+                ),
                 "document": _DOCUMENT.dump_python(regression, mode="json"),
             }
             for own_id, regression in listed.values()
@@ -119,8 +133,12 @@ def _update(project: str) -> Update:
     return update(ProjectRow).where(ProjectRow.name == project)
 
 
-def _no_longer_found(session: Session, project: str, missed: Sequence[Any]) -> Iterator[tuple[UUID, Regression]]:
-    """Yield the regressions that had an alert among those that an analysis did not find, with their IDs."""
+def _no_longer_found(
+    session: Session, project: str, missed: Sequence[Any]
+) -> Iterator[tuple[UUID, Regression]]:
+    """Yield the regressions that had an alert among those that an analysis did not find, with their
+    IDs.
+    """
     newest = session.scalars(
         select(CommitRow)
         .join(RunRow, RunRow.commit_id == CommitRow.id)
@@ -132,9 +150,18 @@ def _no_longer_found(session: Session, project: str, missed: Sequence[Any]) -> I
         one = _DOCUMENT.validate_python(row.document)
         if one.state is RegressionState.NO_LONGER_FOUND:
             yield row.regression_id, one
-        elif one.is_alert and one.verdict is Verdict.REGRESSED and one.state is RegressionState.OPEN:
-            at = newest.to_ref() if one.recovered_at is None and newest is not None else one.recovered_at
-            yield row.regression_id, replace(one, state=RegressionState.NO_LONGER_FOUND, recovered_at=at)
+        elif (
+            one.is_alert and one.verdict is Verdict.REGRESSED and one.state is RegressionState.OPEN
+        ):
+            at = (
+                newest.to_ref()
+                if one.recovered_at is None and newest is not None
+                else one.recovered_at
+            )
+            yield (
+                row.regression_id,
+                replace(one, state=RegressionState.NO_LONGER_FOUND, recovered_at=at),
+            )
 
 
 def list_triaged(
@@ -155,7 +182,9 @@ def list_triaged(
     if triage is not None:
         query = query.where(TriageRow.state == triage)
     found = [
-        TriagedRegression(str(row.regression_id), _DOCUMENT.validate_python(document), to_value(Triage, row))
+        TriagedRegression(
+            str(row.regression_id), _DOCUMENT.validate_python(document), to_value(Triage, row)
+        )
         for document, row in session.execute(query)
     ]
     return sorted(found, key=lambda one: one.regression.place)
@@ -172,9 +201,13 @@ def _commits(regression: Regression) -> list[CommitRef]:
 
 
 def _commit_ids(session: Session, project: str, project_id: int, shas: set[str]) -> dict[str, int]:
-    query = select(CommitRow.sha, CommitRow.id).where(CommitRow.project_id == project_id, CommitRow.sha.in_(shas))
+    query = select(CommitRow.sha, CommitRow.id).where(
+        CommitRow.project_id == project_id, CommitRow.sha.in_(shas)
+    )
     ids: dict[str, int] = dict(session.execute(query).all())
     missing = shas - ids.keys()
     if missing:
-        raise StoreError(f"commit {min(missing)}: not in project {project!r}; ingest a record of it first")
+        raise StoreError(
+            f"commit {min(missing)}: not in project {project!r}; ingest a record of it first"
+        )
     return ids

@@ -1,4 +1,6 @@
-"""Triage: what people decide about regressions. A decision follows its regression through later analyses."""
+"""Triage: what people decide about regressions. A decision follows its regression through later
+analyses.
+"""
 
 from collections.abc import Sequence
 from uuid import UUID, uuid5
@@ -32,7 +34,10 @@ class StaleTriageError(StoreError):
 
 
 def regression_id(regression: Regression) -> UUID:
-    """ID of a regression that is found for the first time. It depends only on the regression's key."""
+    """ID of a regression that is found for the first time.
+
+    It depends only on the regression's key.
+    """
     return uuid5(_NAMESPACE, "\n".join(regression.key))
 
 
@@ -60,20 +65,28 @@ def decide(
     if row is None or row.project_id != project_id:
         raise StoreError(f"regression {regression_id}: not in project {project!r}")
     if expected is not None and row.state is not expected:
-        raise StaleTriageError(f"the regression is {row.state}, not {expected}; look again, then decide")
+        raise StaleTriageError(
+            f"the regression is {row.state}, not {expected}; look again, then decide"
+        )
     row.newest_first_parent_count = max(_measured_commits(session, project), default=0)
     _change(session, row, project, state, person=person, reason=reason, actor=actor)
     return to_value(Triage, row)
 
 
-def follow_regressions(session: Session, project_id: int, regressions: Sequence[Regression]) -> list[UUID]:
-    """Update triage after an analysis, in a transaction that locks the project; return the ID of each regression.
+def follow_regressions(
+    session: Session, project_id: int, regressions: Sequence[Regression]
+) -> list[UUID]:
+    """Update triage after an analysis, in a transaction that locks the project; return the ID of
+    each regression.
 
     Regressions are matched with earlier ones, new ones added, and automatic decisions applied.
     """
     query = (
         select(TriageRow, CommitRow.first_parent_count)
-        .outerjoin(CommitRow, (CommitRow.project_id == TriageRow.project_id) & (CommitRow.sha == TriageRow.sha))
+        .outerjoin(
+            CommitRow,
+            (CommitRow.project_id == TriageRow.project_id) & (CommitRow.sha == TriageRow.sha),
+        )
         .where(TriageRow.project_id == project_id)
         # of two with the same key, the later in this order wins: the one that was found last
         .order_by(TriageRow.is_found, TriageRow.regression_id)
@@ -89,7 +102,11 @@ def follow_regressions(session: Session, project_id: int, regressions: Sequence[
     for regression, known_id in zip(regressions, _match(known, regressions), strict=True):
         row = _add(session, project_id, regression, rows) if known_id is None else rows[known_id]
         ids.append(row.regression_id)
-        row.sha, row.kernel, row.verdict = regression.commit.sha, regression.kernel, regression.verdict
+        row.sha, row.kernel, row.verdict = (
+            regression.commit.sha,
+            regression.kernel,
+            regression.verdict,
+        )
         row.series, row.is_found = sorted(_series_names(regression)), True
         later_count = sum(count > row.newest_first_parent_count for count in measured)
         change = _automatic_decision(
@@ -101,17 +118,28 @@ def follow_regressions(session: Session, project_id: int, regressions: Sequence[
         if change is not None:
             row.newest_first_parent_count = max(measured, default=row.newest_first_parent_count)
             state, reason = change
-            _change(session, row, regression.project, state, person=ROOFWATCH, reason=reason, actor=ROOFWATCH)
+            _change(
+                session,
+                row,
+                regression.project,
+                state,
+                person=ROOFWATCH,
+                reason=reason,
+                actor=ROOFWATCH,
+            )
     session.flush()
     return ids
 
 
-def _match(known: Sequence[tuple[TriageRow, int | None]], found: Sequence[Regression]) -> list[UUID | None]:
+def _match(
+    known: Sequence[tuple[TriageRow, int | None]], found: Sequence[Regression]
+) -> list[UUID | None]:
     """The ID of each regression that was found before, or None. No ID is used twice.
 
     What is known comes with the place of its commit on the branch, or None if the commit is gone.
-    More data can move a regression by a commit or add a kernel. So they match by key, or else if the verdict is equal,
-    the ranges of commits overlap, and they share half of the series of the smaller one.
+    More data can move a regression by a commit or add a kernel. So they match by key, or else if
+    the verdict is equal, the ranges of commits overlap, and they share half of the series of the
+    smaller one.
     """
     by_key = {(row.sha, row.kernel, row.verdict): row.regression_id for row, _ in known}
     ids = [by_key.get((one.commit.sha, one.kernel, one.verdict)) for one in found]
@@ -121,7 +149,8 @@ def _match(known: Sequence[tuple[TriageRow, int | None]], found: Sequence[Regres
         for position, regression in enumerate(found)
         if ids[position] is None
         for row, place in known
-        if row.regression_id not in used and (share := _common_series(row, place, regression)) >= _MIN_COMMON_SERIES
+        if row.regression_id not in used
+        and (share := _common_series(row, place, regression)) >= _MIN_COMMON_SERIES
     ]
     for _, position, known_id in sorted(shares, key=lambda each: (-each[0], each[1], str(each[2]))):
         if ids[position] is None and known_id not in used:
@@ -133,7 +162,9 @@ def _match(known: Sequence[tuple[TriageRow, int | None]], found: Sequence[Regres
 def _series_names(regression: Regression) -> frozenset[str]:
     """Series of a regression, without tensor and function: a rewrite renames these."""
     keys = [point.series for point in regression.change_points]
-    return frozenset(" · ".join((key.case_id, key.implementation, key.metric, key.runner_class)) for key in keys)
+    return frozenset(
+        " · ".join((key.case_id, key.implementation, key.metric, key.runner_class)) for key in keys
+    )
 
 
 def _automatic_decision(
@@ -141,13 +172,16 @@ def _automatic_decision(
 ) -> tuple[TriageState, str] | None:
     """The new state and the reason, if an analysis changes a decision.
 
-    `was_found` tells whether the analysis before found the regression too. `later_count` counts measured commits newer
-    than the newest at the time of the decision.
+    `was_found` tells whether the analysis before found the regression too. `later_count` counts
+    measured commits newer than the newest at the time of the decision.
     """
     recovered = regression.recovered_at
     if recovered is not None:
         if triage.state in {TriageState.NEW, TriageState.ACKNOWLEDGED}:
-            return TriageState.FIXED, f"recovered at {recovered.short_sha} ({recovered.subject[:200]})"
+            return (
+                TriageState.FIXED,
+                f"recovered at {recovered.short_sha} ({recovered.subject[:200]})",
+            )
     elif triage.state is TriageState.FIXED:
         if not was_found:
             return TriageState.NEW, "found again"
@@ -171,18 +205,32 @@ def _common_series(known: TriageRow, place: int | None, found: Regression) -> fl
     return len(series.intersection(known.series)) / smaller if smaller else 0.0
 
 
-def _add(session: Session, project_id: int, regression: Regression, rows: dict[UUID, TriageRow]) -> TriageRow:
+def _add(
+    session: Session, project_id: int, regression: Regression, rows: dict[UUID, TriageRow]
+) -> TriageRow:
     new_id = regression_id(regression)
     while new_id in rows:  # the regression that had this key first has another key now
         new_id = uuid5(_NAMESPACE, str(new_id))
-    row = TriageRow(regression_id=new_id, project_id=project_id, newest_first_parent_count=0, state=TriageState.NEW)
+    row = TriageRow(
+        regression_id=new_id,
+        project_id=project_id,
+        newest_first_parent_count=0,
+        state=TriageState.NEW,
+    )
     rows[new_id] = row
     session.add(row)
     return row
 
 
 def _change(
-    session: Session, row: TriageRow, project: str, state: TriageState, *, person: str, reason: str, actor: str
+    session: Session,
+    row: TriageRow,
+    project: str,
+    state: TriageState,
+    *,
+    person: str,
+    reason: str,
+    actor: str,
 ) -> None:
     now = session.scalars(select(func.now())).one()  # first, since a query flushes the row
     before, row.state = row.state, state

@@ -1,6 +1,7 @@
 """The tables of results, which grow with every run.
 
-They have a foreign key to their run, and none to cases and series: checking these would slow down every ingest.
+They have a foreign key to their run, and none to cases and series: checking these would slow down
+every ingest.
 """
 
 from typing import Annotated, Any
@@ -30,7 +31,9 @@ RunNumber = Annotated[int, mapped_column(Integer, ForeignKey(RunRow.number, onde
 
 
 class _CaseResult:
-    """Key of a result of one case and implementation in one run. The run comes first: queries look results up by it."""
+    """Key of a result of one case and implementation in one run. The run comes first: queries look
+    results up by it.
+    """
 
     run_number: Mapped[RunNumber] = mapped_column(primary_key=True, sort_order=-3)
     case_id: Mapped[RowId] = mapped_column(primary_key=True, sort_order=-2)
@@ -39,12 +42,16 @@ class _CaseResult:
     @classmethod
     def is_of(cls, owner: Any) -> ColumnElement[bool]:
         """Check for the same run, case and implementation as another result."""
-        same = (getattr(cls, name) == getattr(owner, name) for name in ("run_number", "case_id", "implementation"))
+        same = (
+            getattr(cls, name) == getattr(owner, name)
+            for name in ("run_number", "case_id", "implementation")
+        )
         return and_(*same)
 
 
 class SeriesRow(Base):
-    """What all measurements of a series share. A change of case version, timer or cache begins another row.
+    """What all measurements of a series share. A change of case version, timer or cache begins
+    another row.
 
     The `has_...` flags tell whether any measurement of the series has that value.
     """
@@ -52,7 +59,12 @@ class SeriesRow(Base):
     __tablename__ = "series"
     __table_args__ = (
         UniqueConstraint(
-            "case_version_id", "implementation", "timer", "cache", "runner_class", name="uq_series_identity"
+            "case_version_id",
+            "implementation",
+            "timer",
+            "cache",
+            "runner_class",
+            name="uq_series_identity",
         ),
         one_of("timer", Timer),
         one_of("cache", CacheState),
@@ -73,7 +85,8 @@ class SeriesRow(Base):
 class MeasurementRow(Base):
     """One case and implementation in one run. Measured values are NULL unless the outcome is `ok`.
 
-    There is no unique index on run and series: it would be larger than both others, and records are validated.
+    There is no unique index on run and series: it would be larger than both others, and records are
+    validated.
     """
 
     __tablename__ = "measurement"
@@ -82,11 +95,17 @@ class MeasurementRow(Base):
         Index(None, "series_id"),
         one_of("outcome", Outcome),
         CheckConstraint("(outcome = 'ok') = (median_ns IS NOT NULL)", name="time_only_if_ok"),
-        CheckConstraint("num_nulls(median_ns, q1_ns, q3_ns, sample_count, block_count) IN (0, 5)", name="time_whole"),
-        CheckConstraint("0 < q1_ns AND q1_ns <= median_ns AND median_ns <= q3_ns", name="times_in_order"),
+        CheckConstraint(
+            "num_nulls(median_ns, q1_ns, q3_ns, sample_count, block_count) IN (0, 5)",
+            name="time_whole",
+        ),
+        CheckConstraint(
+            "0 < q1_ns AND q1_ns <= median_ns AND median_ns <= q3_ns", name="times_in_order"
+        ),
         CheckConstraint("sample_count > 0 AND block_count > 0", name="samples_not_empty"),
         CheckConstraint(
-            "outcome = 'ok' OR num_nonnulls(utilisation, joules_per_launch, host_ns, peak_allocated_bytes) = 0",
+            "outcome = 'ok' OR num_nonnulls(utilisation, joules_per_launch, host_ns, "
+            "peak_allocated_bytes) = 0",
             name="values_only_if_ok",
         ),
         *not_negative("host_ns", "peak_allocated_bytes", "launch_count"),
@@ -116,7 +135,9 @@ class MeasurementRow(Base):
 
 
 class SampleSetRow(Base):
-    """The samples of a measurement and facts of its blocks, packed (`ingest/samples.py`). Retention removes these."""
+    """The samples of a measurement and facts of its blocks, packed (`ingest/samples.py`). Retention
+    removes these.
+    """
 
     __tablename__ = "sample_set"
 
@@ -127,7 +148,11 @@ class SampleSetRow(Base):
 
 class AccuracyRow(_CaseResult, Base):
     __tablename__ = "accuracy"
-    __table_args__ = (Index(None, "case_id"), one_of("executor", ("device", "interpreter")), one_of("outcome", Outcome))
+    __table_args__ = (
+        Index(None, "case_id"),
+        one_of("executor", ("device", "interpreter")),
+        one_of("outcome", Outcome),
+    )
 
     position: Mapped[int]
     executor: Mapped[str]
@@ -148,7 +173,10 @@ class TensorErrorRow(_CaseResult, Base):
 
 
 class StaticFactRow(Base):
-    """Facts of machine code. Runs with identical facts share a row; `fingerprint` is their sha256."""
+    """Facts of machine code.
+
+    Runs with identical facts share a row; `fingerprint` is their sha256.
+    """
 
     __tablename__ = "static_fact"
     __table_args__ = (
@@ -199,7 +227,9 @@ class CompilationRow(Base):
 
 
 class CaseDocumentRow(_CaseResult, Base):
-    """Hardware counters of one launch, or a profile of some calls, as a document: no query filters by their values."""
+    """Hardware counters of one launch, or a profile of some calls, as a document: no query filters
+    by their values.
+    """
 
     __tablename__ = "case_document"
     __table_args__ = (Index(None, "case_id"), one_of("kind", ("counters", "profiles")))

@@ -1,4 +1,6 @@
-"""The tables of regressions, their triage, analyses, bisections and alerts. Channels are stored by name only."""
+"""The tables of regressions, their triage, analyses, bisections and alerts. Channels are stored by
+name only.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -16,15 +18,21 @@ from roofwatch.db.values import RegressionState, Verdict
 
 
 class RegressionRow(Base):
-    """A regression as one document. Every analysis replaces those of a project that it finds or never had an alert."""
+    """A regression as one document. Every analysis replaces those of a project that it finds or
+    never had an alert.
+    """
 
     __tablename__ = "regression"
 
-    project_id: Mapped[int] = mapped_column(ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True)
+    project_id: Mapped[int] = mapped_column(
+        ForeignKey(ProjectRow.id, ondelete="CASCADE"), primary_key=True
+    )
     sha: Mapped[str] = mapped_column(primary_key=True)
     kernel: Mapped[str] = mapped_column(primary_key=True)
     verdict: Mapped[Verdict] = mapped_column(primary_key=True)
-    regression_id: Mapped[UUID] = mapped_column(ForeignKey("triage.regression_id", ondelete="CASCADE"))
+    regression_id: Mapped[UUID] = mapped_column(
+        ForeignKey("triage.regression_id", ondelete="CASCADE")
+    )
     state: Mapped[RegressionState]
     # commits whose runs retention keeps
     evidence_commit_ids: Mapped[list[int]]
@@ -67,14 +75,25 @@ class BisectionRow(Base):
 
     __tablename__ = "bisection"
     __table_args__ = (
-        CheckConstraint("(state = 'running') = (claim_id IS NOT NULL)", name="claimed_while_running"),
+        CheckConstraint(
+            "(state = 'running') = (claim_id IS NOT NULL)", name="claimed_while_running"
+        ),
         CheckConstraint("(claim_id IS NULL) = (leased_until IS NULL)", name="claim_has_lease"),
-        CheckConstraint("(state IN ('requested', 'running')) = (finished_at IS NULL)", name="finished_when_over"),
-        CheckConstraint("(answer IS NULL) = (state NOT IN ('found', 'narrowed'))", name="answer_if_found"),
+        CheckConstraint(
+            "(state IN ('requested', 'running')) = (finished_at IS NULL)", name="finished_when_over"
+        ),
+        CheckConstraint(
+            "(answer IS NULL) = (state NOT IN ('found', 'narrowed'))", name="answer_if_found"
+        ),
         # an identical request is answered with the unfinished one
         Index(
             "uq_bisection_unfinished",
-            *("project_id", "case_id", "implementation", "runner_class", "good_sha", "bad_sha"),
+            "project_id",
+            "case_id",
+            "implementation",
+            "runner_class",
+            "good_sha",
+            "bad_sha",
             unique=True,
             postgresql_where=text("state IN ('requested', 'running')"),
             postgresql_nulls_not_distinct=True,
@@ -116,7 +135,9 @@ class AlertRow(Base):
 
 
 class DeliveryRow(Base):
-    """A message for one channel. While an attempt lasts, `next_attempt_at` is when another sender may try."""
+    """A message for one channel. While an attempt lasts, `next_attempt_at` is when another sender
+    may try.
+    """
 
     __tablename__ = "delivery"
     __table_args__ = (

@@ -1,4 +1,6 @@
-"""The tables of runs, of what runs share (project, environment, commit, case), and of their files."""
+"""The tables of runs, of what runs share (project, environment, commit, case),
+and of their files.
+"""
 
 from datetime import datetime
 from typing import Any
@@ -74,11 +76,14 @@ class EnvironmentRow(Base):
     imported_from: Mapped[str | None]
 
     def to_environment(self) -> Environment:
-        return Environment.model_validate({name: getattr(self, name) for name in Environment.model_fields})
+        return Environment.model_validate(
+            {name: getattr(self, name) for name in Environment.model_fields}
+        )
 
 
 class CommitRow(Base):
-    """A commit as its first record has it, with the largest count and the most parents of all records.
+    """A commit as its first record has it, with the largest count and the most parents of all
+    records.
 
     A shallow clone counts too few commits and knows no parents.
     """
@@ -100,7 +105,9 @@ class CommitRow(Base):
 
 
 class CaseRow(Base):
-    """`name` is the record's case ID. Its costs are in `CaseVersionRow`: a spec may count differently later."""
+    """`name` is the record's case ID. Its costs are in `CaseVersionRow`: a spec may count
+    differently later.
+    """
 
     __tablename__ = "case"
     __table_args__ = (
@@ -141,9 +148,10 @@ class CaseVersionRow(Base):
 class RunRow(Base):
     """A run. Results refer to its `number`.
 
-    `project_id` is its commit's. `document` holds fields of the record without a column: commit, ceilings, time
-    spent and others. Lists of IDs are in the order of the record. `..._pruned_at` tells when retention removed a part.
-    `is_unreachable` is derived: the commit is no longer on its branch (`regressions/branch_line.py`).
+    `project_id` is its commit's. `document` holds fields of the record without a column: commit,
+    ceilings, time spent and others. Lists of IDs are in the order of the record. `..._pruned_at`
+    tells when retention removed a part. `is_unreachable` is derived: the commit is no longer on its
+    branch (`regressions/branch_line.py`).
     """
 
     __tablename__ = "run"
@@ -155,10 +163,18 @@ class RunRow(Base):
         # covers queries of series: whole rows are long
         Index(
             None,
-            *("project_id", "started_at"),
+            "project_id",
+            "started_at",
             postgresql_include=[
-                *("branch", "is_dirty", "pair_id", "is_unreachable"),
-                *("number", "run_id", "commit_id", "environment_id", "harness_version"),
+                "branch",
+                "is_dirty",
+                "pair_id",
+                "is_unreachable",
+                "number",
+                "run_id",
+                "commit_id",
+                "environment_id",
+                "harness_version",
             ],
         ),
         Index(None, "pair_id", postgresql_where=text("pair_id IS NOT NULL")),
@@ -212,7 +228,9 @@ class ArtefactChunkRow(Base):
     __tablename__ = "artefact_chunk"
     __table_args__ = (CheckConstraint("position >= 0", name="position_not_negative"),)
 
-    sha256: Mapped[str] = mapped_column(ForeignKey(ArtefactContentRow.sha256, ondelete="CASCADE"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(
+        ForeignKey(ArtefactContentRow.sha256, ondelete="CASCADE"), primary_key=True
+    )
     position: Mapped[int] = mapped_column(primary_key=True)
     packed: Mapped[bytes] = mapped_column(LargeBinary)
 
@@ -230,7 +248,9 @@ class RunArtefactRow(Base):
         CheckConstraint("size_bytes >= 0", name="size_bytes_not_negative"),
     )
 
-    run_id: Mapped[UUID] = mapped_column(ForeignKey(RunRow.run_id, ondelete="CASCADE"), primary_key=True)
+    run_id: Mapped[UUID] = mapped_column(
+        ForeignKey(RunRow.run_id, ondelete="CASCADE"), primary_key=True
+    )
     name: Mapped[str] = mapped_column(primary_key=True)
     position: Mapped[int]
     kind: Mapped[str]

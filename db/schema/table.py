@@ -6,7 +6,18 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
-from sqlalchemy import ARRAY, JSON, BigInteger, CheckConstraint, DateTime, Double, Enum, Integer, MetaData, Text
+from sqlalchemy import (
+    ARRAY,
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    DateTime,
+    Double,
+    Enum,
+    Integer,
+    MetaData,
+    Text,
+)
 from sqlalchemy.orm import DeclarativeBase, mapped_column
 
 T = TypeVar("T")

@@ -1,4 +1,6 @@
-"""Thirteen kernels of flash-linear-attention, forward and backward. They need: pip install fla-core==0.6.0"""
+"""Thirteen kernels of flash-linear-attention, forward and backward. They need: pip install
+fla-core==0.6.0
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,18 +25,24 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 
 BOTH = ("fwd", "bwd")
 TOKENS = {
-    "cases": cases(shapes=[{"B": 2, "T": 2048, "D": 1024}], dtypes=["float32", "bfloat16"], directions=BOTH),
+    "cases": cases(
+        shapes=[{"B": 2, "T": 2048, "D": 1024}], dtypes=["float32", "bfloat16"], directions=BOTH
+    ),
     "edges": cases(shapes=[{"B": 1, "T": 7, "D": 96}], directions=BOTH),
     "interpreted_shape": {"T": 8, "D": 64},
     "flop_count": lambda case: 10 * case["B"] * case["T"] * case["D"] * (1 + case.is_backward),
-    "memory_bytes": lambda case: (2 + case.is_backward) * case["B"] * case["T"] * case["D"] * case.itemsize,
+    "memory_bytes": lambda case: (
+        (2 + case.is_backward) * case["B"] * case["T"] * case["D"] * case.itemsize
+    ),
 }
 RECURRENT = {
     "cases": cases(shapes=[{"B": 2, "T": 512, "H": 4, "D": 64}], directions=BOTH),
     "edges": cases(shapes=[{"B": 1, "T": 5, "H": 2, "D": 32}], directions=BOTH),
     "interpreted_shape": {"B": 1, "T": 6, "H": 2, "D": 32},
     # per token and head: the state is decayed, updated and read
-    "flop_count": lambda case: 5 * case["B"] * case["T"] * case["H"] * case["D"] ** 2 * (1 + 2 * case.is_backward),
+    "flop_count": lambda case: (
+        5 * case["B"] * case["T"] * case["H"] * case["D"] ** 2 * (1 + 2 * case.is_backward)
+    ),
     "memory_bytes": lambda case: 4 * case["B"] * case["T"] * case["H"] * case["D"] * case.itemsize,
 }
 
@@ -52,11 +60,16 @@ def tokens(case: Case, make: InputMaker) -> Tensor:
 
 def queries(case: Case, make: InputMaker) -> dict[str, Tensor]:
     shape = case["B"], case["T"], case["H"], case["D"]
-    return {"q": make.normal(*shape), "k": functional.normalize(make.normal(*shape), dim=-1), "v": make.normal(*shape)}
+    return {
+        "q": make.normal(*shape),
+        "k": functional.normalize(make.normal(*shape), dim=-1),
+        "v": make.normal(*shape),
+    }
 
 
 def recurrence(q, k, v, decay=None, beta=None):
-    """One token after the other: S = decay S + k v, and the output is q S / sqrt(D); all are [B, T, H, D].
+    """One token after the other: S = decay S + k v, and the output is q S / sqrt(D); all are [B, T,
+    H, D].
 
     With the delta rule's beta [B, T, H], v is replaced by beta (v - k S).
     """
@@ -67,7 +80,9 @@ def recurrence(q, k, v, decay=None, beta=None):
             state = state * decay[:, step, :, :, None]
         value = v[:, step]
         if beta is not None:
-            value = (value - torch.einsum("bhk,bhkv->bhv", k[:, step], state)) * beta[:, step, :, None]
+            value = (value - torch.einsum("bhk,bhkv->bhv", k[:, step], state)) * beta[
+                :, step, :, None
+            ]
         state = state + k[:, step, :, :, None] * value[:, :, None, :]
         outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, step], state))
     return torch.stack(outputs, 1) / q.shape[-1] ** 0.5
@@ -84,8 +99,14 @@ l2_norm_spec = kernel(
 rms_norm_gated_spec = kernel(
     "rms_norm_gated",
     lambda x, gate, weight: rms_norm_gated(x, gate, weight, None),
-    inputs=lambda case, make: {"x": tokens(case, make), "gate": tokens(case, make), "weight": make.normal(case["D"])},
-    reference=lambda x, gate, weight: functional.rms_norm(x, x.shape[-1:], weight, 1e-6) * functional.silu(gate),
+    inputs=lambda case, make: {
+        "x": tokens(case, make),
+        "gate": tokens(case, make),
+        "weight": make.normal(case["D"]),
+    },
+    reference=lambda x, gate, weight: (
+        functional.rms_norm(x, x.shape[-1:], weight, 1e-6) * functional.silu(gate)
+    ),
     **TOKENS,
 )
 
@@ -97,7 +118,9 @@ group_norm_spec = kernel(
         "weight": make.normal(case["D"]),
         "bias": make.normal(case["D"]),
     },
-    reference=lambda x, weight, bias: functional.group_norm(x.flatten(0, 1), 4, weight, bias, 1e-5).view_as(x),
+    reference=lambda x, weight, bias: functional.group_norm(
+        x.flatten(0, 1), 4, weight, bias, 1e-5
+    ).view_as(x),
     **TOKENS,
 )
 
@@ -167,7 +190,10 @@ def hgrn_reference(x, gate):
 hgrn_spec = kernel(
     "hgrn",
     lambda x, gate: fused_recurrent_hgrn(x, gate)[0],
-    inputs=lambda case, make: {"x": tokens(case, make), "gate": functional.logsigmoid(tokens(case, make))},
+    inputs=lambda case, make: {
+        "x": tokens(case, make),
+        "gate": functional.logsigmoid(tokens(case, make)),
+    },
     reference=hgrn_reference,
     **TOKENS | {"cases": cases(shapes=[{"B": 2, "T": 512, "D": 1024}], directions=BOTH)},
 )

@@ -1,4 +1,7 @@
-"""Twelve kernels of Liger-Kernel, forward and backward. They need: pip install liger-kernel==0.8.5"""
+"""Twelve kernels of Liger-Kernel, forward and backward.
+
+They need: pip install liger-kernel==0.8.5
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +15,9 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 
 BOTH = ("fwd", "bwd")
 ELEMENTWISE = {
-    "cases": cases(shapes=[{"rows": 2048, "cols": 4096}], dtypes=["float32", "bfloat16"], directions=BOTH),
+    "cases": cases(
+        shapes=[{"rows": 2048, "cols": 4096}], dtypes=["float32", "bfloat16"], directions=BOTH
+    ),
     "edges": cases(shapes=[{"rows": 3, "cols": 1000}], directions=BOTH),
     "interpreted_shape": {"rows": 4, "cols": 256},
     # of the order of a norm or an activation
@@ -90,7 +95,10 @@ add_rms_norm = kernel(
         "residual": matrix(case, make),
         "weight": make.normal(case["cols"]),
     },
-    reference=lambda x, residual, weight: (functional.rms_norm(x + residual, x.shape[-1:], weight, 1e-6), x + residual),
+    reference=lambda x, residual, weight: (
+        functional.rms_norm(x + residual, x.shape[-1:], weight, 1e-6),
+        x + residual,
+    ),
     memory_bytes=matrices(4),
     **ELEMENTWISE,
 )
@@ -149,7 +157,9 @@ dynamic_tanh = kernel(
 
 def rotate(x: Tensor, angle: Tensor) -> Tensor:
     low, high = x.chunk(2, -1)
-    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
+    return torch.cat(
+        (low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1
+    )
 
 
 def liger_rope(q, k, angle):
@@ -188,9 +198,16 @@ cross_entropy = kernel(
 
 kl_divergence = kernel(
     "kl_divergence",
-    lambda predicted, target: ops.LigerKLDivLossFunction.apply(predicted, target, "batchmean", True),
-    inputs=lambda case, make: {"predicted": log_probabilities(case, make), "target": log_probabilities(case, make)},
-    reference=lambda predicted, target: functional.kl_div(predicted, target, reduction="batchmean", log_target=True),
+    lambda predicted, target: ops.LigerKLDivLossFunction.apply(
+        predicted, target, "batchmean", True
+    ),
+    inputs=lambda case, make: {
+        "predicted": log_probabilities(case, make),
+        "target": log_probabilities(case, make),
+    },
+    reference=lambda predicted, target: functional.kl_div(
+        predicted, target, reduction="batchmean", log_target=True
+    ),
     gradients=("predicted",),
     **LOSS,
 )

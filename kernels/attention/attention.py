@@ -1,11 +1,12 @@
-"""Attention, forward and backward: causal, sliding window or full, with grouped key heads; and over packed sequences.
+"""Attention, forward and backward: causal, sliding window or full, with grouped key heads; and over
+packed sequences.
 
-The scores are not stored in memory. Packed sequences have different lengths and are concatenated without padding, as in
-a batch of prompts or documents; a program finds its sequence by the cumulative lengths, and returns at once if its tile
-is past the end.
+The scores are not stored in memory. Packed sequences have different lengths and are concatenated
+without padding, as in a batch of prompts or documents; a program finds its sequence by the
+cumulative lengths, and returns at once if its tile is past the end.
 
-Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691); Ainslie et al., GQA, 2023 (arXiv 2305.13245); Beltagy et al.,
-Longformer, 2020 (arXiv 2004.05150), for the window.
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691); Ainslie et al., GQA, 2023 (arXiv
+2305.13245); Beltagy et al., Longformer, 2020 (arXiv 2004.05150), for the window.
 """
 
 import math
@@ -23,11 +24,22 @@ from roofwatch.kernels.attention.forward import attention_op
 from roofwatch.kernels.attention.tiling import as_heads, require_heads
 from roofwatch.kernels.models import DENSE_MODELS, GEMMA_2_9B
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import image_attention, model_cases, only, self_attention, small_cases, with_choice
+from roofwatch.kernels.shapes import (
+    image_attention,
+    model_cases,
+    only,
+    self_attention,
+    small_cases,
+    with_choice,
+)
 
 
-def attention_reference(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0) -> Tensor:
-    """Compute `softmax(q kᵀ / sqrt(D)) v` over the visible keys; each key head serves `H / H_KV` query heads."""
+def attention_reference(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0
+) -> Tensor:
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the visible keys; each key head serves `H / H_KV`
+    query heads.
+    """
     T, D = q.shape[2:]
     group = q.shape[1] // k.shape[1]
     scores = q @ k.repeat_interleave(group, dim=1).transpose(-1, -2) / math.sqrt(D)
@@ -63,10 +75,12 @@ def visible_pairs(T: int, *, is_causal: bool = True, window: int = 0) -> int:
 
 
 def attention_flop_count(case: Case) -> float:
-    """Count products of 2 D FLOP per visible pair and head: 2 forward (scores, weighted sum), 5 backward.
+    """Count products of 2 D FLOP per visible pair and head: 2 forward (scores, weighted sum), 5
+    backward.
 
-    Backward recomputes the scores and has one product for each gradient: probabilities, q, k and v. The softmax is not
-    counted. FlashAttention's benchmark counts the same products, with T² / 2 pairs for a causal mask.
+    Backward recomputes the scores and has one product for each gradient: probabilities, q, k and v.
+    The softmax is not counted. FlashAttention's benchmark counts the same products, with T² / 2
+    pairs for a causal mask.
     """
     pairs = visible_pairs(case["T"], is_causal=case.choice("mask") != "full", window=_window(case))
     return (5 if case.is_backward else 2) * 2 * case["D"] * pairs * case["B"] * case["H"]
@@ -88,12 +102,17 @@ attention_spec = KernelSpec(
     inputs=_inputs,
     reference=attention_reference,
     cases=[
-        *small_cases({"B": 1, "H": 8, "H_KV": 2, "T": 512, "D": 64, "mask": "causal"}, directions=["fwd", "bwd"]),
+        *small_cases(
+            {"B": 1, "H": 8, "H_KV": 2, "T": 512, "D": 64, "mask": "causal"},
+            directions=["fwd", "bwd"],
+        ),
         *model_cases(
             [
                 *with_choice(self_attention(), mask="causal"),
                 # every other layer of this model has this window
-                *with_choice(self_attention([GEMMA_2_9B], lengths=[8192]), mask="window", window=4096),
+                *with_choice(
+                    self_attention([GEMMA_2_9B], lengths=[8192]), mask="window", window=4096
+                ),
                 *with_choice(image_attention(), mask="full"),
             ],
             directions=["fwd", "bwd"],
@@ -142,27 +161,37 @@ def attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: i
     """
     require_operands("attention", dims=4, q=q, k=k, v=v)
     require_equal("attention", "the shapes", k=tuple(k.shape), v=tuple(v.shape))
-    require_equal("attention", "batch and head dim", q=(q.shape[0], q.shape[3]), k=(k.shape[0], k.shape[3]))
+    require_equal(
+        "attention", "batch and head dim", q=(q.shape[0], q.shape[3]), k=(k.shape[0], k.shape[3])
+    )
     require_equal("attention", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
     if is_causal:
         require_equal("attention", "the lengths under a causal mask", q=q.shape[2], k=k.shape[2])
     require_heads("attention", q.shape[1], k.shape[1], q.shape[3])
     if window < 0 or (window and not is_causal):
         raise KernelError(
-            f"attention: window={window} with is_causal={is_causal}; a window needs 1 or more keys, or 0 for "
+            f"attention: window={window} with is_causal={is_causal}; a window needs 1 or more "
+            f"keys, or 0 for "
             "no limit, and a causal mask: pass is_causal=True"
         )
     return attention_op(q, k, v, is_causal, window, None, None)[0]
 
 
 @attention_spec.implementation("torch", compile=True)
-def _attention_torch(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0) -> Tensor:
+def _attention_torch(
+    q: Tensor, k: Tensor, v: Tensor, is_causal: bool = True, window: int = 0
+) -> Tensor:
     mask = None
     if window:
         T = q.shape[2]
         mask = torch.ones(T, T, dtype=torch.bool, device=q.device).tril().triu(1 - window)
     return torch.nn.functional.scaled_dot_product_attention(
-        q, k, v, attn_mask=mask, is_causal=is_causal and mask is None, enable_gqa=q.shape[1] != k.shape[1]
+        q,
+        k,
+        v,
+        attn_mask=mask,
+        is_causal=is_causal and mask is None,
+        enable_gqa=q.shape[1] != k.shape[1],
     )
 
 
@@ -177,9 +206,13 @@ def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., 
         is_grouped = q.shape[1] != k.shape[1]
         if not can_use(torch.backends.cuda.SDPAParams(q, k, v, None, 0.0, is_causal, is_grouped)):
             grouped = "grouped " if is_grouped else ""
-            raise UnsupportedError(f"does not support {grouped}{q.dtype} heads of {q.shape[3]} dims on this GPU")
+            raise UnsupportedError(
+                f"does not support {grouped}{q.dtype} heads of {q.shape[3]} dims on this GPU"
+            )
         with sdpa_kernel(backend):
-            return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, enable_gqa=is_grouped)
+            return torch.nn.functional.scaled_dot_product_attention(
+                q, k, v, is_causal=is_causal, enable_gqa=is_grouped
+            )
 
     return launch
 
@@ -187,25 +220,35 @@ def _sdpa(backend: SDPBackend, can_use: Callable[[Any], bool]) -> Callable[..., 
 for _name, _backend, _can_use in (
     ("sdpa_flash", SDPBackend.FLASH_ATTENTION, torch.backends.cuda.can_use_flash_attention),
     ("sdpa_cudnn", SDPBackend.CUDNN_ATTENTION, torch.backends.cuda.can_use_cudnn_attention),
-    ("sdpa_efficient", SDPBackend.EFFICIENT_ATTENTION, torch.backends.cuda.can_use_efficient_attention),
+    (
+        "sdpa_efficient",
+        SDPBackend.EFFICIENT_ATTENTION,
+        torch.backends.cuda.can_use_efficient_attention,
+    ),
 ):
     attention_spec.implementation("torch", name=_name)(_sdpa(_backend, _can_use))
 
 
-def attention_varlen_reference(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+def attention_varlen_reference(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int
+) -> Tensor:
     """Compute causal attention of each sequence separately."""
     bounds = cu_seqlens.tolist()
     assert max_seqlen >= max(stop - start for start, stop in pairwise(bounds))
     q_heads, k_heads, v_heads = (as_heads(packed) for packed in (q, k, v))
     outs = [
-        attention_reference(q_heads[:, :, start:stop], k_heads[:, :, start:stop], v_heads[:, :, start:stop])
+        attention_reference(
+            q_heads[:, :, start:stop], k_heads[:, :, start:stop], v_heads[:, :, start:stop]
+        )
         for start, stop in pairwise(bounds)
     ]
     return torch.cat(outs, dim=2)[0].transpose(0, 1)
 
 
 def sequence_lengths(case: Case) -> list[int]:
-    """Lengths of B sequences, at most T: evenly spaced from 0 (`spread`), or each half of the last one (`halving`)."""
+    """Lengths of B sequences, at most T: evenly spaced from 0 (`spread`), or each half of the last
+    one (`halving`).
+    """
     B, T = case["B"], case["T"]
     if case.choice("lengths") == "spread":
         return [T * n // max(B - 1, 1) for n in range(B)]
@@ -231,7 +274,9 @@ def attention_varlen_flop_count(case: Case) -> float:
 
 
 def attention_varlen_memory_bytes(case: Case) -> float:
-    """As for attention: q, k, v and out; backward also their gradients. Cumulative lengths are not counted."""
+    """As for attention: q, k, v and out; backward also their gradients. Cumulative lengths are not
+    counted.
+    """
     n_heads = (4 if case.is_backward else 2) * (case["H"] + case["H_KV"])
     return n_heads * sum(sequence_lengths(case)) * case["D"] * case.itemsize
 
@@ -242,13 +287,17 @@ attention_varlen_spec = KernelSpec(
     inputs=_varlen_inputs,
     reference=attention_varlen_reference,
     cases=[
-        *small_cases({"B": 5, "H": 8, "H_KV": 2, "T": 256, "D": 64, "lengths": "spread"}, directions=["fwd", "bwd"]),
+        *small_cases(
+            {"B": 5, "H": 8, "H_KV": 2, "T": 256, "D": 64, "lengths": "spread"},
+            directions=["fwd", "bwd"],
+        ),
         *model_cases(
             [
                 workload
                 for lengths in ("spread", "halving")
                 for workload in with_choice(
-                    only(self_attention(DENSE_MODELS, lengths=[4096], batch=9), "tp1"), lengths=lengths
+                    only(self_attention(DENSE_MODELS, lengths=[4096], batch=9), "tp1"),
+                    lengths=lengths,
                 )
             ],
             directions=["fwd", "bwd"],
@@ -275,8 +324,11 @@ attention_varlen_spec = KernelSpec(
 
 
 @attention_varlen_spec.implementation("triton", deterministic=True)
-def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
-    """Compute `softmax(q kᵀ / sqrt(D)) v` with a causal mask in each sequence, accumulated in float32.
+def attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int
+) -> Tensor:
+    """Compute `softmax(q kᵀ / sqrt(D)) v` with a causal mask in each sequence, accumulated in
+    float32.
 
     Args:
         q: [total, H, D], the tokens of all sequences, contiguous along its last dim, D at most 256.
@@ -290,7 +342,12 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_se
     """
     require_operands("attention_varlen", dims=3, q=q, k=k, v=v)
     require_equal("attention_varlen", "the shapes", k=tuple(k.shape), v=tuple(v.shape))
-    require_equal("attention_varlen", "tokens and head dim", q=(q.shape[0], q.shape[2]), k=(k.shape[0], k.shape[2]))
+    require_equal(
+        "attention_varlen",
+        "tokens and head dim",
+        q=(q.shape[0], q.shape[2]),
+        k=(k.shape[0], k.shape[2]),
+    )
     require_equal("attention_varlen", "the dtypes", q=q.dtype, k=k.dtype, v=v.dtype)
     require_heads("attention_varlen", q.shape[1], k.shape[1], q.shape[2])
     require_integers("attention_varlen", dtype=torch.int32, dims=1, like=q, cu_seqlens=cu_seqlens)
@@ -298,8 +355,12 @@ def attention_varlen(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_se
 
 
 @attention_varlen_spec.implementation("torch", compile=True)
-def _attention_varlen_torch(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
-    sequence = torch.bucketize(torch.arange(q.shape[0], device=q.device), cu_seqlens[1:], right=True)
+def _attention_varlen_torch(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int
+) -> Tensor:
+    sequence = torch.bucketize(
+        torch.arange(q.shape[0], device=q.device), cu_seqlens[1:], right=True
+    )
     mask = (sequence[:, None] == sequence).tril()
     out = torch.nn.functional.scaled_dot_product_attention(
         as_heads(q), as_heads(k), as_heads(v), attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]
@@ -308,7 +369,9 @@ def _attention_varlen_torch(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor,
 
 
 @attention_varlen_spec.implementation("torch", name="flash")
-def _attention_varlen_flash(q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int) -> Tensor:
+def _attention_varlen_flash(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens: Tensor, max_seqlen: int
+) -> Tensor:
     if not q.is_cuda:
         raise UnsupportedError("needs a GPU")
     if q.dtype == torch.float32:

@@ -1,18 +1,19 @@
 """Attention backward: recomputes the probabilities from the scores and the saved log-sum-exp.
 
-Two kernels without atomics, so results are deterministic. The first processes a tile of queries, iterates over the keys
-and computes the gradient of q. It also stores `delta`, the row sums of out times its gradient. The second processes a
-tile of keys, iterates over the queries of the heads that share them and computes the gradients of k and v. If that
-gives too few programs, the heads are split over several programs and their float32 results are summed afterwards.
+Two kernels without atomics, so results are deterministic. The first processes a tile of queries,
+iterates over the keys and computes the gradient of q. It also stores `delta`, the row sums of out
+times its gradient. The second processes a tile of keys, iterates over the queries of the heads that
+share them and computes the gradients of k and v. If that gives too few programs, the heads are
+split over several programs and their float32 results are summed afterwards.
 
     probs = exp2(scores - lse)               grad_v = probsᵀ grad_out
     grad_probs = grad_out vᵀ                 grad_q = scale · grad_scores k
     grad_scores = probs (grad_probs - delta) grad_k = scale · grad_scoresᵀ q
 
-Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 2. It has one pass with atomic adds and five products;
-this one has seven. Compiled for D = 128 with tiles of 64 queries and 128 keys, one pass would take 2560 cycles of the
-tensor cores per tile instead of 3584. But it needs more than the 255 registers of a thread on sm_90, and 576 of 512
-columns of tensor memory on sm_100.
+Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 2. It has one pass with atomic
+adds and five products; this one has seven. Compiled for D = 128 with tiles of 64 queries and 128
+keys, one pass would take 2560 cycles of the tensor cores per tile instead of 3584. But it needs
+more than the 255 registers of a thread on sm_90, and 576 of 512 columns of tensor memory on sm_100.
 """
 
 import math
@@ -33,7 +34,13 @@ from roofwatch.kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import as_heads, as_tiles, attention_config, key_heads_in_cache, padded_width
+from roofwatch.kernels.attention.tiling import (
+    as_heads,
+    as_tiles,
+    attention_config,
+    key_heads_in_cache,
+    padded_width,
+)
 from roofwatch.kernels.building_blocks.operators import backward_operator
 from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.operands import is_aligned
@@ -168,7 +175,14 @@ def key_gradient_kernel(
 ):
     IS_PACKED: tl.constexpr = cu_seqlens_ptr is not None
     tile, share, b, first_token, n_queries, n_keys = place_of(
-        tl.program_id(0), n_heads, H // heads_per_share, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys
+        tl.program_id(0),
+        n_heads,
+        H // heads_per_share,
+        n_tiles,
+        section,
+        cu_seqlens_ptr,
+        n_queries,
+        n_keys,
     )
     # most queries see the first keys: start with them
     first_key = tile * BLOCK_N
@@ -224,7 +238,8 @@ def key_gradient_kernel(
             )  # [BLOCK_M, BLOCK_D]
             v_acc = dot(probs.to(grad_out_tile.dtype), grad_out_tile, v_acc)
             delta_ptrs = delta_ptr + offs_m
-            delta = tl.load(delta_ptrs, mask=mask_m, other=0.0) if is_edge else tl.load(delta_ptrs)  # [BLOCK_M]
+            # [BLOCK_M]
+            delta = tl.load(delta_ptrs, mask=mask_m, other=0.0) if is_edge else tl.load(delta_ptrs)
             # start the product from the subtracted term, to save registers
             grad_probs = tl.broadcast_to(-delta[None, :], (BLOCK_N, BLOCK_M))
             grad_scores = probs * dot(v_tile, grad_out_tile.T, grad_probs)
@@ -236,7 +251,9 @@ def key_gradient_kernel(
 
 
 def share_count(group: int, n_programs: int, n_wanted: int) -> int:
-    """Programs per group of heads: the smallest divisor of `group` that gives `n_wanted` programs."""
+    """Programs per group of heads: the smallest divisor of `group` that gives `n_wanted`
+    programs.
+    """
     shares = [count for count in range(1, group + 1) if group % count == 0]
     return next((count for count in shares if count * n_programs >= n_wanted), group)
 
@@ -257,14 +274,18 @@ def _empty_gradients(
 
 
 @backward_operator("attention", _empty_gradients)
-def attention_backward(q, k, v, out, lse, grad_out, is_causal, window, cu_seqlens, max_seqlen, grad_q, grad_k, grad_v):
+def attention_backward(
+    q, k, v, out, lse, grad_out, is_causal, window, cu_seqlens, max_seqlen, grad_q, grad_k, grad_v
+):
     if not k.numel() or max_seqlen == 0:
         for gradient in (grad_q, grad_k, grad_v):
             gradient.zero_()
         return
     grad_out = grad_out.contiguous()  # autograd may pass an expanded scalar
     if cu_seqlens is not None:
-        q, k, v, out, grad_out, grad_q, grad_k, grad_v = map(as_heads, (q, k, v, out, grad_out, grad_q, grad_k, grad_v))
+        q, k, v, out, grad_out, grad_q, grad_k, grad_v = map(
+            as_heads, (q, k, v, out, grad_out, grad_q, grad_k, grad_v)
+        )
     B, H, T, D = q.shape
     H_KV, S = k.shape[1:3]
     group = H // H_KV
@@ -310,7 +331,10 @@ def attention_backward(q, k, v, out, lse, grad_out, is_causal, window, cu_seqlen
     k_share, v_share = (
         (grad_k, grad_v)
         if shares == 1
-        else (k.new_empty(share_shape, dtype=torch.float32), v.new_empty(share_shape, dtype=torch.float32))
+        else (
+            k.new_empty(share_shape, dtype=torch.float32),
+            v.new_empty(share_shape, dtype=torch.float32),
+        )
     )
     key_gradient_kernel[(n_programs * shares,)](
         as_tiles(q, tiling.BLOCK_M, target),

@@ -1,7 +1,8 @@
-"""The kernels of `paged_decode_attention`: attention over splits of a sequence, and the merge of the splits.
+"""The kernels of `paged_decode_attention`: attention over splits of a sequence, and the merge of
+the splits.
 
-One program processes all query heads that share a key head. A sequence is split over many programs. Each stores its
-result and log-sum-exp, and a second kernel combines them in a fixed order.
+One program processes all query heads that share a key head. A sequence is split over many programs.
+Each stores its result and log-sum-exp, and a second kernel combines them in a fixed order.
 
 Source: Dao et al., Flash-Decoding for long-context inference, 2023.
 """
@@ -21,7 +22,8 @@ from roofwatch.kernels.target import Target, current_target, multiprocessor_coun
 _PROGRAMS_PER_MULTIPROCESSOR = 16
 """Enough to balance sequences of unequal lengths."""
 _MERGED_SPLITS = tl.constexpr(16)
-# one more than the tiles that fit into shared memory with two or three programs; on AMD loads go to registers
+# one more than the tiles that fit into shared memory with two or three programs; on AMD loads go to
+# registers
 _STAGES = {"sm_80": 3, "sm_90": 3, "sm_100": 3, "sm_120": 2, "gfx942": 1, "gfx950": 1}
 
 
@@ -72,9 +74,13 @@ def _paged_decode_attention_kernel(
     row_sum = tl.zeros((BLOCK_H,), tl.float32)
     full_stop = tl.maximum(stop - start, 0) // BLOCK_N * BLOCK_N + start
     tokens = start + tl.arange(0, BLOCK_N)
-    blocks = tl.load(block_tables_ptr + tokens // BLOCK_SIZE, mask=tokens < stop, other=0)  # [BLOCK_N]
+    blocks = tl.load(
+        block_tables_ptr + tokens // BLOCK_SIZE, mask=tokens < stop, other=0
+    )  # [BLOCK_N]
     for is_edge in tl.static_range(2):
-        for first in range(full_stop if is_edge else start, stop if is_edge else full_stop, BLOCK_N):
+        for first in range(
+            full_stop if is_edge else start, stop if is_edge else full_stop, BLOCK_N
+        ):
             tokens = first + tl.arange(0, BLOCK_N)
             # prefetch one tile ahead, to have the addresses of keys and values in time
             next_tokens = tokens + BLOCK_N
@@ -102,7 +108,9 @@ def _paged_decode_attention_kernel(
     # a sequence without tokens gives zeros
     out = acc / tl.where(row_sum > 0, row_sum, 1.0)[:, None]
     row = (b * H_KV * group + head) * n_splits + split
-    tl.store(out_ptr + row[:, None] * D + offs_d[None, :], out.to(out_ptr.dtype.element_ty), mask=mask)
+    tl.store(
+        out_ptr + row[:, None] * D + offs_d[None, :], out.to(out_ptr.dtype.element_ty), mask=mask
+    )
     tl.store(lse_ptr + row, row_max + tl.log2(row_sum), mask=offs_h < group)  # [BLOCK_H]
 
 
@@ -138,11 +146,17 @@ def _merge_splits_kernel(
         total_sum = total_sum * correction + tl.sum(weights, axis=0)
         total_max = new_max
     out = acc / tl.where(total_sum > 0, total_sum, 1.0)
-    tl.store(out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D)  # [BLOCK_D]
+    tl.store(
+        out_ptr + row * D + offs_d, out.to(out_ptr.dtype.element_ty), mask=offs_d < D
+    )  # [BLOCK_D]
 
 
-def paged_decode_attention_config(group: int, D: int, itemsize: int, target: Target) -> dict[str, int]:
-    """Choose tiles of 16 KiB of keys and 16 KiB of values. A matrix product needs at least 16 rows of heads."""
+def paged_decode_attention_config(
+    group: int, D: int, itemsize: int, target: Target
+) -> dict[str, int]:
+    """Choose tiles of 16 KiB of keys and 16 KiB of values. A matrix product needs at least 16 rows
+    of heads.
+    """
     block_d = max(triton.next_power_of_2(D), 16)
     return {
         "BLOCK_H": max(triton.next_power_of_2(group), 16),
@@ -153,7 +167,9 @@ def paged_decode_attention_config(group: int, D: int, itemsize: int, target: Tar
     }
 
 
-def tokens_per_split(max_tokens: int, n_key_heads: int, n_multiprocessors: int, block_n: int) -> int:
+def tokens_per_split(
+    max_tokens: int, n_key_heads: int, n_multiprocessors: int, block_n: int
+) -> int:
     """Tokens per program: at least two whole tiles, and few enough to keep the GPU busy.
 
     Args:
@@ -206,5 +222,13 @@ def decode_op(q, key_cache, value_cache, block_tables, context_lengths, out):
     )
     if n_splits > 1:
         _merge_splits_kernel[(B * H,)](
-            split_out, lse, context_lengths, out, H, n_splits, per_split, D=D, BLOCK_D=config["BLOCK_D"]
+            split_out,
+            lse,
+            context_lengths,
+            out,
+            H,
+            n_splits,
+            per_split,
+            D=D,
+            BLOCK_D=config["BLOCK_D"],
         )

@@ -1,7 +1,7 @@
 """Attention forward with an online softmax.
 
-A program processes `BLOCK_M` queries of one head and iterates over tiles of keys. The log-sum-exp of each row is saved
-for the backward pass.
+A program processes `BLOCK_M` queries of one head and iterates over tiles of keys. The log-sum-exp
+of each row is saved for the backward pass.
 
 Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691), algorithm 1.
 """
@@ -26,7 +26,13 @@ from roofwatch.kernels.attention.tiles import (
     visible_keys,
     walk,
 )
-from roofwatch.kernels.attention.tiling import as_heads, as_tiles, attention_config, key_heads_in_cache, padded_width
+from roofwatch.kernels.attention.tiling import (
+    as_heads,
+    as_tiles,
+    attention_config,
+    key_heads_in_cache,
+    padded_width,
+)
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot
 from roofwatch.kernels.operands import is_aligned
@@ -89,7 +95,8 @@ def attention_kernel(
             first_key = token_at(step, full_start, full_stop, is_edge)
             key_token = first_token + first_key
             n_left = n_keys - first_key
-            # before k, or Triton puts a barrier of the program between the softmax and the second product
+            # before k, or Triton puts a barrier of the program between the softmax and the second
+            # product
             v_tile = load_tile(
                 v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
@@ -113,7 +120,13 @@ def attention_kernel(
 
 
 def _empty_results(
-    q: Tensor, k: Tensor, v: Tensor, is_causal: bool, window: int, cu_seqlens: Tensor | None, max_seqlen: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    is_causal: bool,
+    window: int,
+    cu_seqlens: Tensor | None,
+    max_seqlen: int | None,
 ) -> tuple[Tensor, Tensor]:
     heads = q if cu_seqlens is None else as_heads(q)
     return q.new_empty(q.shape), q.new_empty(heads.shape[:3], dtype=torch.float32)
@@ -162,7 +175,9 @@ def attention_op(q, k, v, is_causal, window, cu_seqlens, max_seqlen, out, lse):
         H,
         H // H_KV,
         n_tiles,
-        H // H_KV * key_heads_in_cache(S if max_seqlen is None else max_seqlen, D, q.element_size()),
+        H
+        // H_KV
+        * key_heads_in_cache(S if max_seqlen is None else max_seqlen, D, q.element_size()),
         T,
         S,
         window,

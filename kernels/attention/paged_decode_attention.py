@@ -1,10 +1,10 @@
 """Decode attention: one new token per sequence over a paged cache of keys and values, forward.
 
-The tokens of a sequence are in the blocks listed in its row of the block table. The kernels in decoding.py split them
-over enough programs to saturate the memory.
+The tokens of a sequence are in the blocks listed in its row of the block table. The kernels in
+decoding.py split them over enough programs to saturate the memory.
 
-Source: Kwon et al., PagedAttention, SOSP 2023 (arXiv 2309.06180), for the cache; Dao et al., Flash-Decoding for
-long-context inference, 2023, for the splits.
+Source: Kwon et al., PagedAttention, SOSP 2023 (arXiv 2309.06180), for the cache; Dao et al.,
+Flash-Decoding for long-context inference, 2023, for the splits.
 """
 
 import math
@@ -25,12 +25,15 @@ from roofwatch.kernels.shapes import decode_attention, model_cases, only, small_
 def paged_decode_attention_reference(
     q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
 ) -> Tensor:
-    """Compute `softmax(q kᵀ / sqrt(D)) v` over the tokens of each sequence, gathered from their blocks."""
+    """Compute `softmax(q kᵀ / sqrt(D)) v` over the tokens of each sequence, gathered from their
+    blocks.
+    """
     group = q.shape[1] // key_cache.shape[2]
     outs = []
     for query, blocks, length in zip(q, block_tables, context_lengths.tolist(), strict=True):
         k, v = (
-            cache[blocks].flatten(0, 1)[:length].repeat_interleave(group, dim=1) for cache in (key_cache, value_cache)
+            cache[blocks].flatten(0, 1)[:length].repeat_interleave(group, dim=1)
+            for cache in (key_cache, value_cache)
         )
         scores = torch.einsum("hd,thd->ht", query, k) / math.sqrt(q.shape[2])
         outs.append(torch.einsum("ht,thd->hd", scores.softmax(dim=-1), v))
@@ -52,7 +55,9 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         "q": make.normal(B, case["H"], case["D"]),
         "key_cache": make.normal(*cache_shape),
         "value_cache": make.normal(*cache_shape),
-        "block_tables": make.permutation(B * blocks_per_sequence, "int32").view(B, blocks_per_sequence),
+        "block_tables": make.permutation(B * blocks_per_sequence, "int32").view(
+            B, blocks_per_sequence
+        ),
         "context_lengths": lengths[make.permutation(B)],
     }
 
@@ -63,7 +68,9 @@ def paged_decode_attention_flop_count(case: Case) -> float:
 
 
 def paged_decode_attention_memory_bytes(case: Case) -> float:
-    """Reads keys and values of each context once, q, and 4-byte block table entries and lengths; writes out."""
+    """Reads keys and values of each context once, q, and 4-byte block table entries and lengths;
+    writes out.
+    """
     lengths = context_lengths_of(case)
     n_cached = 2 * case["H_KV"] * sum(lengths) * case["D"]
     n_entries = sum(-(-length // case["block_size"]) for length in lengths) + len(lengths)
@@ -80,8 +87,12 @@ paged_decode_attention_spec = KernelSpec(
         *model_cases(
             [
                 *with_choice(decode_attention(), block_size=16),
-                *with_choice(only(decode_attention([LLAMA_3_1_70B], batches=[16]), "tp1"), block_size=64),
-                *with_choice(only(decode_attention([LLAMA_3_1_70B], batches=[16]), "tp1"), block_size=256),
+                *with_choice(
+                    only(decode_attention([LLAMA_3_1_70B], batches=[16]), "tp1"), block_size=64
+                ),
+                *with_choice(
+                    only(decode_attention([LLAMA_3_1_70B], batches=[16]), "tp1"), block_size=256
+                ),
             ]
         ),
     ],
@@ -94,13 +105,17 @@ paged_decode_attention_spec = KernelSpec(
             ],
             dtypes=["float16"],
         ),
-        *cases(shapes=[{"B": 1, "H": 2, "H_KV": 1, "T": 1000, "D": 256, "block_size": 16}], dtypes=["bfloat16"]),
+        *cases(
+            shapes=[{"B": 1, "H": 2, "H_KV": 1, "T": 1000, "D": 256, "block_size": 16}],
+            dtypes=["bfloat16"],
+        ),
     ],
     flop_count=paged_decode_attention_flop_count,
     memory_bytes=paged_decode_attention_memory_bytes,
     token_count=lambda case: case["B"],
     formula="out = softmax(q kᵀ / sqrt(D)) v over the blocks of each sequence",
-    source="Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 "
+    source="Kwon et al., Efficient Memory Management for Large Language Model Serving with "
+    "PagedAttention, 2023 "
     "(arXiv 2309.06180)",
     interpreted_shape={"B": 2, "H": 4, "H_KV": 2, "T": 300},
 )
@@ -110,16 +125,18 @@ paged_decode_attention_spec = KernelSpec(
 def paged_decode_attention(
     q: Tensor, key_cache: Tensor, value_cache: Tensor, block_tables: Tensor, context_lengths: Tensor
 ) -> Tensor:
-    """Compute `softmax(q kᵀ / sqrt(D)) v` of one token per sequence over its cached context, accumulated in float32.
+    """Compute `softmax(q kᵀ / sqrt(D)) v` of one token per sequence over its cached context,
+    accumulated in float32.
 
     Args:
         q: [B, H, D], contiguous along its last dim, D at most 256.
-        key_cache: [n_blocks, block_size, H_KV, D] of q's dtype, contiguous along its last dim; each head serves
-            `H / H_KV` consecutive heads of q.
+        key_cache: [n_blocks, block_size, H_KV, D] of q's dtype, contiguous along its last dim; each
+            head serves `H / H_KV` consecutive heads of q.
         value_cache: [n_blocks, block_size, H_KV, D] of q's dtype.
-        block_tables: [B, blocks_per_sequence] int32, the blocks of each sequence in order. Entries are not checked: an
-            invalid block within the context is an out-of-bounds read.
-        context_lengths: [B] int32, tokens of each sequence, at most `blocks_per_sequence * block_size`; 0 gives zeros.
+        block_tables: [B, blocks_per_sequence] int32, the blocks of each sequence in order. Entries
+            are not checked: an invalid block within the context is an out-of-bounds read.
+        context_lengths: [B] int32, tokens of each sequence, at most `blocks_per_sequence *
+            block_size`; 0 gives zeros.
 
     Returns:
         [B, H, D] in q's dtype, contiguous.
@@ -128,13 +145,23 @@ def paged_decode_attention(
     require_operands(name, q=q, key_cache=key_cache, value_cache=value_cache)
     require_operands(name, dims=3, q=q)
     require_operands(name, dims=4, key_cache=key_cache)
-    require_equal(name, "the shapes", key_cache=tuple(key_cache.shape), value_cache=tuple(value_cache.shape))
-    require_equal(name, "the dtypes", q=q.dtype, key_cache=key_cache.dtype, value_cache=value_cache.dtype)
+    require_equal(
+        name, "the shapes", key_cache=tuple(key_cache.shape), value_cache=tuple(value_cache.shape)
+    )
+    require_equal(
+        name, "the dtypes", q=q.dtype, key_cache=key_cache.dtype, value_cache=value_cache.dtype
+    )
     require_equal(name, "the head dims", q=q.shape[2], key_cache=key_cache.shape[3])
     require_heads(name, q.shape[1], key_cache.shape[2], q.shape[2])
     require_integers(name, dtype=torch.int32, dims=2, like=q, block_tables=block_tables)
     require_integers(name, dtype=torch.int32, dims=1, like=q, context_lengths=context_lengths)
-    require_equal(name, "the sequences", q=len(q), block_tables=len(block_tables), context_lengths=len(context_lengths))
+    require_equal(
+        name,
+        "the sequences",
+        q=len(q),
+        block_tables=len(block_tables),
+        context_lengths=len(context_lengths),
+    )
     return decode_op(q, key_cache, value_cache, block_tables, context_lengths)
 
 
@@ -145,7 +172,11 @@ def _paged_decode_attention_torch(
     k, v = (cache[block_tables].flatten(1, 2).transpose(1, 2) for cache in (key_cache, value_cache))
     is_context = torch.arange(k.shape[2], device=q.device) < context_lengths[:, None]
     out = torch.nn.functional.scaled_dot_product_attention(
-        q.unsqueeze(2), k, v, attn_mask=is_context[:, None, None], enable_gqa=q.shape[1] != k.shape[1]
+        q.unsqueeze(2),
+        k,
+        v,
+        attn_mask=is_context[:, None, None],
+        enable_gqa=q.shape[1] != k.shape[1],
     )
     return out.squeeze(2)
 

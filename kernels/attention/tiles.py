@@ -1,11 +1,12 @@
-"""Shared parts of the attention kernels: tile positions, masks, loads, stores and the online softmax.
+"""Shared parts of the attention kernels: tile positions, masks, loads, stores and the online
+softmax.
 
-The scores have a row per query and a column per key. Tiles in the middle are fully visible and need no mask. Tiles at
-the diagonal, the far end of the window and the end of the sequence do. A program first walks over the middle tiles,
-then over the edge tiles.
+The scores have a row per query and a column per key. Tiles in the middle are fully visible and need
+no mask. Tiles at the diagonal, the far end of the window and the end of the sequence do. A program
+first walks over the middle tiles, then over the edge tiles.
 
-Source of the softmax: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867),
-algorithm 3.
+Source of the softmax: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018
+(arXiv 1805.02867), algorithm 3.
 """
 
 import triton
@@ -13,11 +14,14 @@ import triton.language as tl
 
 
 @triton.jit
-def place_of(program, n_heads, heads_per_sequence, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys):
-    """Return tile, head and batch entry of a program, and first token, queries and keys of its sequence.
+def place_of(
+    program, n_heads, heads_per_sequence, n_tiles, section, cu_seqlens_ptr, n_queries, n_keys
+):
+    """Return tile, head and batch entry of a program, and first token, queries and keys of its
+    sequence.
 
-    Heads are processed in sections whose keys fit into the L2 cache. Within a section, the tiles with the most work
-    start first. Packed sequences are concatenated in one batch entry.
+    Heads are processed in sections whose keys fit into the L2 cache. Within a section, the tiles
+    with the most work start first. Packed sequences are concatenated in one batch entry.
     """
     first_head = program // (section * n_tiles) * section
     in_section = program - first_head * n_tiles
@@ -45,7 +49,8 @@ def visible_keys(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Return the keys that some of `BLOCK_M` queries see (start, stop) and that all see (full_start, full_stop).
+    """Return the keys that some of `BLOCK_M` queries see (start, stop) and that all see
+    (full_start, full_stop).
 
     All but `stop` are multiples of `BLOCK_N`, which divides `BLOCK_M`.
     """
@@ -74,7 +79,8 @@ def attending_queries(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
 ):
-    """Return the queries that see some of `BLOCK_N` keys (start, stop) and that see all (full_start, full_stop).
+    """Return the queries that see some of `BLOCK_N` keys (start, stop) and that see all
+    (full_start, full_stop).
 
     All but `stop` are multiples of `BLOCK_M`.
     """
@@ -93,7 +99,9 @@ def attending_queries(
 
 @triton.jit
 def walk(start, full_start, full_stop, stop, IS_EDGE: tl.constexpr):
-    """Return the range of steps over the middle tiles, or over the edge tiles with the middle skipped."""
+    """Return the range of steps over the middle tiles, or over the edge tiles with the middle
+    skipped.
+    """
     if IS_EDGE:
         first_step = start
         end = stop - (full_stop - full_start)
@@ -114,7 +122,10 @@ def token_at(step, full_start, full_stop, IS_EDGE: tl.constexpr):
 
 @triton.jit
 def is_seen(offs_m, offs_n, n_keys, window, IS_CAUSAL: tl.constexpr, HAS_WINDOW: tl.constexpr):
-    """Return the mask of visible keys. Both offsets are relative to the same token and broadcast."""
+    """Return the mask of visible keys.
+
+    Both offsets are relative to the same token and broadcast.
+    """
     # a causal mask also hides keys past the end
     seen = offs_m >= offs_n if IS_CAUSAL else offs_n < n_keys
     if HAS_WINDOW:
@@ -134,8 +145,12 @@ def _tile_ptrs(
     IS_ALIGNED: tl.constexpr,
 ):
     """Return pointers [BLOCK, BLOCK_D] with one 64-bit offset; the others are 32-bit."""
-    first = b.to(tl.int64) * strides[0] + h.to(tl.int64) * strides[1] + token.to(tl.int64) * strides[2]
-    ptrs = heads + first + tl.arange(0, BLOCK)[:, None] * strides[2] + tl.arange(0, BLOCK_D)[None, :]
+    first = (
+        b.to(tl.int64) * strides[0] + h.to(tl.int64) * strides[1] + token.to(tl.int64) * strides[2]
+    )
+    ptrs = (
+        heads + first + tl.arange(0, BLOCK)[:, None] * strides[2] + tl.arange(0, BLOCK_D)[None, :]
+    )
     if IS_ALIGNED:
         # a hint for strides that are multiples of 8 but not of 16, such as 72
         ptrs = tl.multiple_of(ptrs, [1, 16])
@@ -205,7 +220,8 @@ LOWEST = tl.constexpr(-1e38)
 
 @triton.jit
 def add_scores(scores, scale, row_max, row_sum):
-    """Update the running maximum and sum of each row with a tile of scores. Exponentials are powers of two.
+    """Update the running maximum and sum of each row with a tile of scores. Exponentials are powers
+    of two.
 
     Args:
         scores: [n_rows, n_cols] float32, minus infinity where masked.

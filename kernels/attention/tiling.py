@@ -28,15 +28,17 @@ class Tiling:
 
 @dataclass(frozen=True)
 class Tilings:
-    """Tiles of the three kernels for one head dim. The operand that a program keeps has the larger block."""
+    """Tiles of the three kernels for one head dim. The operand that a program keeps has the larger
+    block.
+    """
 
     forward: Tiling
     query_gradient: Tiling
     key_gradient: Tiling
 
 
-# The largest tiles tried that fit the shared memory without spills, by head dim rounded up to a power of two. Unaligned
-# rows may spill, and a window one register at 128 on sm_90.
+# The largest tiles tried that fit the shared memory without spills, by head dim rounded up to a
+# power of two. Unaligned rows may spill, and a window one register at 128 on sm_90.
 _HALF: Mapping[str, Mapping[int, Tilings]] = {
     "sm_80": {
         64: Tilings(Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 2), Tiling(32, 128, 8, 2)),
@@ -70,7 +72,9 @@ _INTERPRETED = Tilings(Tiling(64, 32, 4, 1), Tiling(64, 32, 4, 1), Tiling(32, 64
 
 
 def attention_config(D: int, itemsize: int, target: Target) -> Tilings:
-    """Choose tiles for head dim `D`; a GPU that is not listed uses the tiles of the smallest one."""
+    """Choose tiles for head dim `D`; a GPU that is not listed uses the tiles of the
+    smallest one.
+    """
     if target.backend == "interpreter":
         return _INTERPRETED
     width = max(64, triton.next_power_of_2(D))
@@ -90,8 +94,14 @@ def as_heads(packed: Tensor) -> Tensor:
 
 
 def as_tiles(heads: Tensor, block: int, target: Target) -> Any:
-    """Return a TMA descriptor for tiles of `block` rows if target and layout allow it, else the tensor."""
-    can_be_copied = heads.element_size() == 2 and is_aligned(heads) and all(stride > 0 for stride in heads.stride())
+    """Return a TMA descriptor for tiles of `block` rows if target and layout allow it, else the
+    tensor.
+    """
+    can_be_copied = (
+        heads.element_size() == 2
+        and is_aligned(heads)
+        and all(stride > 0 for stride in heads.stride())
+    )
     if not can_be_copied or target.arch not in {"sm_90", "sm_100", ""}:
         return heads
     return TensorDescriptor(
@@ -107,7 +117,8 @@ def require_heads(kernel: str, n_heads: int, n_kv_heads: int, head_dim: int) -> 
     """Require a group of query heads per key head, and at most `MAX_HEAD_DIM` dims."""
     if n_heads and (n_kv_heads == 0 or n_heads % n_kv_heads):
         raise KernelError(
-            f"{kernel}: {n_heads} heads of q are no multiple of k's {n_kv_heads}; call k.repeat_interleave(n, dim=1)"
+            f"{kernel}: {n_heads} heads of q are no multiple of k's {n_kv_heads}; call "
+            f"k.repeat_interleave(n, dim=1)"
         )
     if head_dim > MAX_HEAD_DIM:
         raise KernelError(

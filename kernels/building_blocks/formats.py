@@ -1,17 +1,21 @@
-"""Number formats of quantised kernels: whole numbers, 8-bit floats (e4m3), packed 4-bit and ternary weights.
+"""Number formats of quantised kernels: whole numbers, 8-bit floats (e4m3), packed 4-bit and ternary
+weights.
 
-A byte of e4m3 has a sign, four bits of exponent with bias 7 and three of mantissa. There are no infinities; the largest
-number is 448. Some targets have no e4m3 in Triton.
+A byte of e4m3 has a sign, four bits of exponent with bias 7 and three of mantissa. There are no
+infinities; the largest number is 448. Some targets have no e4m3 in Triton.
 
-4-bit: a row of a matrix [K, N] is N / 8 int32 words. Word j holds columns 8 j to 8 j + 7 in the nibble order
-`NIBBLE_COLUMNS` of AWQ: shifted by 4 p and masked, a word has two adjacent columns, one in each 16-bit half.
+4-bit: a row of a matrix [K, N] is N / 8 int32 words. Word j holds columns 8 j to 8 j + 7 in the
+nibble order `NIBBLE_COLUMNS` of AWQ: shifted by 4 p and masked, a word has two adjacent columns,
+one in each 16-bit half.
 
-Ternary: a row of a matrix [N, K] is K / 4 bytes. Each block of 32 bytes holds 128 columns: bits 2 p and 2 p + 1 of byte
-r hold column 32 p + r in two's complement (0, 1, or 3 for -1). A shift and a mask unpack 32 adjacent columns.
+Ternary: a row of a matrix [N, K] is K / 4 bytes. Each block of 32 bytes holds 128 columns: bits 2 p
+and 2 p + 1 of byte r hold column 32 p + r in two's complement (0, 1, or 3 for -1). A shift and a
+mask unpack 32 adjacent columns.
 
-Sources: Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433), table 1; Lin et al., AWQ:
-Activation-aware Weight Quantization, 2023 (arXiv 2306.00978), and its published weights, for the order; Kim et al., Who
-Says Elephants Can't Run, 2022 (arXiv 2211.10017), for the conversion to floats.
+Sources: Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433), table 1; Lin
+et al., AWQ: Activation-aware Weight Quantization, 2023 (arXiv 2306.00978), and its published
+weights, for the order; Kim et al., Who Says Elephants Can't Run, 2022 (arXiv 2211.10017), for the
+conversion to floats.
 """
 
 import torch
@@ -53,7 +57,8 @@ def as_kernel_operand(tensor: Tensor) -> Tensor:
 def from_e4m3(code):
     """Convert e4m3 bytes to float16, exactly. NaN becomes ±480."""
     code = code.to(tl.int16)
-    # the seven bits in float16's exponent and mantissa give the number over 2^8: the biases are 7 and 15
+    # the seven bits in float16's exponent and mantissa give the number over 2^8: the biases are 7
+    # and 15
     shifted = ((code & 0x80) << 8) | ((code & 0x7F) << 7)
     return shifted.to(tl.float16, bitcast=True) * 256.0
 
@@ -136,7 +141,12 @@ def as_floats(words, DTYPE: tl.constexpr):
     else:
         # one instruction instead of two
         floats = tl.inline_asm_elementwise(
-            f"lop3.b32 $0, $1, 0x000F000F, {exponents}, 0xEA;", "=r,r", [words], dtype=tl.int32, is_pure=True, pack=1
+            f"lop3.b32 $0, $1, 0x000F000F, {exponents}, 0xEA;",
+            "=r,r",
+            [words],
+            dtype=tl.int32,
+            is_pure=True,
+            pack=1,
         )
     return floats
 

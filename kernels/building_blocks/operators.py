@@ -34,7 +34,8 @@ def operator(
 ) -> Callable[[Launch], Callable[Parameters, Results]]:
     """Register a launcher as `roofwatch::<name>`.
 
-    If the first result is empty, nothing is launched, since CUDA rejects an empty grid, and other results are zero.
+    If the first result is empty, nothing is launched, since CUDA rejects an empty grid, and other
+    results are zero.
 
     Args:
         name: Of the operator; messages name it as the kernel.
@@ -55,7 +56,9 @@ def operator(
 
         def forward_only(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Results:
             named = zip(forward.inputs, args, strict=True)
-            refuse_gradients(name, **{name: value for name, value in named if isinstance(value, Tensor)})
+            refuse_gradients(
+                name, **{name: value for name, value in named if isinstance(value, Tensor)}
+            )
             return call(*args, **kwargs)
 
         return forward_only
@@ -66,8 +69,9 @@ def operator(
 def backward_operator(name: str, allocate: Callable[..., Any]) -> Callable[[Launch], Operator]:
     """Register a launcher as `roofwatch::<name>_backward`.
 
-    The names of its parameters say what they are: `x` is the forward input or result `x`, which is saved; `grad_out` is
-    the gradient of the result `out`; the results `grad_x` and `grad_weight` are those of the inputs `x` and `weight`.
+    The names of its parameters say what they are: `x` is the forward input or result `x`, which is
+    saved; `grad_out` is the gradient of the result `out`; the results `grad_x` and `grad_weight`
+    are those of the inputs `x` and `weight`.
     """
     return lambda launch: _register(f"{name}_backward", allocate, launch)
 
@@ -105,11 +109,20 @@ def _set_gradient(forward: Operator, backward: Operator, same_gradient: Mapping[
         ctx.others = {name: values[name] for name in saved if name not in ctx.tensors}
 
     def differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        of_results = {f"grad_{name}": gradient for name, gradient in zip(forward.results, gradients, strict=True)}
-        values = {**ctx.others, **dict(zip(ctx.tensors, ctx.saved_tensors, strict=True)), **of_results}
+        of_results = {
+            f"grad_{name}": gradient
+            for name, gradient in zip(forward.results, gradients, strict=True)
+        }
+        values = {
+            **ctx.others,
+            **dict(zip(ctx.tensors, ctx.saved_tensors, strict=True)),
+            **of_results,
+        }
         found = _as_tuple(backward.call(*(values[name] for name in backward.inputs)))
         of_inputs = dict(zip(backward.results, found, strict=True))
-        return tuple(of_inputs.get(f"grad_{same_gradient.get(name, name)}") for name in forward.inputs)
+        return tuple(
+            of_inputs.get(f"grad_{same_gradient.get(name, name)}") for name in forward.inputs
+        )
 
     forward.call.register_autograd(differentiate, setup_context=save)
 

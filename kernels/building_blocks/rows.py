@@ -1,12 +1,14 @@
-"""How a Triton program or a block of CUDA threads (rows.cuh) reads rows; their mean and variance; sums over rows.
+"""How a Triton program or a block of CUDA threads (rows.cuh) reads rows; their mean and variance;
+sums over rows.
 
-Deviations are summed around means, so squares do not cancel. In the backward pass a program walks over several rows
-and sums its partial gradient of each column. The partial sums are added in a fixed order, so results are
-deterministic. Short rows keep the partial sum in registers. Long rows are processed four at a time, so the partial sum
-in memory is updated once for all four.
+Deviations are summed around means, so squares do not cancel. In the backward pass a program walks
+over several rows and sums its partial gradient of each column. The partial sums are added in a
+fixed order, so results are deterministic. Short rows keep the partial sum in registers. Long rows
+are processed four at a time, so the partial sum in memory is updated once for all four.
 
-Sources: Welford, Note on a method for calculating corrected sums of squares and products, 1962; Chan, Golub and
-LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979.
+Sources: Welford, Note on a method for calculating corrected sums of squares and products, 1962;
+Chan, Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances,
+1979.
 """
 
 from dataclasses import dataclass
@@ -19,12 +21,15 @@ from torch import Tensor
 from roofwatch.kernels.target import persistent_program_count
 
 MAX_COLS_IN_REGISTERS = 16_384
-"""Longest row that one program, or one block of CUDA threads in half precision, keeps in registers."""
+"""Longest row that one program, or one block of CUDA threads in half precision, keeps in registers.
+"""
 TILES_OF_LONG_ROWS = {"BLOCK": 4_096, "num_warps": 8}
 
 
 def row_config(n_cols: int) -> dict[str, int]:
-    """Columns per tile and warps: 16 elements per thread of an NVIDIA GPU, 32 in the longest row."""
+    """Columns per tile and warps: 16 elements per thread of an NVIDIA GPU,
+    32 in the longest row.
+    """
     if n_cols > MAX_COLS_IN_REGISTERS:
         return TILES_OF_LONG_ROWS
     block = triton.next_power_of_2(n_cols)
@@ -38,7 +43,9 @@ def whole_row_config(n_cols: int) -> dict[str, int]:
 
 @triton.jit
 def piece_of_row(n_cols, BLOCK: tl.constexpr):
-    """Return row, columns [BLOCK] and mask [BLOCK] of this program's piece of a row; pieces of a row are adjacent."""
+    """Return row, columns [BLOCK] and mask [BLOCK] of this program's piece of a row; pieces of a
+    row are adjacent.
+    """
     n_pieces = tl.cdiv(n_cols, BLOCK)
     row = (tl.program_id(0) // n_pieces).to(tl.int64)
     offs = tl.program_id(0) % n_pieces * BLOCK + tl.arange(0, BLOCK)
@@ -47,21 +54,26 @@ def piece_of_row(n_cols, BLOCK: tl.constexpr):
 
 @triton.jit
 def moments_of(x_ptr, length, BLOCK: tl.constexpr):
-    """Return mean and sum of squared deviations of `length` elements at `x_ptr`, read in tiles of BLOCK."""
+    """Return mean and sum of squared deviations of `length` elements at `x_ptr`, read in tiles of
+    BLOCK.
+    """
     lane_mean = tl.zeros((BLOCK,), tl.float32)
     lane_square_sum = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, length, BLOCK):
         offs = start + tl.arange(0, BLOCK)
         mask = offs < length
         x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        lane_mean, lane_square_sum = _add_tile(x, mask, start // BLOCK + 1, lane_mean, lane_square_sum)
+        lane_mean, lane_square_sum = _add_tile(
+            x, mask, start // BLOCK + 1, lane_mean, lane_square_sum
+        )
     count = tl.cdiv(length - tl.arange(0, BLOCK), BLOCK).to(tl.float32)
     return merge_parts(count, lane_mean, lane_square_sum)
 
 
 @triton.jit
 def _add_tile(x, mask, n_tiles, lane_mean, lane_square_sum):
-    """Update the mean and squared deviations of each lane, [BLOCK] float32, with one tile (Welford).
+    """Update the mean and squared deviations of each lane, [BLOCK] float32, with one tile
+    (Welford).
 
     `n_tiles` includes this tile; mean and deviations start at zero.
     """
@@ -72,7 +84,8 @@ def _add_tile(x, mask, n_tiles, lane_mean, lane_square_sum):
 
 @triton.jit
 def merge_parts(count, mean, square_sum):
-    """Combine means and sums of squared deviations of parts, each [n_parts] float32 (Chan, Golub and LeVeque).
+    """Combine means and sums of squared deviations of parts, each [n_parts] float32 (Chan, Golub
+    and LeVeque).
 
     Empty parts (count 0) are allowed.
     """
@@ -90,13 +103,17 @@ _WARPS_PER_MULTIPROCESSOR = 16
 
 @triton.jit
 def add_to_share(share_ptr, cols, mask, addend, is_begun):
-    """Add to the program's partial sum in the L2 cache, which is uninitialised unless `is_begun`."""
+    """Add to the program's partial sum in the L2 cache,
+    which is uninitialised unless `is_begun`.
+    """
     share = tl.load(share_ptr + cols, mask=mask & is_begun, other=0.0)  # [BLOCK]
     tl.store(share_ptr + cols, share + addend, mask=mask)  # [BLOCK]
 
 
 def backward_config(n_cols: int, itemsize: int) -> dict[str, int]:
-    """Columns per tile, warps, and `ROWS`, the rows processed together: 1 if a row stays in registers."""
+    """Columns per tile, warps, and `ROWS`, the rows processed together: 1 if a row stays in
+    registers.
+    """
     if n_cols * itemsize <= MAX_ROW_BYTES_BACKWARD:
         return {**row_config(n_cols), "ROWS": 1}
     tile_cols = TILES_OF_LONG_ROWS["BLOCK"] // _LONG_ROWS_AT_ONCE
@@ -112,14 +129,18 @@ def share_count(x: Tensor, n_groups: int, n_rows: int, config: dict[str, int]) -
 
 
 def sum_rows(shares: Tensor, out: Tensor) -> None:
-    """Sum the programs' float32 shares [..., n_shares, n_cols] into `out`, which may have another dtype."""
+    """Sum the programs' float32 shares [..., n_shares, n_cols] into `out`, which may have another
+    dtype.
+    """
     if out.dtype == torch.float32:
         torch.sum(shares, dim=-2, out=out)
     else:
         out.copy_(shares.sum(dim=-2))
 
 
-ONLY_NVIDIA = dict.fromkeys(("gfx942", "gfx950"), "is an AMD target; NVRTC compiles CUDA C++ for NVIDIA only")
+ONLY_NVIDIA = dict.fromkeys(
+    ("gfx942", "gfx950"), "is an AMD target; NVRTC compiles CUDA C++ for NVIDIA only"
+)
 """`unsupported_targets` of kernels in CUDA C++."""
 
 _WARP = 32
@@ -149,8 +170,9 @@ class RowLayout:
 def row_layout(*operands: Tensor, most_threads: int = 1024) -> RowLayout:
     """Choose the layout for rows along the last dim of the operands.
 
-    A short row has one vector per thread, to have enough threads. A longer row has four, whose loads overlap. Of a row
-    that is too long for the largest block, the registers hold the first part.
+    A short row has one vector per thread, to have enough threads. A longer row has four, whose
+    loads overlap. Of a row that is too long for the largest block, the registers hold the first
+    part.
     """
     length = vector_length(*operands)
     n_vectors = operands[0].shape[-1] // length
@@ -161,7 +183,9 @@ def row_layout(*operands: Tensor, most_threads: int = 1024) -> RowLayout:
 
 
 def vector_length(*operands: Tensor) -> int:
-    """Elements of the longest vector, at most 16 bytes, with which the rows of every operand are aligned."""
+    """Elements of the longest vector, at most 16 bytes, with which the rows of every operand are
+    aligned.
+    """
     length = _VECTOR_BYTES // operands[0].element_size()
     while length > 1 and not all(_is_divided(operand, length) for operand in operands):
         length //= 2
@@ -171,4 +195,6 @@ def vector_length(*operands: Tensor) -> int:
 def _is_divided(operand: Tensor, length: int) -> bool:
     starts = (operand.shape[-1], *operand.stride()[:-1])
     alignment_bytes = min(length * operand.element_size(), _VECTOR_BYTES)
-    return all(start % length == 0 for start in starts) and operand.data_ptr() % alignment_bytes == 0
+    return (
+        all(start % length == 0 for start in starts) and operand.data_ptr() % alignment_bytes == 0
+    )

@@ -10,7 +10,9 @@ from roofwatch.kernels.target import IS_INTERPRETED
 
 @triton.jit
 def tile_of(program, n_tiles_m, n_tiles_n, GROUP_M: tl.constexpr = 8):
-    """Return row and column of a program's tile, in groups of `GROUP_M` rows to reuse b in the L2 cache."""
+    """Return row and column of a program's tile, in groups of `GROUP_M` rows to reuse b in the L2
+    cache.
+    """
     group_size = GROUP_M * n_tiles_n
     first_tile_m = program // group_size * GROUP_M
     rows = tl.minimum(n_tiles_m - first_tile_m, GROUP_M)  # the last group may have fewer
@@ -34,14 +36,17 @@ def by_chiplet(program, n_programs, N_CHIPLETS: tl.constexpr):
 
 @triton.jit
 def tile_of_program(M, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, N_CHIPLETS: tl.constexpr):
-    """Return row and column of this program's tile of an M x N result, with one program per tile."""
+    """Return row and column of this program's tile of an M x N result,
+    with one program per tile.
+    """
     program = by_chiplet(tl.program_id(0), tl.num_programs(0), N_CHIPLETS)
     return tile_of(program, tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N))
 
 
 @triton.jit
 def load_factors(a_ptrs, b_ptrs, n_left, K_IS_EVEN: tl.constexpr):
-    """Load tiles [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b with `n_left` terms of K left, padded with zeros.
+    """Load tiles [BLOCK_M, BLOCK_K] of a and [BLOCK_K, BLOCK_N] of b with `n_left` terms of K left,
+    padded with zeros.
 
     `K_IS_EVEN` means that BLOCK_K divides K, so no mask is needed.
     """
@@ -74,7 +79,8 @@ def product_of(
 ):
     """Sum `a[m, k] b[k, n]` over k from `first_k` up to `end_k`, for a tile of an M x N result.
 
-    Rows and columns past the end wrap around, which is cheaper than masked loads; they must not be stored.
+    Rows and columns past the end wrap around, which is cheaper than masked loads; they must not be
+    stored.
     """
     offs_k = first_k + tl.arange(0, BLOCK_K)
     a_ptrs = a_ptr + (offs_m % M).to(tl.int64)[:, None] * a_row_stride + offs_k[None, :]
@@ -86,7 +92,9 @@ def product_of(
         b_step = tl.cast(b_row_stride, tl.int64) * BLOCK_K
     acc = tl.zeros((offs_m.shape[0], offs_n.shape[0]), tl.float32)
     for start in range(first_k, end_k, BLOCK_K):
-        a, b = load_factors(a_ptrs, b_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+        a, b = load_factors(
+            a_ptrs, b_ptrs, K - start, K_IS_EVEN
+        )  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
         acc = dot(a, b, acc)
         a_ptrs += BLOCK_K
         b_ptrs += b_step
@@ -105,8 +113,8 @@ def store_product(out_ptr, product, offs_m, offs_n, M, N, row_stride):
 def dot(a, b, acc):
     """Compute `a @ b + acc` with a float32 accumulator.
 
-    Triton's default on NVIDIA rounds float32 operands to TF32. Three TF32 products keep float32 precision; AMD
-    multiplies float32 directly.
+    Triton's default on NVIDIA rounds float32 operands to TF32. Three TF32 products keep float32
+    precision; AMD multiplies float32 directly.
     """
     if IS_INTERPRETED:
         # the interpreter stores bfloat16 as bit patterns and would multiply them as integers
@@ -122,9 +130,10 @@ def dot(a, b, acc):
 def dot_8_bit(a, b, acc):
     """Compute `a @ b + acc` of int8 with an int32 accumulator, or of e4m3 with a float32 one.
 
-    uint8 operands hold e4m3 on targets without it: CDNA 3 multiplies them as e4m3fnuz, others as float16. Hopper's
-    tensor cores accumulate fp8 with about 14 bits, so every 128 products are added to acc outside of them. Source:
-    DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.3.2.
+    uint8 operands hold e4m3 on targets without it: CDNA 3 multiplies them as e4m3fnuz, others as
+        float16. Hopper's
+    tensor cores accumulate fp8 with about 14 bits, so every 128 products are added to acc outside
+    of them. Source: DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.3.2.
     """
     if a.dtype == tl.int8:
         acc = tl.dot(a, b, acc, out_dtype=tl.int32)
@@ -144,7 +153,9 @@ _BLOCK = 1024
 
 
 @triton.jit
-def _sum_of_shares_kernel(share_ptr, out_ptr, n_elements, N_SHARES: tl.constexpr, BLOCK: tl.constexpr):
+def _sum_of_shares_kernel(
+    share_ptr, out_ptr, n_elements, N_SHARES: tl.constexpr, BLOCK: tl.constexpr
+):
     offs = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n_elements
     total = tl.zeros((BLOCK,), tl.float32)
@@ -160,7 +171,9 @@ def sum_shares(shares: Tensor, out: Tensor) -> None:
     _sum_of_shares_kernel[grid](shares, out, out.numel(), N_SHARES=shares.shape[0], BLOCK=_BLOCK)
 
 
-def groups_per_split(n_groups: int, n_tiles: int, n_multiprocessors: int, programs_per_multiprocessor: int) -> int:
+def groups_per_split(
+    n_groups: int, n_tiles: int, n_multiprocessors: int, programs_per_multiprocessor: int
+) -> int:
     """Groups along the split dim per program, to have `programs_per_multiprocessor` programs."""
     wanted = max(programs_per_multiprocessor * n_multiprocessors // n_tiles, 1)
     return -(-n_groups // min(wanted, n_groups))

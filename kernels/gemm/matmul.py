@@ -1,8 +1,9 @@
 """Matrix product `a @ b` with a float32 accumulator, forward.
 
-Programs are ordered to share operands in the L2 cache (building_blocks/tiles.py). With TMA, a persistent kernel has one
-program per multiprocessor and loads the next tile while it stores the current one. Otherwise each tile has its own
-program. b may be a transposed view, as a linear layer's weight; it is not copied.
+Programs are ordered to share operands in the L2 cache (building_blocks/tiles.py). With TMA, a
+persistent kernel has one program per multiprocessor and loads the next tile while it stores the
+current one. Otherwise each tile has its own program. b may be a transposed view, as a linear
+layer's weight; it is not copied.
 """
 
 from typing import Any, NamedTuple
@@ -15,10 +16,26 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, product_of, store_product, tile_of, tile_of_program
-from roofwatch.kernels.operands import is_stored_transposed, require_equal, require_operands, supports_tma
+from roofwatch.kernels.building_blocks.tiles import (
+    dot,
+    product_of,
+    store_product,
+    tile_of,
+    tile_of_program,
+)
+from roofwatch.kernels.operands import (
+    is_stored_transposed,
+    require_equal,
+    require_operands,
+    supports_tma,
+)
 from roofwatch.kernels.shapes import model_cases, only, projections, small_cases
-from roofwatch.kernels.target import Target, current_target, multiprocessor_count, persistent_program_count
+from roofwatch.kernels.target import (
+    Target,
+    current_target,
+    multiprocessor_count,
+    persistent_program_count,
+)
 
 _GROUP_M = tl.constexpr(16)
 """Of 132 programs: the fewest rows of a and columns of b from memory."""
@@ -46,7 +63,11 @@ def _matmul_persistent_kernel(
     # counted separately: the flattened loop has advanced `tile` when this one is stored
     stored_tile = first_tile - n_programs
     for tile in tl.range(
-        first_tile, n_tiles_m * n_tiles_n, n_programs, flatten=True, warp_specialize=SPECIALISES_WARPS
+        first_tile,
+        n_tiles_m * n_tiles_n,
+        n_programs,
+        flatten=True,
+        warp_specialize=SPECIALISES_WARPS,
     ):
         tile_m, tile_n = tile_of(tile, n_tiles_m, n_tiles_n, _GROUP_M)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -62,11 +83,17 @@ def _matmul_persistent_kernel(
         if STORES_HALVES:  # needs half the shared memory, which allows one more stage
             halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
             left, right = halves.split()
-            out_desc.store([tile_m * BLOCK_M, tile_n * BLOCK_N], left.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N / 2]
+            out_desc.store(
+                [tile_m * BLOCK_M, tile_n * BLOCK_N], left.to(out_desc.dtype)
+            )  # [BLOCK_M, BLOCK_N / 2]
             middle = tile_n * BLOCK_N + BLOCK_N // 2
-            out_desc.store([tile_m * BLOCK_M, middle], right.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N / 2]
+            out_desc.store(
+                [tile_m * BLOCK_M, middle], right.to(out_desc.dtype)
+            )  # [BLOCK_M, BLOCK_N / 2]
         else:
-            out_desc.store([tile_m * BLOCK_M, tile_n * BLOCK_N], acc.to(out_desc.dtype))  # [BLOCK_M, BLOCK_N]
+            out_desc.store(
+                [tile_m * BLOCK_M, tile_n * BLOCK_N], acc.to(out_desc.dtype)
+            )  # [BLOCK_M, BLOCK_N]
 
 
 @triton.jit
@@ -91,7 +118,20 @@ def _matmul_kernel(
     offs_m = tile_m * BLOCK_M + tl.arange(0, BLOCK_M)
     offs_n = tile_n * BLOCK_N + tl.arange(0, BLOCK_N)
     acc = product_of(
-        a_ptr, b_ptr, offs_m, offs_n, 0, K, M, N, K, a_row_stride, b_row_stride, B_IS_TRANSPOSED, K_IS_EVEN, BLOCK_K
+        a_ptr,
+        b_ptr,
+        offs_m,
+        offs_n,
+        0,
+        K,
+        M,
+        N,
+        K,
+        a_row_stride,
+        b_row_stride,
+        B_IS_TRANSPOSED,
+        K_IS_EVEN,
+        BLOCK_K,
     )
     store_product(out_ptr, acc, offs_m, offs_n, M, N, out_row_stride)
 
@@ -105,24 +145,46 @@ class Tiling(NamedTuple):
     num_warps: int
     num_stages: int
     rate: float
-    """FLOP/s of a full tile relative to the best tiling, estimated: smaller tiles read operands more often."""
+    """FLOP/s of a full tile relative to the best tiling, estimated: smaller tiles read operands
+    more often.
+    """
 
     def launch_options(self) -> dict[str, int]:
         return {name: int(value) for name, value in self._asdict().items() if name != "rate"}
 
 
-# The largest tiles without register spills that fit the target's shared memory, and smaller ones for small products.
-# _COPIED is used with TMA; the tiles of sm_120 fit every other target.
+# The largest tiles without register spills that fit the target's shared memory, and smaller ones
+# for small products. _COPIED is used with TMA; the tiles of sm_120 fit every other target.
 _COPIED = {
-    "sm_90": (Tiling(128, 256, 64, 8, 4, 1.0), Tiling(128, 128, 64, 8, 4, 0.9), Tiling(64, 64, 128, 4, 5, 0.5)),
-    "sm_100": (Tiling(128, 256, 64, 8, 4, 1.0), Tiling(128, 128, 64, 8, 5, 0.8), Tiling(128, 64, 64, 8, 6, 0.5)),
+    "sm_90": (
+        Tiling(128, 256, 64, 8, 4, 1.0),
+        Tiling(128, 128, 64, 8, 4, 0.9),
+        Tiling(64, 64, 128, 4, 5, 0.5),
+    ),
+    "sm_100": (
+        Tiling(128, 256, 64, 8, 4, 1.0),
+        Tiling(128, 128, 64, 8, 5, 0.8),
+        Tiling(128, 64, 64, 8, 6, 0.5),
+    ),
     "sm_120": (Tiling(128, 128, 64, 8, 3, 1.0), Tiling(64, 64, 64, 4, 4, 0.6)),
     "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
 }
 _LOADED = {
-    "sm_80": (Tiling(128, 256, 32, 8, 4, 1.0), Tiling(128, 128, 32, 8, 4, 0.9), Tiling(64, 64, 32, 4, 4, 0.5)),
-    "gfx942": (Tiling(256, 256, 64, 8, 2, 1.0), Tiling(128, 128, 64, 4, 2, 0.8), Tiling(64, 64, 64, 4, 2, 0.4)),
-    "gfx950": (Tiling(256, 256, 32, 8, 4, 1.0), Tiling(128, 128, 64, 4, 3, 0.8), Tiling(64, 64, 64, 4, 4, 0.4)),
+    "sm_80": (
+        Tiling(128, 256, 32, 8, 4, 1.0),
+        Tiling(128, 128, 32, 8, 4, 0.9),
+        Tiling(64, 64, 32, 4, 4, 0.5),
+    ),
+    "gfx942": (
+        Tiling(256, 256, 64, 8, 2, 1.0),
+        Tiling(128, 128, 64, 4, 2, 0.8),
+        Tiling(64, 64, 64, 4, 2, 0.4),
+    ),
+    "gfx950": (
+        Tiling(256, 256, 32, 8, 4, 1.0),
+        Tiling(128, 128, 64, 4, 3, 0.8),
+        Tiling(64, 64, 64, 4, 4, 0.4),
+    ),
     "cuda": (Tiling(128, 128, 32, 8, 4, 1.0), Tiling(64, 64, 32, 4, 4, 0.5)),
     "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
 }
@@ -135,7 +197,13 @@ _FLOAT32 = {
 
 
 def matmul_config(
-    M: int, N: int, itemsize: int, target: Target, n_multiprocessors: int, *, is_copied: bool = False
+    M: int,
+    N: int,
+    itemsize: int,
+    target: Target,
+    n_multiprocessors: int,
+    *,
+    is_copied: bool = False,
 ) -> Tiling:
     """Choose the tiling with the lowest estimated time, in waves of one tile per multiprocessor."""
     if itemsize == 4:
@@ -148,7 +216,9 @@ def matmul_config(
 
     def rounds_time(tiling: Tiling) -> float:
         n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
-        return float(triton.cdiv(n_tiles, n_multiprocessors) * tiling.BLOCK_M * tiling.BLOCK_N / tiling.rate)
+        return float(
+            triton.cdiv(n_tiles, n_multiprocessors) * tiling.BLOCK_M * tiling.BLOCK_N / tiling.rate
+        )
 
     return min(tilings, key=rounds_time)
 
@@ -164,8 +234,14 @@ def _matmul_op(a, b, out):
     is_transposed = is_stored_transposed(b)
     stored_b = b.t() if is_transposed else b
     target = current_target()
-    is_copied = target.has_tma and a.element_size() == 2 and all(supports_tma(matrix) for matrix in (a, stored_b, out))
-    tiling = matmul_config(M, N, a.element_size(), target, multiprocessor_count(a), is_copied=is_copied)
+    is_copied = (
+        target.has_tma
+        and a.element_size() == 2
+        and all(supports_tma(matrix) for matrix in (a, stored_b, out))
+    )
+    tiling = matmul_config(
+        M, N, a.element_size(), target, multiprocessor_count(a), is_copied=is_copied
+    )
     n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
     if is_copied:
         stores_halves = tiling.BLOCK_N > 128 or target.backend == "interpreter"
@@ -173,7 +249,9 @@ def _matmul_op(a, b, out):
         _matmul_persistent_kernel[(persistent_program_count(a, n_tiles),)](
             TensorDescriptor.from_tensor(a, [tiling.BLOCK_M, tiling.BLOCK_K]),
             TensorDescriptor.from_tensor(stored_b, b_tile[::-1] if is_transposed else b_tile),
-            TensorDescriptor.from_tensor(out, [tiling.BLOCK_M, tiling.BLOCK_N // (2 if stores_halves else 1)]),
+            TensorDescriptor.from_tensor(
+                out, [tiling.BLOCK_M, tiling.BLOCK_N // (2 if stores_halves else 1)]
+            ),
             M,
             N,
             K,
@@ -228,7 +306,9 @@ matmul_spec = KernelSpec(
     inputs=factors,
     reference=matmul_reference,
     cases=[
-        *cases(shapes=[{"M": 1024, "N": 1024, "K": 1024}], dtypes=["float32"], tags=["small", "quick"]),
+        *cases(
+            shapes=[{"M": 1024, "N": 1024, "K": 1024}], dtypes=["float32"], tags=["small", "quick"]
+        ),
         *small_cases({"M": 1024, "N": 1024, "K": 1024}, dtypes=["bfloat16"]),
         # 8192 x 8192 x 8192 is among them; matmul_split_k has the decode shapes
         *model_cases(only(projections(), "prefill")),
@@ -236,13 +316,16 @@ matmul_spec = KernelSpec(
     edges=[
         *cases(shapes=[{"M": 63, "N": 1000, "K": 115}], dtypes=["float32", "bfloat16"]),
         # rows with and without 16-byte alignment
-        *cases(shapes=[{"M": 1, "N": 63, "K": 33}, {"M": 72, "N": 200, "K": 40}], dtypes=["float16"]),
+        *cases(
+            shapes=[{"M": 1, "N": 63, "K": 33}, {"M": 72, "N": 200, "K": 40}], dtypes=["float16"]
+        ),
         *cases(shapes=[{"M": 0, "N": 63, "K": 16}, {"M": 3, "N": 0, "K": 16}], dtypes=["bfloat16"]),
     ],
     flop_count=matmul_flop_count,
     memory_bytes=matmul_memory_bytes,
     formula="out = a @ b",
-    source="Dongarra et al., A set of level 3 basic linear algebra subprograms, 1990 (doi 10.1145/77626.79170)",
+    source="Dongarra et al., A set of level 3 basic linear algebra subprograms, 1990 (doi "
+    "10.1145/77626.79170)",
     interpreted_shape={"M": 200, "N": 152, "K": 136},
 )
 

@@ -1,8 +1,8 @@
 """Matrix product `a @ b` with few rows, as in decoding, bound by reading b; forward.
 
-Few rows give too few tiles to saturate the memory, so K is split over programs. Each stores a float32 partial sum, and
-a second kernel adds them in a fixed order, so the result is deterministic. b may be a transposed view; it is not
-copied.
+Few rows give too few tiles to saturate the memory, so K is split over programs. Each stores a
+float32 partial sum, and a second kernel adds them in a fixed order, so the result is deterministic.
+b may be a transposed view; it is not copied.
 """
 
 import torch
@@ -73,16 +73,32 @@ def _split_kernel(
 
 
 def matmul_split_k_config(M: int, itemsize: int, target: Target) -> dict[str, int]:
-    """Choose tiles of b with at least 32 KiB in flight per multiprocessor, which saturates 5 TB/s at 800 ns latency."""
+    """Choose tiles of b with at least 32 KiB in flight per multiprocessor, which saturates 5 TB/s
+    at 800 ns latency.
+    """
     block_m = min(max(triton.next_power_of_2(M), 16), 64)
     n_stages = 2 if target.backend == "hip" else 4
     if itemsize == 4:
-        return {"BLOCK_M": block_m, "BLOCK_N": 64, "BLOCK_K": 32, "num_warps": 4, "num_stages": n_stages}
-    return {"BLOCK_M": block_m, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": n_stages}
+        return {
+            "BLOCK_M": block_m,
+            "BLOCK_N": 64,
+            "BLOCK_K": 32,
+            "num_warps": 4,
+            "num_stages": n_stages,
+        }
+    return {
+        "BLOCK_M": block_m,
+        "BLOCK_N": 128,
+        "BLOCK_K": 64,
+        "num_warps": 4,
+        "num_stages": n_stages,
+    }
 
 
 def split_length(K: int, block_k: int, n_tiles: int, n_multiprocessors: int) -> int:
-    """Columns of a per program, in whole blocks, with `_PROGRAMS_PER_MULTIPROCESSOR` programs per multiprocessor."""
+    """Columns of a per program, in whole blocks, with `_PROGRAMS_PER_MULTIPROCESSOR` programs per
+    multiprocessor.
+    """
     n_steps = triton.cdiv(K, block_k)
     wanted = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
     n_splits = max(1, min(wanted, n_steps // _MIN_STEPS_PER_SPLIT))
@@ -143,20 +159,24 @@ matmul_split_k_spec = KernelSpec(
     edges=[
         *cases(shapes=[{"M": 1, "N": 63, "K": 1000}], dtypes=["float32", "float16"]),
         # one split, and more rows than a tile
-        *cases(shapes=[{"M": 3, "N": 129, "K": 8}, {"M": 65, "N": 40, "K": 515}], dtypes=["bfloat16"]),
+        *cases(
+            shapes=[{"M": 3, "N": 129, "K": 8}, {"M": 65, "N": 40, "K": 515}], dtypes=["bfloat16"]
+        ),
         *cases(shapes=[{"M": 0, "N": 63, "K": 16}, {"M": 3, "N": 0, "K": 16}], dtypes=["bfloat16"]),
     ],
     flop_count=matmul_flop_count,
     memory_bytes=matmul_memory_bytes,
     formula="out = a @ b, K split among programs",
-    source="Kerr et al., CUTLASS: fast linear algebra in CUDA C++, 2017 (parallel reduction over K)",
+    source="Kerr et al., CUTLASS: fast linear algebra in CUDA C++, 2017 (parallel reduction over "
+    "K)",
     interpreted_shape={"M": 20, "N": 200, "K": 1100},
 )
 
 
 @matmul_split_k_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def matmul_split_k(a: Tensor, b: Tensor) -> Tensor:
-    """Compute `a @ b`, accumulated in float32. Meant for M up to 64; each further tile of rows reads b again.
+    """Compute `a @ b`, accumulated in float32. Meant for M up to 64; each further tile of rows
+    reads b again.
 
     Args:
         a: [M, K], contiguous along its last dim.

@@ -1,7 +1,8 @@
 """Matrix product of e4m3 activations and weights with scales per block of K, forward.
 
-Activations have a scale per token and 128 columns, weights one per 128 x 128 block, so an outlier reduces the precision
-of its block only. Tensor cores sum one block of K; the sum times both scales is accumulated in float32.
+Activations have a scale per token and 128 columns, weights one per 128 x 128 block, so an outlier
+reduces the precision of its block only. Tensor cores sum one block of K; the sum times both scales
+is accumulated in float32.
 
 Source: DeepSeek-AI, DeepSeek-V3 Technical Report, 2024 (arXiv 2412.19437), section 3.3.2.
 """
@@ -17,7 +18,12 @@ from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.formats import as_kernel_operand
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
+from roofwatch.kernels.building_blocks.tiles import (
+    dot_8_bit,
+    load_factors,
+    store_product,
+    tile_of_program,
+)
 from roofwatch.kernels.low_precision.scaled_matmul import (
     MAX_DECODE_ROWS,
     Tiling,
@@ -61,7 +67,9 @@ def _fp8_matmul_blockwise_kernel(
     row = (offs_m % M).to(tl.int64)
     x_ptrs = x_ptr + row[:, None] * x_row_stride + offs_k[None, :]
     x_scale_ptrs = x_scale_ptr + row * x_scale_row_stride
-    weight_ptrs = weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
+    weight_ptrs = (
+        weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
+    )
     # BLOCK_N divides the scale block, so a tile has one scale of weights per block of K
     weight_scale_ptr += tile_n * BLOCK_N // _SCALE_BLOCK * weight_scale_row_stride
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -78,8 +86,8 @@ def _fp8_matmul_blockwise_kernel(
     store_product(out_ptr, acc, offs_m, offs_n, M, N, N)
 
 
-# The largest tiles without register spills that fit the target's shared memory. The sum of a block and the total both
-# stay in registers.
+# The largest tiles without register spills that fit the target's shared memory. The sum of a block
+# and the total both stay in registers.
 _TILINGS = {
     "sm_80": Tiling(128, 64, SCALE_BLOCK, 8, 4),
     "sm_120": Tiling(128, 128, SCALE_BLOCK, 8, 3),
@@ -90,7 +98,9 @@ _TILINGS = {
 
 
 def fp8_matmul_blockwise_config(M: int, N: int, target: Target, n_multiprocessors: int) -> Tiling:
-    """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if tiles are too few."""
+    """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if
+    tiles are too few.
+    """
     tiling = _TILINGS.get(target.arch) or _TILINGS[target.backend]
     if M <= MAX_DECODE_ROWS:
         return tiling._replace(BLOCK_M=max(16, triton.next_power_of_2(M)), BLOCK_N=32, num_warps=4)
@@ -105,7 +115,9 @@ def _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale, out):
     N = weight.shape[0]
     target = current_target()
     tiling = fp8_matmul_blockwise_config(M, N, target, multiprocessor_count(x))
-    _fp8_matmul_blockwise_kernel[(triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)](
+    _fp8_matmul_blockwise_kernel[
+        (triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N),)
+    ](
         as_kernel_operand(x),
         x_scale,
         as_kernel_operand(weight),
@@ -128,9 +140,11 @@ def _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale, out):
     )
 
 
-def fp8_matmul_blockwise_reference(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
-    """Compute `out[m, n] = sum over k of x[m, k] x_scale[m, k / 128] weight[n, k] weight_scale[n / 128, k / 128]`,
-    with integer division.
+def fp8_matmul_blockwise_reference(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
+    """Compute `out[m, n] = sum over k of x[m, k] x_scale[m, k / 128] weight[n, k] weight_scale[n /
+    128, k / 128]`, with integer division.
     """
     out = x.new_zeros(x.shape[0], weight.shape[0])
     row_scale = weight_scale.repeat_interleave(SCALE_BLOCK, dim=0)[: weight.shape[0]]
@@ -160,7 +174,9 @@ def _block_count(length: int) -> int:
 
 
 def fp8_matmul_blockwise_flop_count(case: Case) -> float:
-    """Count a multiplication and an addition for each of M * N * K terms, and for each block's sum and scales."""
+    """Count a multiplication and an addition for each of M * N * K terms, and for each block's sum
+    and scales.
+    """
     M, N, K = case["M"], case["N"], case["K"]
     return 2 * M * N * (K + _block_count(K))
 
@@ -188,14 +204,19 @@ fp8_matmul_blockwise_spec = KernelSpec(
 
 
 @fp8_matmul_blockwise_spec.implementation("triton", directions=["fwd"], deterministic=True)
-def fp8_matmul_blockwise(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
-    """Compute `(x * x_scale) @ (weight * weight_scale).T` with block scales, accumulated in float32.
+def fp8_matmul_blockwise(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
+    """Compute `(x * x_scale) @ (weight * weight_scale).T` with block scales, accumulated in
+    float32.
 
     Args:
         x: [M, K] float8_e4m3fn, finite, contiguous along its last dim.
         x_scale: [M, K / 128 rounded up] float32 in any layout; fastest if contiguous along M.
-        weight: [N, K] float8_e4m3fn, finite, contiguous along its last dim; a row is one output channel.
-        weight_scale: [N / 128 rounded up, K / 128 rounded up] float32, contiguous along its last dim.
+        weight: [N, K] float8_e4m3fn, finite, contiguous along its last dim; a row is one output
+            channel.
+        weight_scale: [N / 128 rounded up, K / 128 rounded up] float32, contiguous along its last
+            dim.
 
     Returns:
         [M, N] bfloat16.
@@ -209,16 +230,23 @@ def fp8_matmul_blockwise(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scal
         ("x_scale", x_scale, x.shape[0]),
         ("weight_scale", weight_scale, _block_count(weight.shape[0])),
     ):
-        if scale.shape != (n_rows, n_blocks) or scale.dtype != torch.float32 or scale.device != x.device:
+        if (
+            scale.shape != (n_rows, n_blocks)
+            or scale.dtype != torch.float32
+            or scale.device != x.device
+        ):
             raise KernelError(
-                f"{name}: {scale_name} must be float32 of shape {(n_rows, n_blocks)} on {x.device}, got {scale.dtype} "
+                f"{name}: {scale_name} must be float32 of shape {(n_rows, n_blocks)} on "
+                f"{x.device}, got {scale.dtype} "
                 f"of {tuple(scale.shape)} on {scale.device}; quantise by blocks of {SCALE_BLOCK}"
             )
     return _fp8_matmul_blockwise_op(x, x_scale, weight, weight_scale)
 
 
 @fp8_matmul_blockwise_spec.implementation("torch", directions=["fwd"], compile=True)
-def _fp8_matmul_blockwise_torch(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
+def _fp8_matmul_blockwise_torch(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
     N, K = weight.shape
     x_by_column = x_scale.repeat_interleave(SCALE_BLOCK, dim=1)[:, :K]
     by_column = weight_scale.repeat_interleave(SCALE_BLOCK, dim=1)[:, :K]
@@ -227,10 +255,16 @@ def _fp8_matmul_blockwise_torch(x: Tensor, x_scale: Tensor, weight: Tensor, weig
 
 
 @fp8_matmul_blockwise_spec.implementation("torch", name="scaled_mm", directions=["fwd"])
-def _fp8_matmul_blockwise_scaled_mm(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
-    """Use cuBLAS, which needs scales of x contiguous along M, and rows of weight scales in multiples of four."""
+def _fp8_matmul_blockwise_scaled_mm(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
+    """Use cuBLAS, which needs scales of x contiguous along M, and rows of weight scales in
+    multiples of four.
+    """
     if not x.is_cuda or torch.version.hip or torch.cuda.get_device_capability(x.device) != (9, 0):
-        raise UnsupportedError("needs a GPU of compute capability 9.0, for cuBLAS's products with block scales")
+        raise UnsupportedError(
+            "needs a GPU of compute capability 9.0, for cuBLAS's products with block scales"
+        )
     if tuple(int(part) for part in (torch.version.cuda or "0").split(".")) < (12, 9):
         raise UnsupportedError("needs CUDA 12.9, for cuBLAS's products with block scales")
     if x.shape[1] % SCALE_BLOCK or weight.shape[0] % SCALE_BLOCK:

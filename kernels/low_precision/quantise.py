@@ -1,12 +1,12 @@
 """Quantise rows of activations to int8 or to the 8-bit float e4m3, each row with its own scale.
 
-`scale = max |x| / highest` along each row, and `out = x / scale` rounded to the nearest level. int8 uses -127 to 127,
-so the levels are symmetric; e4m3 clamps to its largest number, 448. A row that fits into the registers of one program
-is read once; a longer one is read twice in tiles.
+`scale = max |x| / highest` along each row, and `out = x / scale` rounded to the nearest level. int8
+uses -127 to 127, so the levels are symmetric; e4m3 clamps to its largest number, 448. A row that
+fits into the registers of one program is read once; a longer one is read twice in tiles.
 
-Sources: Dettmers et al., LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale, 2022 (arXiv 2208.07339),
-section 2.1 (absmax quantisation by rows); Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433),
-section 3.
+Sources: Dettmers et al., LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale, 2022
+(arXiv 2208.07339), section 2.1 (absmax quantisation by rows); Micikevicius et al., FP8 Formats for
+Deep Learning, 2022 (arXiv 2209.05433), section 3.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,12 @@ from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.formats import E4M3_MAX, as_kernel_operand, round_half_even, to_e4m3
+from roofwatch.kernels.building_blocks.formats import (
+    E4M3_MAX,
+    as_kernel_operand,
+    round_half_even,
+    to_e4m3,
+)
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, whole_row_config
 from roofwatch.kernels.operands import require_operands
@@ -45,7 +50,14 @@ def _as_levels(x, DTYPE: tl.constexpr):
 
 @triton.jit
 def _quantise_rows_kernel(
-    x_ptr, out_ptr, scale_ptr, x_row_stride, n_cols, HIGHEST: tl.constexpr, IS_LONG: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr,
+    out_ptr,
+    scale_ptr,
+    x_row_stride,
+    n_cols,
+    HIGHEST: tl.constexpr,
+    IS_LONG: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
     if IS_LONG:
@@ -62,18 +74,24 @@ def _quantise_rows_kernel(
             offs = start + tl.arange(0, BLOCK)
             mask = offs < n_cols
             x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-            tl.store(out_ptr + offs, _as_levels(x * inverse, out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+            tl.store(
+                out_ptr + offs, _as_levels(x * inverse, out_ptr.dtype.element_ty), mask=mask
+            )  # [BLOCK]
     else:
         offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
-        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(
+            tl.float32
+        )  # [BLOCK]
         absmax = tl.maximum(tl.max(tl.abs(x), axis=0), _SMALLEST_ABSMAX)
         out = _as_levels(x * (HIGHEST / absmax), out_ptr.dtype.element_ty)
         tl.store(out_ptr + row * n_cols + offs, out, mask=mask)  # [BLOCK]
     tl.store(scale_ptr + row, absmax / HIGHEST)
 
 
-def _define_operator(name: str, dtype: torch.dtype, highest: float) -> Callable[[Tensor], Quantised]:
+def _define_operator(
+    name: str, dtype: torch.dtype, highest: float
+) -> Callable[[Tensor], Quantised]:
     """Register `roofwatch::<name>` and return a launcher that checks its operand.
 
     Args:
@@ -90,12 +108,17 @@ def _define_operator(name: str, dtype: torch.dtype, highest: float) -> Callable[
         n_rows, n_cols = x.shape
         kernel_out = as_kernel_operand(out) if dtype is torch.float8_e4m3fn else out
         config = whole_row_config(n_cols)
-        _quantise_rows_kernel[(n_rows,)](x, kernel_out, scale, x.stride(0), n_cols, HIGHEST=highest, **config)
+        _quantise_rows_kernel[(n_rows,)](
+            x, kernel_out, scale, x.stride(0), n_cols, HIGHEST=highest, **config
+        )
 
     def launch(x: Tensor) -> Quantised:
         require_operands(name, dims=2, x=x)
         if not x.shape[1]:
-            raise KernelError(f"{name}: x has shape {tuple(x.shape)}, rows without a maximum; pass at least one column")
+            raise KernelError(
+                f"{name}: x has shape {tuple(x.shape)}, rows without a maximum; pass at least one "
+                f"column"
+            )
         return forward(x)
 
     return launch
@@ -112,7 +135,9 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def quantise_flop_count(case: Case) -> float:
-    """Count per element: magnitude and comparison for the maximum, product with the inverse scale, rounding."""
+    """Count per element: magnitude and comparison for the maximum, product with the inverse scale,
+    rounding.
+    """
     return 4 * case["n_rows"] * case["n_cols"]
 
 
@@ -129,10 +154,18 @@ def _quantise_spec(name: str, **declared: Any) -> KernelSpec:
         inputs=_inputs,
         cases=[*small, *model_cases(token_rows())],
         edges=[
-            *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], dtypes=["bfloat16"]),
-            *cases(shapes=[{"n_rows": 3, "n_cols": 1000}, {"n_rows": 2, "n_cols": 1}], dtypes=["float16"]),
+            *cases(
+                shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}],
+                dtypes=["bfloat16"],
+            ),
+            *cases(
+                shapes=[{"n_rows": 3, "n_cols": 1000}, {"n_rows": 2, "n_cols": 1}],
+                dtypes=["float16"],
+            ),
             # the shortest row that is read twice
-            *cases(shapes=[{"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"]),
+            *cases(
+                shapes=[{"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"]
+            ),
         ],
         flop_count=quantise_flop_count,
         memory_bytes=quantise_memory_bytes,
@@ -164,8 +197,8 @@ def quantise_int8(x: Tensor) -> Quantised:
         x: [n_rows, n_cols], finite, contiguous along its last dim.
 
     Returns:
-        Levels [n_rows, n_cols] int8 and scales [n_rows, 1] float32. Their product is close to x. A row of zeros has a
-        tiny scale.
+        Levels [n_rows, n_cols] int8 and scales [n_rows, 1] float32. Their product is close to x. A
+        row of zeros has a tiny scale.
     """
     return _quantise_int8(x)
 
@@ -197,14 +230,15 @@ quantise_fp8_spec = _quantise_spec(
 
 @quantise_fp8_spec.implementation("triton", directions=["fwd"], deterministic=True)
 def quantise_fp8(x: Tensor) -> Quantised:
-    """Compute the numbers of e4m3 nearest to `x / scale` with `scale = max |x| / 448` along each row, in float32.
+    """Compute the numbers of e4m3 nearest to `x / scale` with `scale = max |x| / 448` along each
+    row, in float32.
 
     Args:
         x: [n_rows, n_cols], finite, contiguous along its last dim.
 
     Returns:
-        Numbers [n_rows, n_cols] float8_e4m3fn and scales [n_rows, 1] float32. Their product is close to x. A row of
-        zeros has a tiny scale.
+        Numbers [n_rows, n_cols] float8_e4m3fn and scales [n_rows, 1] float32. Their product is
+        close to x. A row of zeros has a tiny scale.
     """
     return _quantise_fp8(x)
 

@@ -1,14 +1,16 @@
-"""Matrix products of 8-bit operands with a scale per row, fp8_matmul_rowwise and int8_matmul, forward.
+"""Matrix products of 8-bit operands with a scale per row, fp8_matmul_rowwise and int8_matmul,
+forward.
 
     out[m, n] = x_scale[m] * weight_scale[n] * sum over k of x[m, k] * weight[n, k]
 
-The scales do not depend on k, so the tensor cores add the raw 8-bit products, and the scales are applied to the result.
-int8 products are added exactly in int32. On sm_80, without 8-bit floats, e4m3 is converted to float16 in registers,
-which is exact; see building_blocks/formats.py for CDNA 3. Both operands are contiguous along K.
+The scales do not depend on k, so the tensor cores add the raw 8-bit products, and the scales are
+applied to the result. int8 products are added exactly in int32. On sm_80, without 8-bit floats,
+e4m3 is converted to float16 in registers, which is exact; see building_blocks/formats.py for CDNA
+3. Both operands are contiguous along K.
 
-Sources: Dettmers et al., LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale, 2022 (arXiv 2208.07339),
-section 2.1 (vector-wise quantisation); Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433),
-section 3.
+Sources: Dettmers et al., LLM.int8(): 8-bit Matrix Multiplication for Transformers at Scale, 2022
+(arXiv 2208.07339), section 2.1 (vector-wise quantisation); Micikevicius et al., FP8 Formats for
+Deep Learning, 2022 (arXiv 2209.05433), section 3.
 """
 
 from typing import NamedTuple
@@ -22,7 +24,12 @@ from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.formats import as_kernel_operand
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot_8_bit, load_factors, store_product, tile_of_program
+from roofwatch.kernels.building_blocks.tiles import (
+    dot_8_bit,
+    load_factors,
+    store_product,
+    tile_of_program,
+)
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, projections, small_cases
 from roofwatch.kernels.target import Target, current_target, multiprocessor_count
@@ -30,7 +37,8 @@ from roofwatch.kernels.target import Target, current_target, multiprocessor_coun
 MAX_K = 131_072
 """Longest sum of int8 products that always fits into int32."""
 MAX_DECODE_ROWS = 64
-"""Up to so many rows of x, one narrow tile holds all rows: weights are read once, by many programs."""
+"""Up to so many rows of x, one narrow tile holds all rows: weights are read once, by many programs.
+"""
 
 
 @triton.jit
@@ -57,10 +65,16 @@ def _scaled_matmul_kernel(
     offs_k = tl.arange(0, BLOCK_K)
     # rows past the end wrap to the first rows and are not stored: cheaper than masked loads
     x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + offs_k[None, :]
-    weight_ptrs = weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
-    acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32 if x_ptr.dtype.element_ty == tl.int8 else tl.float32)
+    weight_ptrs = (
+        weight_ptr + (offs_n % N).to(tl.int64)[None, :] * weight_row_stride + offs_k[:, None]
+    )
+    acc = tl.zeros(
+        (BLOCK_M, BLOCK_N), tl.int32 if x_ptr.dtype.element_ty == tl.int8 else tl.float32
+    )
     for start in range(0, K, BLOCK_K):
-        x, weight = load_factors(x_ptrs, weight_ptrs, K - start, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+        x, weight = load_factors(
+            x_ptrs, weight_ptrs, K - start, K_IS_EVEN
+        )  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
         acc = dot_8_bit(x, weight, acc)
         x_ptrs += BLOCK_K
         weight_ptrs += BLOCK_K
@@ -80,8 +94,9 @@ class Tiling(NamedTuple):
     num_stages: int
 
 
-# The largest tiles without register spills that fit the target's shared memory. Hopper accumulates fp8 in a second set
-# of registers, so its tile is smaller than for int8. Data-centre Blackwell accumulates in tensor memory.
+# The largest tiles without register spills that fit the target's shared memory. Hopper accumulates
+# fp8 in a second set of registers, so its tile is smaller than for int8. Data-centre Blackwell
+# accumulates in tensor memory.
 _FP8 = {
     "sm_80": Tiling(128, 128, 64, 8, 3),
     "sm_100": Tiling(128, 256, 128, 8, 4),
@@ -100,8 +115,12 @@ _INT8 = {
 }
 
 
-def scaled_matmul_config(M: int, N: int, dtype: torch.dtype, target: Target, n_multiprocessors: int) -> Tiling:
-    """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if tiles are too few."""
+def scaled_matmul_config(
+    M: int, N: int, dtype: torch.dtype, target: Target, n_multiprocessors: int
+) -> Tiling:
+    """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if
+    tiles are too few.
+    """
     if M <= MAX_DECODE_ROWS:
         block_m = max(16, triton.next_power_of_2(M))
         if target.backend == "cuda":
@@ -114,7 +133,9 @@ def scaled_matmul_config(M: int, N: int, dtype: torch.dtype, target: Target, n_m
     return tiling
 
 
-def empty_scaled_product(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
+def empty_scaled_product(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0], dtype=torch.bfloat16)
 
 
@@ -146,7 +167,12 @@ _int8_matmul_op = operator("int8_matmul", empty_scaled_product)(_launch_scaled_m
 
 
 def _require_scaled_operands(
-    kernel: str, dtype: torch.dtype, x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+    kernel: str,
+    dtype: torch.dtype,
+    x: Tensor,
+    x_scale: Tensor,
+    weight: Tensor,
+    weight_scale: Tensor,
 ) -> None:
     require_operands(kernel, dims=2, dtypes=(dtype,), x=x, weight=weight)
     require_equal(kernel, "the columns", x=x.shape[1], weight=weight.shape[1])
@@ -159,13 +185,18 @@ def require_row_scale(kernel: str, name: str, scale: Tensor, matrix: Tensor) -> 
     shape = (matrix.shape[0], 1)
     if scale.shape != shape or scale.dtype != torch.float32 or not scale.is_contiguous():
         raise KernelError(
-            f"{kernel}: {name} must be contiguous float32 of shape {shape}, got {scale.dtype} of {tuple(scale.shape)}; "
+            f"{kernel}: {name} must be contiguous float32 of shape {shape}, got {scale.dtype} of "
+            f"{tuple(scale.shape)}; "
             f"call {name}.float().reshape(-1, 1).contiguous()"
         )
-    require_equal(kernel, f"the devices of {name} and its matrix", scale=scale.device, matrix=matrix.device)
+    require_equal(
+        kernel, f"the devices of {name} and its matrix", scale=scale.device, matrix=matrix.device
+    )
 
 
-def scaled_matmul_reference(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
+def scaled_matmul_reference(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
     """Compute `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
     return torch.einsum("mk,nk->mn", x.double(), weight.double()) * x_scale * weight_scale.t()
 
@@ -190,7 +221,9 @@ def scaled_edges(dtype: str) -> list[Case]:
 
 
 def scaled_matmul_flop_count(case: Case) -> float:
-    """Count a multiplication and an addition for each of M * N * K terms; two multiplications per result."""
+    """Count a multiplication and an addition for each of M * N * K terms; two multiplications per
+    result.
+    """
     return 2 * case["M"] * case["N"] * (case["K"] + 1)
 
 
@@ -239,7 +272,10 @@ fp8_matmul_rowwise_spec = _scaled_matmul_spec(
     source="Micikevicius et al., FP8 Formats for Deep Learning, 2022 (arXiv 2209.05433), section 3",
 )
 int8_matmul_spec = _scaled_matmul_spec(
-    "int8_matmul", "int8", spread=20.0, source="Dettmers et al., LLM.int8(), 2022 (arXiv 2208.07339), section 2.1"
+    "int8_matmul",
+    "int8",
+    spread=20.0,
+    source="Dettmers et al., LLM.int8(), 2022 (arXiv 2208.07339), section 2.1",
 )
 
 
@@ -250,22 +286,31 @@ def fp8_matmul_rowwise(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale:
     Args:
         x: [M, K] float8_e4m3fn, finite, contiguous along its last dim.
         x_scale: [M, 1] float32, as `quantise_fp8` returns it.
-        weight: [N, K] float8_e4m3fn, finite, contiguous along its last dim; a row is one output channel.
+        weight: [N, K] float8_e4m3fn, finite, contiguous along its last dim; a row is one output
+            channel.
         weight_scale: [N, 1] float32.
 
     Returns:
         [M, N] bfloat16.
     """
-    _require_scaled_operands("fp8_matmul_rowwise", torch.float8_e4m3fn, x, x_scale, weight, weight_scale)
+    _require_scaled_operands(
+        "fp8_matmul_rowwise", torch.float8_e4m3fn, x, x_scale, weight, weight_scale
+    )
     return _fp8_matmul_rowwise_op(x, x_scale, weight, weight_scale)
 
 
 @fp8_matmul_rowwise_spec.implementation("torch", name="scaled_mm", directions=["fwd"])
-def _fp8_matmul_rowwise_scaled_mm(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor) -> Tensor:
+def _fp8_matmul_rowwise_scaled_mm(
+    x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
+) -> Tensor:
     if not x.is_cuda or torch.cuda.get_device_capability(x.device) < (8, 9):
-        raise UnsupportedError("needs a GPU of compute capability 8.9 or newer, for torch._scaled_mm")
+        raise UnsupportedError(
+            "needs a GPU of compute capability 8.9 or newer, for torch._scaled_mm"
+        )
     if x.shape[1] % 16 or weight.shape[0] % 16:
-        raise UnsupportedError("needs columns and output channels in multiples of 16, for torch._scaled_mm")
+        raise UnsupportedError(
+            "needs columns and output channels in multiples of 16, for torch._scaled_mm"
+        )
     return torch._scaled_mm(x, weight.t(), x_scale, weight_scale.t(), out_dtype=torch.bfloat16)
 
 
@@ -284,7 +329,9 @@ def int8_matmul(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale: Tensor
     """
     _require_scaled_operands("int8_matmul", torch.int8, x, x_scale, weight, weight_scale)
     if x.shape[1] > MAX_K:
-        raise KernelError(f"int8_matmul: x has {x.shape[1]} columns, at most {MAX_K} are exact; split the columns")
+        raise KernelError(
+            f"int8_matmul: x has {x.shape[1]} columns, at most {MAX_K} are exact; split the columns"
+        )
     return _int8_matmul_op(x, x_scale, weight, weight_scale)
 
 
@@ -293,6 +340,7 @@ def _int8_matmul_int_mm(x: Tensor, x_scale: Tensor, weight: Tensor, weight_scale
     M, K = x.shape
     if x.is_cuda and (M <= 16 or K % 8 or weight.shape[0] % 8):
         raise UnsupportedError(
-            "needs more than 16 rows, and columns and output channels in multiples of 8, for torch._int_mm"
+            "needs more than 16 rows, and columns and output channels in multiples of 8, for "
+            "torch._int_mm"
         )
     return (torch._int_mm(x, weight.t()) * x_scale * weight_scale.t()).bfloat16()

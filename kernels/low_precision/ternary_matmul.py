@@ -1,13 +1,15 @@
 """Matrix product of int8 activations and ternary weights, forward.
 
-The weights -1, 0 and 1 are packed four to a byte (formats.py) and unpacked in registers: a shift moves one to the top
-of its byte, where it is 64 times the weight, and a mask removes the others. Four bytes are processed at a time, so a
-weight takes half an instruction.
+The weights -1, 0 and 1 are packed four to a byte (formats.py) and unpacked in registers: a shift
+moves one to the top of its byte, where it is 64 times the weight, and a mask removes the others.
+Four bytes are processed at a time, so a weight takes half an instruction.
 
-Activations are int8 with a scale per token, as in BitNet b1.58, and sums are exact. Weights have a scale per output
-channel. With few tiles, K is split over programs, and a second kernel adds the partial sums in a fixed order.
+Activations are int8 with a scale per token, as in BitNet b1.58, and sums are exact. Weights have a
+scale per output channel. With few tiles, K is split over programs, and a second kernel adds the
+partial sums in a fixed order.
 
-Source: Ma et al., The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits, 2024 (arXiv 2402.17764).
+Source: Ma et al., The Era of 1-bit LLMs: All Large Language Models are in 1.58 Bits, 2024 (arXiv
+2402.17764).
 """
 
 from typing import Any
@@ -21,8 +23,16 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.formats import TERNARY_BLOCK_COLUMNS, unpack_ternary
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import groups_per_split, store_product, sum_shares, tile_of_program
-from roofwatch.kernels.low_precision.scaled_matmul import require_row_scale, scaled_matmul_flop_count
+from roofwatch.kernels.building_blocks.tiles import (
+    groups_per_split,
+    store_product,
+    sum_shares,
+    tile_of_program,
+)
+from roofwatch.kernels.low_precision.scaled_matmul import (
+    require_row_scale,
+    scaled_matmul_flop_count,
+)
 from roofwatch.kernels.operands import require_equal, require_operands
 from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
@@ -42,7 +52,8 @@ def _levels_times_64(packed, POSITION: tl.constexpr):
     else:
         # four bytes at a time; the compiler would process each byte separately
         levels = tl.inline_asm_elementwise(
-            f"{{ .reg .b32 top; shl.b32 top, $1, {6 - 2 * POSITION}; and.b32 $0, top, 0xC0C0C0C0; }}",
+            f"{{ .reg .b32 top; shl.b32 top, $1, {6 - 2 * POSITION}; and.b32 $0, top, 0xC0C0C0C0; "
+            f"}}",
             "=r,r",
             [packed],
             dtype=tl.int8,
@@ -79,12 +90,23 @@ def _ternary_matmul_kernel(
     offs_byte = tl.arange(0, BLOCK_BYTES)
     offs_k = tl.arange(0, 4 * BLOCK_BYTES)
     # rows past the end wrap around and are not stored
-    x_ptrs = x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + 4 * first_byte + offs_k[None, :]
-    packed_ptrs = packed_ptr + (offs_n % N).to(tl.int64)[None, :] * packed_row_stride + first_byte + offs_byte[:, None]
+    x_ptrs = (
+        x_ptr + (offs_m % M).to(tl.int64)[:, None] * x_row_stride + 4 * first_byte + offs_k[None, :]
+    )
+    packed_ptrs = (
+        packed_ptr
+        + (offs_n % N).to(tl.int64)[None, :] * packed_row_stride
+        + first_byte
+        + offs_byte[:, None]
+    )
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.int32)
     for start in range(first_byte, end_byte, BLOCK_BYTES):
-        x = tl.load(x_ptrs, mask=offs_k[None, :] < 4 * (end_byte - start), other=0)  # [BLOCK_M, 4 * BLOCK_BYTES]
-        packed = tl.load(packed_ptrs, mask=offs_byte[:, None] < end_byte - start, other=0)  # [BLOCK_BYTES, BLOCK_N]
+        x = tl.load(
+            x_ptrs, mask=offs_k[None, :] < 4 * (end_byte - start), other=0
+        )  # [BLOCK_M, 4 * BLOCK_BYTES]
+        packed = tl.load(
+            packed_ptrs, mask=offs_byte[:, None] < end_byte - start, other=0
+        )  # [BLOCK_BYTES, BLOCK_N]
         # each join appends a bit to the position, highest first
         even = tl.join(_levels_times_64(packed, 0), _levels_times_64(packed, 2))
         odd = tl.join(_levels_times_64(packed, 1), _levels_times_64(packed, 3))
@@ -100,13 +122,20 @@ def _ternary_matmul_kernel(
 
 
 def ternary_matmul_config(M: int, target: Target) -> dict[str, int]:
-    """Choose narrow tiles for few rows, else the largest that fit all targets without register spills.
+    """Choose narrow tiles for few rows, else the largest that fit all targets without register
+    spills.
 
     A byte has four weights.
     """
     num_stages = 2 if target.backend == "hip" else 4
     if M <= MAX_FEW_ROWS:
-        return {"BLOCK_M": 16, "BLOCK_N": 64, "BLOCK_BYTES": 128, "num_warps": 4, "num_stages": num_stages}
+        return {
+            "BLOCK_M": 16,
+            "BLOCK_N": 64,
+            "BLOCK_BYTES": 128,
+            "num_warps": 4,
+            "num_stages": num_stages,
+        }
     block_m = min(triton.next_power_of_2(M), 128)
     n_warps = 8 if block_m == 128 else 4
     return {
@@ -130,7 +159,9 @@ def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
     config = ternary_matmul_config(M, target)
     n_tiles = triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(N, config["BLOCK_N"])
     n_steps = triton.cdiv(n_bytes, config["BLOCK_BYTES"])
-    steps = groups_per_split(n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
+    steps = groups_per_split(
+        n_steps, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR
+    )
     n_splits = triton.cdiv(n_steps, steps)
     shares = x.new_empty(n_splits, M, N, dtype=torch.float32) if n_splits > 1 else out
     _ternary_matmul_kernel[n_tiles, n_splits](
@@ -152,7 +183,9 @@ def _ternary_matmul_op(x, x_scale, packed, weight_scale, out):
         sum_shares(shares, out)
 
 
-def ternary_matmul_reference(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
+def ternary_matmul_reference(
+    x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor
+) -> Tensor:
     """Compute `out[m, n] = x_scale[m] weight_scale[n] * sum over k of x[m, k] weight[n, k]`."""
     weight = x_scale.new_empty(packed.shape[0], x.shape[1])
     for block, start in enumerate(range(0, x.shape[1], 128)):
@@ -164,11 +197,15 @@ def ternary_matmul_reference(x: Tensor, x_scale: Tensor, packed: Tensor, weight_
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    """Normal activations and uniform ternary weights; in BitNet b1.58, 31 % of normal weights become zero."""
+    """Normal activations and uniform ternary weights; in BitNet b1.58, 31 % of normal weights
+    become zero.
+    """
     M, N, K = case["M"], case["N"], case["K"]
     # the 81 bytes of four ternary weights
     digits = torch.cartesian_prod(*[torch.tensor([0, 1, 3])] * 4)
-    codes = (digits << torch.tensor([0, 2, 4, 6])).sum(dim=1).to(device=make.device, dtype=torch.uint8)
+    codes = (
+        (digits << torch.tensor([0, 2, 4, 6])).sum(dim=1).to(device=make.device, dtype=torch.uint8)
+    )
     return {
         "x": make.normal(M, K, scale=20.0),
         "x_scale": make.uniform(M, 1, low=0.01, high=0.02, dtype="float32"),
@@ -178,7 +215,9 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def ternary_matmul_memory_bytes(case: Case) -> float:
-    """Reads x, a quarter of a byte per weight, and a float32 per row of each; writes two bytes per result."""
+    """Reads x, a quarter of a byte per weight, and a float32 per row of each; writes two bytes per
+    result.
+    """
     M, N, K = case["M"], case["N"], case["K"]
     return M * K * case.itemsize + N * K / 4 + 4 * (M + N) + 2 * M * N
 
@@ -218,8 +257,8 @@ def ternary_matmul(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Ten
     Args:
         x: [M, K] int8, contiguous along its last dim, K a multiple of 128 and at most `MAX_K`.
         x_scale: [M, 1] float32, as `quantise_int8` gives it.
-        packed: [N, K / 4] uint8, contiguous along its last dim, from `formats.pack_ternary`; a row is one output
-            channel.
+        packed: [N, K / 4] uint8, contiguous along its last dim, from `formats.pack_ternary`; a row
+            is one output channel.
         weight_scale: [N, 1] float32.
 
     Returns:
@@ -230,7 +269,8 @@ def ternary_matmul(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Ten
     require_operands(name, dims=2, dtypes=(torch.uint8,), packed=packed)
     if x.shape[1] % TERNARY_BLOCK_COLUMNS or not 0 < x.shape[1] <= MAX_K:
         raise KernelError(
-            f"{name}: x has {x.shape[1]} columns, no multiple of {TERNARY_BLOCK_COLUMNS} up to {MAX_K}; "
+            f"{name}: x has {x.shape[1]} columns, no multiple of {TERNARY_BLOCK_COLUMNS} up to "
+            f"{MAX_K}; "
             "pad or split x and the weights"
         )
     require_equal(name, "the packed columns", x=x.shape[1] // 4, packed=packed.shape[1])
@@ -241,6 +281,8 @@ def ternary_matmul(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Ten
 
 
 @ternary_matmul_spec.implementation("torch", directions=["fwd"], compile=True)
-def _ternary_matmul_torch(x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor) -> Tensor:
+def _ternary_matmul_torch(
+    x: Tensor, x_scale: Tensor, packed: Tensor, weight_scale: Tensor
+) -> Tensor:
     weight = unpack_ternary(packed)
     return ((x.float() * x_scale) @ (weight.float() * weight_scale).t()).bfloat16()

@@ -1,16 +1,18 @@
 """Matrix product of 16-bit activations and 4-bit weights (W4A16), forward.
 
-Each group of 128 rows of weights has a scale and a zero point per column. Weights are packed eight to a word and
-unpacked in registers to offset + level (formats.py).
+Each group of 128 rows of weights has a scale and a zero point per column. Weights are packed eight
+to a word and unpacked in registers to offset + level (formats.py).
 
-With few rows, as in decoding, the product is bound by reading the weights. The tensor cores multiply the numbers with
-their offset, and scale and zero point are applied to the sum of a group:
+With few rows, as in decoding, the product is bound by reading the weights. The tensor cores
+multiply the numbers with their offset, and scale and zero point are applied to the sum of a group:
 
     sum of x (level - zero) scale = scale * (sum of x (offset + level) - (offset + zero) * sum of x)
 
-With more rows, as in prefill, it is bound by the tensor cores: weights are scaled in registers before the product.
+With more rows, as in prefill, it is bound by the tensor cores: weights are scaled in registers
+before the product.
 
-With few tiles, K is split over programs, and a second kernel adds the partial sums in a fixed order.
+With few tiles, K is split over programs, and a second kernel adds the partial sums in a fixed
+order.
 
 Source: Lin et al., AWQ: Activation-aware Weight Quantization, 2023 (arXiv 2306.00978).
 """
@@ -34,8 +36,19 @@ from roofwatch.kernels.building_blocks.formats import (
     unpacked,
 )
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, groups_per_split, store_product, sum_shares, tile_of_program
-from roofwatch.kernels.operands import require_contiguous, require_equal, require_integers, require_operands
+from roofwatch.kernels.building_blocks.tiles import (
+    dot,
+    groups_per_split,
+    store_product,
+    sum_shares,
+    tile_of_program,
+)
+from roofwatch.kernels.operands import (
+    require_contiguous,
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
 from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
@@ -50,20 +63,27 @@ _PROGRAMS_PER_MULTIPROCESSOR = 4
 
 @triton.jit
 def _add_group(acc, x, x_sum, weight, zero, scale):
-    """Add the product with one group of weights to `acc`. Weights and zeros have the same offset."""
+    """Add the product with one group of weights to `acc`.
+
+    Weights and zeros have the same offset.
+    """
     raw = dot(x, weight, tl.zeros(acc.shape, tl.float32))
     return acc + (raw - x_sum * zero.to(tl.float32)[None, :]) * scale.to(tl.float32)[None, :]
 
 
 @triton.jit
 def _add_pair(even, odd, x, x_sum, words, zero_words, scale_ptrs, mask, POSITION: tl.constexpr):
-    """Add the product with columns 8 j + 2 POSITION of words j to `even`, and with the next columns to `odd`."""
+    """Add the product with columns 8 j + 2 POSITION of words j to `even`, and with the next columns
+    to `odd`.
+    """
     weights = as_floats(words >> (4 * POSITION), x.dtype)
     zeros = as_floats(zero_words >> (4 * POSITION), x.dtype)
     even_scale = tl.load(scale_ptrs + 2 * POSITION, mask=mask, other=0.0)  # [N_WORDS]
     odd_scale = tl.load(scale_ptrs + 2 * POSITION + 1, mask=mask, other=0.0)  # [N_WORDS]
     even = _add_group(even, x, x_sum, _level(weights, x.dtype), _level(zeros, x.dtype), even_scale)
-    odd = _add_group(odd, x, x_sum, _level(weights >> 16, x.dtype), _level(zeros >> 16, x.dtype), odd_scale)
+    odd = _add_group(
+        odd, x, x_sum, _level(weights >> 16, x.dtype), _level(zeros >> 16, x.dtype), odd_scale
+    )
     return even, odd
 
 
@@ -71,8 +91,8 @@ def _add_pair(even, odd, x, x_sum, words, zero_words, scale_ptrs, mask, POSITION
 def _level(words, DTYPE: tl.constexpr):
     """Return the level in the low half, with an offset in bfloat16.
 
-    The offset of float16 is eight times as large. Times an outlier of x it would cost too much precision of the float32
-    sum, so it is subtracted.
+    The offset of float16 is eight times as large. Times an outlier of x it would cost too much
+    precision of the float32 sum, so it is subtracted.
     """
     level = low_half(words, DTYPE)
     if DTYPE.is_fp16():
@@ -176,8 +196,12 @@ def _w4a16_tiles_kernel(
         group = start // _GROUP_SIZE
         x = tl.load(x_ptrs)  # [BLOCK_M, BLOCK_K]
         words = tl.load(packed_ptrs, mask=mask_word[None, :], other=0)  # [BLOCK_K, N_WORDS]
-        zero_words = tl.load(packed_zero_ptr + group * n_words + offs_word, mask=mask_word, other=0)  # [N_WORDS]
-        scale = tl.load(scale_ptr + group * 8 * n_words + offs_n, mask=mask_n, other=0.0)  # [8 * N_WORDS]
+        zero_words = tl.load(
+            packed_zero_ptr + group * n_words + offs_word, mask=mask_word, other=0
+        )  # [N_WORDS]
+        scale = tl.load(
+            scale_ptr + group * 8 * n_words + offs_n, mask=mask_n, other=0.0
+        )  # [8 * N_WORDS]
         level = unpacked(words, x.dtype, BLOCK_K, N_WORDS)
         zero = unpacked(zero_words[None, :], x.dtype, 1, N_WORDS)
         acc = dot(x, _weights(level, zero, scale[None, :]), acc)
@@ -192,12 +216,24 @@ def w4a16_matmul_config(M: int, target: Target) -> dict[str, int]:
     is_amd = target.backend == "hip"
     if M <= MAX_FEW_ROWS:
         # AMD's warps are twice as wide
-        return {"BLOCK_M": 16, "N_WORDS": 32, "num_warps": 2 if is_amd else 4, "num_stages": 2 if is_amd else 4}
+        return {
+            "BLOCK_M": 16,
+            "N_WORDS": 32,
+            "num_warps": 2 if is_amd else 4,
+            "num_stages": 2 if is_amd else 4,
+        }
     block_m = min(triton.next_power_of_2(M), 128)
     num_warps = 8 if block_m == 128 else 4
-    config = {"BLOCK_M": block_m, "N_WORDS": 16, "num_warps": num_warps, "num_stages": 2 if is_amd else 3}
+    config = {
+        "BLOCK_M": block_m,
+        "N_WORDS": 16,
+        "num_warps": num_warps,
+        "num_stages": 2 if is_amd else 3,
+    }
     if target.arch == "sm_90" and block_m == 128:
-        config["maxnreg"] = 128  # two blocks per multiprocessor: one multiplies while the other dequantises
+        config["maxnreg"] = (
+            128  # two blocks per multiprocessor: one multiplies while the other dequantises
+        )
     return config
 
 
@@ -213,20 +249,26 @@ def _w4a16_matmul_op(x, packed, scale, packed_zero, out):
     config = w4a16_matmul_config(M, target)
     n_groups = K // GROUP_SIZE
     n_tiles = triton.cdiv(M, config["BLOCK_M"]) * triton.cdiv(n_words, config["N_WORDS"])
-    groups = groups_per_split(n_groups, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR)
+    groups = groups_per_split(
+        n_groups, n_tiles, multiprocessor_count(x), _PROGRAMS_PER_MULTIPROCESSOR
+    )
     n_splits = triton.cdiv(n_groups, groups)
     shares = x.new_empty(n_splits, *out.shape, dtype=torch.float32) if n_splits > 1 else out
     operands = (x, packed, scale, packed_zero, shares, M, n_words, n_groups, x.stride(0), groups)
     if M <= MAX_FEW_ROWS:
         _w4a16_few_rows_kernel[n_tiles, n_splits](*operands, **config)
     else:
-        _w4a16_tiles_kernel[n_tiles, n_splits](*operands, BLOCK_K=_BLOCK_K, N_CHIPLETS=target.chiplet_count, **config)
+        _w4a16_tiles_kernel[n_tiles, n_splits](
+            *operands, BLOCK_K=_BLOCK_K, N_CHIPLETS=target.chiplet_count, **config
+        )
     if n_splits > 1:
         sum_shares(shares, out)
 
 
 def w4a16_matmul_reference(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) -> Tensor:
-    """Compute `out = x @ ((level - zero) * scale)`, with zero and scale of row k in row k // 128."""
+    """Compute `out = x @ ((level - zero) * scale)`,
+    with zero and scale of row k in row k // 128.
+    """
 
     def unpacked(words: Tensor) -> Tensor:
         levels = scale.new_empty(words.shape[0], 8 * words.shape[1])
@@ -251,14 +293,20 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def w4a16_matmul_flop_count(case: Case) -> float:
-    """Count a multiplication and an addition per term, and a subtraction and a multiplication per weight."""
+    """Count a multiplication and an addition per term, and a subtraction and a multiplication per
+    weight.
+    """
     return 2 * (case["M"] + 1) * case["N"] * case["K"]
 
 
 def w4a16_matmul_memory_bytes(case: Case) -> float:
-    """Reads x, half a byte per weight, and a scale and half a byte per group and column; writes the product."""
+    """Reads x, half a byte per weight, and a scale and half a byte per group and column; writes the
+    product.
+    """
     M, N, K = case["M"], case["N"], case["K"]
-    return (M * K + M * N) * case.itemsize + N * K / 2 + N * (K // GROUP_SIZE) * (case.itemsize + 0.5)
+    return (
+        (M * K + M * N) * case.itemsize + N * K / 2 + N * (K // GROUP_SIZE) * (case.itemsize + 0.5)
+    )
 
 
 _DECODE = only(projections(), "decode")
@@ -270,13 +318,21 @@ w4a16_matmul_spec = KernelSpec(
     reference=w4a16_matmul_reference,
     cases=[
         *small_cases({"M": 16, "N": 1024, "K": 2048}, dtypes=["float16", "bfloat16"]),
-        *model_cases([*with_choice(_DECODE, M=1), *with_choice(_DECODE, M=16), *projections()], dtypes=["bfloat16"]),
+        *model_cases(
+            [*with_choice(_DECODE, M=1), *with_choice(_DECODE, M=16), *projections()],
+            dtypes=["bfloat16"],
+        ),
     ],
     edges=[
         # many and few rows, whole and partial tiles, one and several splits
         *cases(shapes=[{"M": 65, "N": 200, "K": 384}], dtypes=["float16", "bfloat16"]),
-        *cases(shapes=[{"M": 20, "N": 136, "K": 256}, {"M": 1, "N": 264, "K": 128}], dtypes=["bfloat16"]),
-        *cases(shapes=[{"M": 3, "N": 8, "K": 640}, {"M": 0, "N": 64, "K": 128}], dtypes=["float16"]),
+        *cases(
+            shapes=[{"M": 20, "N": 136, "K": 256}, {"M": 1, "N": 264, "K": 128}],
+            dtypes=["bfloat16"],
+        ),
+        *cases(
+            shapes=[{"M": 3, "N": 8, "K": 640}, {"M": 0, "N": 64, "K": 128}], dtypes=["float16"]
+        ),
     ],
     flop_count=w4a16_matmul_flop_count,
     memory_bytes=w4a16_matmul_memory_bytes,
@@ -301,14 +357,23 @@ def w4a16_matmul(x: Tensor, packed: Tensor, scale: Tensor, packed_zero: Tensor) 
     """
     name = "w4a16_matmul"
     require_operands(name, dims=2, dtypes=(torch.float16, torch.bfloat16), x=x, scale=scale)
-    require_integers(name, dtype=torch.int32, dims=2, like=x, packed=packed, packed_zero=packed_zero)
+    require_integers(
+        name, dtype=torch.int32, dims=2, like=x, packed=packed, packed_zero=packed_zero
+    )
     require_equal(name, "the dtypes", x=x.dtype, scale=scale.dtype)
     require_equal(name, "x's columns and the rows of packed", x=x.shape[1], packed=packed.shape[0])
     if x.shape[1] % GROUP_SIZE:
-        raise KernelError(f"{name}: x has {x.shape[1]} columns, no multiple of {GROUP_SIZE}; pad x and the weights")
+        raise KernelError(
+            f"{name}: x has {x.shape[1]} columns, no multiple of {GROUP_SIZE}; pad x and the "
+            f"weights"
+        )
     n_groups = x.shape[1] // GROUP_SIZE
-    require_equal(name, "the shapes", packed_zero=tuple(packed_zero.shape), groups=(n_groups, packed.shape[1]))
-    require_equal(name, "the shapes", scale=tuple(scale.shape), groups=(n_groups, 8 * packed.shape[1]))
+    require_equal(
+        name, "the shapes", packed_zero=tuple(packed_zero.shape), groups=(n_groups, packed.shape[1])
+    )
+    require_equal(
+        name, "the shapes", scale=tuple(scale.shape), groups=(n_groups, 8 * packed.shape[1])
+    )
     require_contiguous(name, scale=scale)
     return _w4a16_matmul_op(x, packed, scale, packed_zero)
 

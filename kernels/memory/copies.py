@@ -1,8 +1,9 @@
-"""Copies of a matrix: whole, the baseline of every memory-bound kernel; transposed; and rows by index. Forward.
+"""Copies of a matrix: whole, the baseline of every memory-bound kernel; transposed; and rows by
+index. Forward.
 
-A contiguous matrix is copied as one long row, a strided one row by row. Each tile is transposed in shared memory, so
-loads and stores both use whole cache lines. To look rows up, a program copies one piece of one row, so a few tokens
-saturate the memory.
+A contiguous matrix is copied as one long row, a strided one row by row. Each tile is transposed in
+shared memory, so loads and stores both use whole cache lines. To look rows up, a program copies one
+piece of one row, so a few tokens saturate the memory.
 """
 
 from typing import Any
@@ -28,24 +29,39 @@ from roofwatch.kernels.shapes import (
 
 _TILE_BYTES = 16_384
 _GAP_COLS = 64
-"""Columns between the rows of a strided matrix: a multiple of the 32-byte sector, so no extra bytes are moved."""
+"""Columns between the rows of a strided matrix: a multiple of the 32-byte sector, so no extra bytes
+are moved.
+"""
 
 
 @triton.jit
 def _memory_copy_kernel(
-    x_ptr, out_ptr, x_row_stride, out_row_stride, n_rows, n_cols, BLOCK_ROWS: tl.constexpr, BLOCK_COLS: tl.constexpr
+    x_ptr,
+    out_ptr,
+    x_row_stride,
+    out_row_stride,
+    n_rows,
+    n_cols,
+    BLOCK_ROWS: tl.constexpr,
+    BLOCK_COLS: tl.constexpr,
 ):
     program = tl.program_id(0)
     n_tiles = tl.cdiv(n_cols, BLOCK_COLS)  # in a row
     rows = (program // n_tiles).to(tl.int64) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)
     cols = (program % n_tiles).to(tl.int64) * BLOCK_COLS + tl.arange(0, BLOCK_COLS)
     mask = (rows < n_rows)[:, None] & (cols < n_cols)[None, :]
-    x = tl.load(x_ptr + rows[:, None] * x_row_stride + cols[None, :], mask=mask)  # [BLOCK_ROWS, BLOCK_COLS]
-    tl.store(out_ptr + rows[:, None] * out_row_stride + cols[None, :], x, mask=mask)  # [BLOCK_ROWS, BLOCK_COLS]
+    x = tl.load(
+        x_ptr + rows[:, None] * x_row_stride + cols[None, :], mask=mask
+    )  # [BLOCK_ROWS, BLOCK_COLS]
+    tl.store(
+        out_ptr + rows[:, None] * out_row_stride + cols[None, :], x, mask=mask
+    )  # [BLOCK_ROWS, BLOCK_COLS]
 
 
 def memory_copy_config(n_cols: int, itemsize: int) -> dict[str, int]:
-    """Tiles of 16 KiB: 64 bytes per thread of an NVIDIA GPU, in 16-byte loads, saturate the memory."""
+    """Tiles of 16 KiB: 64 bytes per thread of an NVIDIA GPU, in 16-byte loads,
+    saturate the memory.
+    """
     n_elements = _TILE_BYTES // itemsize
     block_cols = min(triton.next_power_of_2(n_cols), n_elements)
     return {"BLOCK_ROWS": n_elements // block_cols, "BLOCK_COLS": block_cols, "num_warps": 8}
@@ -111,7 +127,8 @@ memory_copy_spec = KernelSpec(
     flop_count=no_flop_count,
     memory_bytes=memory_copy_memory_bytes,
     formula="out = x",
-    source="McCalpin, Memory Bandwidth and Machine Balance in Current High Performance Computers, 1995 (STREAM copy)",
+    source="McCalpin, Memory Bandwidth and Machine Balance in Current High Performance Computers, "
+    "1995 (STREAM copy)",
     interpreted_shape={"n_rows": 7, "n_cols": 9000},
 )
 
@@ -199,7 +216,9 @@ transpose_spec = KernelSpec(
         *model_cases(weight_matrices()),
     ],
     edges=[
-        *cases(shapes=[{"M": 63, "N": 1000}, {"M": 1, "N": 63}, {"M": 63, "N": 1}, {"M": 0, "N": 5}]),
+        *cases(
+            shapes=[{"M": 63, "N": 1000}, {"M": 1, "N": 63}, {"M": 63, "N": 1}, {"M": 0, "N": 5}]
+        ),
         *cases(shapes=[{"M": 130, "N": 65}], dtypes=["float16", "bfloat16"]),
     ],
     flop_count=no_flop_count,
@@ -231,17 +250,28 @@ def _transpose_torch(x: Tensor) -> Tensor:
 
 @triton.jit
 def _embedding_gather_kernel(
-    table_ptr, indices_ptr, out_ptr, table_row_stride, out_row_stride, vocab, hidden, BLOCK: tl.constexpr
+    table_ptr,
+    indices_ptr,
+    out_ptr,
+    table_row_stride,
+    out_row_stride,
+    vocab,
+    hidden,
+    BLOCK: tl.constexpr,
 ):
     token, offs, mask = piece_of_row(hidden, BLOCK)
     index = tl.load(indices_ptr + token)
     is_known = (index >= 0) & (index < vocab)
-    row = tl.load(table_ptr + index * table_row_stride + offs, mask=mask & is_known, other=float("nan"))  # [BLOCK]
+    row = tl.load(
+        table_ptr + index * table_row_stride + offs, mask=mask & is_known, other=float("nan")
+    )  # [BLOCK]
     tl.store(out_ptr + token * out_row_stride + offs, row, mask=mask)  # [BLOCK]
 
 
 def embedding_gather_config(hidden: int) -> dict[str, int]:
-    """Pieces of up to 2048 elements, 16 per thread of an NVIDIA GPU: two 16-byte loads in half precision."""
+    """Pieces of up to 2048 elements, 16 per thread of an NVIDIA GPU: two 16-byte loads in half
+    precision.
+    """
     block = min(triton.next_power_of_2(hidden), 2048)
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
@@ -256,7 +286,9 @@ def _embedding_gather_op(table, indices, out):
     n_tokens = indices.shape[0]
     config = embedding_gather_config(hidden)
     grid = (n_tokens * triton.cdiv(hidden, config["BLOCK"]),)
-    _embedding_gather_kernel[grid](table, indices, out, table.stride(0), out.stride(0), vocab, hidden, **config)
+    _embedding_gather_kernel[grid](
+        table, indices, out, table.stride(0), out.stride(0), vocab, hidden, **config
+    )
 
 
 def embedding_gather_reference(table: Tensor, indices: Tensor) -> Tensor:
@@ -307,7 +339,8 @@ embedding_gather_spec = KernelSpec(
 def embedding_gather(table: Tensor, indices: Tensor) -> Tensor:
     """`out[t] = table[indices[t]]`.
 
-    An index out of range gives a row of NaN; torch's own gather would fail with a device-side assert.
+    An index out of range gives a row of NaN; torch's own gather would fail with a device-side
+    assert.
 
     Args:
         table: [vocab, hidden], contiguous along its last dim.

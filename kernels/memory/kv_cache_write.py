@@ -1,10 +1,10 @@
 """Write new keys and values into a paged cache, in their own dtype or as scaled 8-bit floats.
 
-Slot s is position `s % block_size` of block `s // block_size`. The cache is updated in place, so the cost depends only
-on the number of new tokens.
+Slot s is position `s % block_size` of block `s // block_size`. The cache is updated in place, so
+the cost depends only on the number of new tokens.
 
-Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, SOSP 2023
-(arXiv 2309.06180).
+Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with
+PagedAttention, SOSP 2023 (arXiv 2309.06180).
 """
 
 from typing import Any
@@ -17,7 +17,12 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.formats import E4M3_MAX, as_kernel_operand, to_e4m3
-from roofwatch.kernels.operands import refuse_gradients, require_equal, require_integers, require_operands
+from roofwatch.kernels.operands import (
+    refuse_gradients,
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.shapes import cached_tokens, model_cases, small_cases
 
 _TILE = 2048
@@ -55,13 +60,17 @@ def _kv_cache_write_kernel(
     mask = is_kept[:, None] & (offs < n_cols)[None, :]
     blocks, in_block = slots // block_size, slots % block_size
     tokens = tokens.to(tl.int64)
-    key = tl.load(key_ptr + tokens[:, None] * key_token_stride + offs[None, :], mask=mask)  # [BLOCK_T, BLOCK_COLS]
+    key = tl.load(
+        key_ptr + tokens[:, None] * key_token_stride + offs[None, :], mask=mask
+    )  # [BLOCK_T, BLOCK_COLS]
     value = tl.load(
         value_ptr + tokens[:, None] * value_token_stride + offs[None, :], mask=mask
     )  # [BLOCK_T, BLOCK_COLS]
     if IS_SCALED:
         key = _as_e4m3(key.to(tl.float32) / tl.load(key_scale_ptr), key_cache_ptr.dtype.element_ty)
-        value = _as_e4m3(value.to(tl.float32) / tl.load(value_scale_ptr), value_cache_ptr.dtype.element_ty)
+        value = _as_e4m3(
+            value.to(tl.float32) / tl.load(value_scale_ptr), value_cache_ptr.dtype.element_ty
+        )
     key_rows = key_cache_ptr + blocks * key_block_stride + in_block * n_cols
     value_rows = value_cache_ptr + blocks * value_block_stride + in_block * n_cols
     tl.store(key_rows[:, None] + offs[None, :], key, mask=mask)  # [BLOCK_T, BLOCK_COLS]
@@ -74,7 +83,9 @@ def _as_e4m3(x, element_type: tl.constexpr):
 
 
 def kv_cache_write_config(n_cols: int) -> dict[str, int]:
-    """Tiles of 2048 keys and 2048 values: four 16-byte loads per thread of an NVIDIA GPU in half precision."""
+    """Tiles of 2048 keys and 2048 values: four 16-byte loads per thread of an NVIDIA GPU in half
+    precision.
+    """
     block_cols = min(triton.next_power_of_2(n_cols), _TILE)
     return {"BLOCK_T": _TILE // block_cols, "BLOCK_COLS": block_cols, "num_warps": 4}
 
@@ -133,14 +144,18 @@ def kv_cache_write_reference(
     key_scale: Tensor | None = None,
     value_scale: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`, in a copy."""
+    """Compute `cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale`,
+    in a copy.
+    """
 
     def written(new: Tensor, cache: Tensor, scale: Tensor | None) -> Tensor:
         if scale is not None:
             new = (new / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn).to(cache.dtype)
         is_kept = slots >= 0
         block_size = cache.shape[1]
-        return cache.index_put((slots[is_kept] // block_size, slots[is_kept] % block_size), new[is_kept])
+        return cache.index_put(
+            (slots[is_kept] // block_size, slots[is_kept] % block_size), new[is_kept]
+        )
 
     return written(key, key_cache, key_scale), written(value, value_cache, value_scale)
 
@@ -155,7 +170,9 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     if n_tokens <= n_blocks:  # decode: each token belongs to another sequence
         slots = blocks[:n_tokens] * block_size + make.integers(n_tokens, high=block_size)
     else:  # a prompt fills block after block
-        slots = (blocks[:, None] * block_size + torch.arange(block_size, device=make.device)).flatten()[:n_tokens]
+        slots = (
+            blocks[:, None] * block_size + torch.arange(block_size, device=make.device)
+        ).flatten()[:n_tokens]
     inputs = {
         "key": make.normal(*new_shape, dtype=new_dtype),
         "value": make.normal(*new_shape, dtype=new_dtype),
@@ -175,7 +192,9 @@ def kv_cache_write_flop_count(case: Case) -> float:
 
 
 def kv_cache_write_memory_bytes(case: Case) -> float:
-    """Reads new keys and values (bfloat16 for a cache of 8-bit floats) and 8 bytes of slot per token; writes."""
+    """Reads new keys and values (bfloat16 for a cache of 8-bit floats) and 8 bytes of slot per
+    token; writes.
+    """
     new_itemsize = 2 if case.dtype == "float8_e4m3fn" else case.itemsize
     return case["T"] * (2 * case["H_KV"] * case["D"] * (new_itemsize + case.itemsize) + 8)
 
@@ -186,7 +205,9 @@ kv_cache_write_spec = KernelSpec(
     inputs=_inputs,
     reference=kv_cache_write_reference,
     cases=[
-        *small_cases({"T": 512, "H_KV": 8, "D": 64, "block_size": 16, "n_blocks": 64}, dtypes=_DTYPES),
+        *small_cases(
+            {"T": 512, "H_KV": 8, "D": 64, "block_size": 16, "n_blocks": 64}, dtypes=_DTYPES
+        ),
         *model_cases(cached_tokens(), dtypes=_DTYPES),
     ],
     edges=[
@@ -199,14 +220,18 @@ kv_cache_write_spec = KernelSpec(
             dtypes=_DTYPES,
         ),
         # a row of more than one tile
-        *cases(shapes=[{"T": 2, "H_KV": 20, "D": 128, "block_size": 2, "n_blocks": 3}], dtypes=["float16", "float32"]),
+        *cases(
+            shapes=[{"T": 2, "H_KV": 20, "D": 128, "block_size": 2, "n_blocks": 3}],
+            dtypes=["float16", "float32"],
+        ),
     ],
     flop_count=kv_cache_write_flop_count,
     memory_bytes=kv_cache_write_memory_bytes,
     token_count=lambda case: case["T"],
     mutates=("key_cache", "value_cache"),
     formula="cache[slots[t] // block_size, slots[t] % block_size] = new[t] / scale",
-    source="Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention, 2023 "
+    source="Kwon et al., Efficient Memory Management for Large Language Model Serving with "
+    "PagedAttention, 2023 "
     "(arXiv 2309.06180)",
     interpreted_shape={"T": 11, "H_KV": 2, "block_size": 4, "n_blocks": 6},
 )
@@ -225,12 +250,15 @@ def kv_cache_write(
     """Write each token's key and value into its slot of the caches, in place.
 
     Args:
-        key: [T, H_KV, D], contiguous per token; the token stride is arbitrary, as in a slice of a joint projection.
+        key: [T, H_KV, D], contiguous per token; the token stride is arbitrary, as in a slice of a
+            joint projection.
         value: [T, H_KV, D] of key's dtype, contiguous per token.
-        key_cache: [n_blocks, block_size, H_KV, D], contiguous per block, of key's dtype or float8_e4m3fn with scales.
+        key_cache: [n_blocks, block_size, H_KV, D], contiguous per block, of key's dtype or
+            float8_e4m3fn with scales.
         value_cache: Same shape and dtype as key_cache, contiguous per block.
         slots: [T] int64, distinct. Tokens with a slot out of range are skipped.
-        key_scale: [1] float32 on the device. Keys are divided by it, clamped to ±448 and rounded to float8_e4m3fn.
+        key_scale: [1] float32 on the device. Keys are divided by it, clamped to ±448 and rounded to
+            float8_e4m3fn.
         value_scale: [1] float32, the same for values.
 
     Returns:
@@ -242,26 +270,49 @@ def kv_cache_write(
     return key_cache, value_cache
 
 
-def _require_rows(key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor) -> None:
+def _require_rows(
+    key: Tensor, value: Tensor, key_cache: Tensor, value_cache: Tensor, slots: Tensor
+) -> None:
     name = "kv_cache_write"
     require_operands(name, dims=3, key=key, value=value)
     require_equal(name, "the dtypes", key=key.dtype, value=value.dtype)
     require_equal(name, "the shapes", key=tuple(key.shape), value=tuple(value.shape))
-    require_equal(name, "the caches' shapes", key_cache=tuple(key_cache.shape), value_cache=tuple(value_cache.shape))
-    require_equal(name, "the caches' dtypes", key_cache=key_cache.dtype, value_cache=value_cache.dtype)
+    require_equal(
+        name,
+        "the caches' shapes",
+        key_cache=tuple(key_cache.shape),
+        value_cache=tuple(value_cache.shape),
+    )
+    require_equal(
+        name, "the caches' dtypes", key_cache=key_cache.dtype, value_cache=value_cache.dtype
+    )
     if key_cache.ndim != 4:
-        raise KernelError(f"{name}: a cache must have 4 dims, got shape {tuple(key_cache.shape)}; call reshape(...)")
-    require_equal(name, "heads and head dim", key=tuple(key.shape[1:]), key_cache=tuple(key_cache.shape[2:]))
+        raise KernelError(
+            f"{name}: a cache must have 4 dims, got shape {tuple(key_cache.shape)}; call "
+            f"reshape(...)"
+        )
+    require_equal(
+        name, "heads and head dim", key=tuple(key.shape[1:]), key_cache=tuple(key_cache.shape[2:])
+    )
     require_integers(name, dtype=torch.int64, dims=1, like=key, slots=slots)
     require_equal(name, "tokens and slots", key=key.shape[0], slots=slots.shape[0])
-    require_equal(name, "the devices", key=key.device, key_cache=key_cache.device, value_cache=value_cache.device)
+    require_equal(
+        name,
+        "the devices",
+        key=key.device,
+        key_cache=key_cache.device,
+        value_cache=value_cache.device,
+    )
     for operand, rows in {"key": key[:1], "value": value[:1]}.items():
         if not rows.is_contiguous():
-            raise KernelError(f"{name}: {operand} must be contiguous per token; call {operand}.contiguous()")
+            raise KernelError(
+                f"{name}: {operand} must be contiguous per token; call {operand}.contiguous()"
+            )
     for operand, block in {"key_cache": key_cache[:1], "value_cache": value_cache[:1]}.items():
         if not block.is_contiguous():
             raise KernelError(
-                f"{name}: {operand} must be contiguous per block; allocate it as [n_blocks, block_size, H_KV, D]"
+                f"{name}: {operand} must be contiguous per block; allocate it as [n_blocks, "
+                f"block_size, H_KV, D]"
             )
     refuse_gradients(name, key=key, value=value, key_cache=key_cache, value_cache=value_cache)
 
@@ -273,13 +324,17 @@ def _require_scales(new: Tensor, cache: Tensor, **scales: Tensor | None) -> None
     for name, scale in scales.items():
         if (scale is not None) != is_scaled:
             raise KernelError(
-                f"kv_cache_write: a cache of {cache.dtype} {'needs' if is_scaled else 'takes no'} {name}; "
-                + (f"pass {name}=torch.ones(1)" if is_scaled else f"omit {name}")
+                f"kv_cache_write: a cache of {cache.dtype} {'needs' if is_scaled else 'takes no'} "
+                f"{name}; " + (f"pass {name}=torch.ones(1)" if is_scaled else f"omit {name}")
             )
-        if scale is not None and (scale.dtype != torch.float32 or scale.numel() != 1 or scale.device != cache.device):
+        if scale is not None and (
+            scale.dtype != torch.float32 or scale.numel() != 1 or scale.device != cache.device
+        ):
             raise KernelError(
-                f"kv_cache_write: {name} must be one float32 on {cache.device}, got {tuple(scale.shape)} of "
-                f"{scale.dtype} on {scale.device}; call {name}.to({str(cache.device)!r}, torch.float32)"
+                f"kv_cache_write: {name} must be one float32 on {cache.device}, got "
+                f"{tuple(scale.shape)} of "
+                f"{scale.dtype} on {scale.device}; call {name}.to({str(cache.device)!r}, "
+                f"torch.float32)"
             )
 
 
@@ -298,20 +353,24 @@ def _kv_cache_write_torch(
             _write_rows(new, cache, slots)
         else:
             code = (new.float() / scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
-            _write_rows(code.view(torch.uint8), cache.view(torch.uint8), slots)  # torch cannot index 8-bit floats
+            _write_rows(
+                code.view(torch.uint8), cache.view(torch.uint8), slots
+            )  # torch cannot index 8-bit floats
     return key_cache, value_cache
 
 
 def _write_rows(new: Tensor, cache: Tensor, slots: Tensor) -> None:
     if not slots.numel():
         return
-    # selecting the kept tokens would synchronise with the host: instead, a skipped token repeats the write of the first
-    # kept one or, if there is none, rewrites slot 0
+    # selecting the kept tokens would synchronise with the host: instead, a skipped token repeats
+    # the write of the first kept one or, if there is none, rewrites slot 0
     is_kept = slots >= 0
     first = is_kept.int().argmax().reshape(1)
     slot = slots[first].clamp(min=0)
     block_size = cache.shape[1]
-    row = torch.where(is_kept[first][:, None, None], new[first], cache[slot // block_size, slot % block_size])
+    row = torch.where(
+        is_kept[first][:, None, None], new[first], cache[slot // block_size, slot % block_size]
+    )
     targets = torch.where(is_kept, slots, slot)
     rows = torch.where(is_kept[:, None, None], new, row)
     cache[targets // block_size, targets % block_size] = rows

@@ -1,8 +1,8 @@
 """Grouped GEMM: one matrix product per expert over rows sorted by expert, in one launch; forward.
 
-The rows per expert are known only on the GPU. Each program reads all offsets, computes the cumulative tile counts of
-the experts and finds the expert of each of its tiles. So there is no synchronisation with the host, and any
-distribution of rows over experts is balanced.
+The rows per expert are known only on the GPU. Each program reads all offsets, computes the
+cumulative tile counts of the experts and finds the expert of each of its tiles. So there is no
+synchronisation with the host, and any distribution of rows over experts is balanced.
 """
 
 from itertools import pairwise
@@ -19,7 +19,12 @@ from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
 from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
 from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
-from roofwatch.kernels.operands import require_equal, require_integers, require_operands, supports_tma
+from roofwatch.kernels.operands import (
+    require_equal,
+    require_integers,
+    require_operands,
+    supports_tma,
+)
 from roofwatch.kernels.shapes import expert_tokens, model_cases, small_cases
 from roofwatch.kernels.target import Target, current_target, persistent_program_count
 
@@ -67,7 +72,9 @@ def _grouped_gemm_kernel(
             for first_k in range(0, K, BLOCK_K):
                 # may include rows of the next expert, which are not stored
                 a = tokens.load([first_m, first_k])  # [BLOCK_M, BLOCK_K]
-                b = weights.load([expert, first_k, first_n]).reshape(BLOCK_K, BLOCK_N)  # [BLOCK_K, BLOCK_N]
+                b = weights.load([expert, first_k, first_n]).reshape(
+                    BLOCK_K, BLOCK_N
+                )  # [BLOCK_K, BLOCK_N]
                 acc = dot(a, b, acc)
         else:
             offs_k = tl.arange(0, BLOCK_K)
@@ -77,7 +84,9 @@ def _grouped_gemm_kernel(
             b_ptrs = weights + expert.to(tl.int64) * weights_expert_stride
             b_ptrs += offs_k.to(tl.int64)[:, None] * weights_row_stride + (offs_n % N)[None, :]
             for first_k in range(0, K, BLOCK_K):
-                a, b = load_factors(a_ptrs, b_ptrs, K - first_k, K_IS_EVEN)  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
+                a, b = load_factors(
+                    a_ptrs, b_ptrs, K - first_k, K_IS_EVEN
+                )  # [BLOCK_M, BLOCK_K], [BLOCK_K, BLOCK_N]
                 acc = dot(a, b, acc)
                 a_ptrs += BLOCK_K
                 b_ptrs += tl.cast(weights_row_stride, tl.int64) * BLOCK_K
@@ -88,10 +97,22 @@ def grouped_gemm_config(rows_per_expert: int, itemsize: int, target: Target) -> 
     """Choose tiles by the average rows per expert, so that two programs fit on a multiprocessor."""
     is_amd = target.backend == "hip"
     if itemsize == 4:
-        return {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "num_warps": 8, "num_stages": 2 if is_amd else 4}
+        return {
+            "BLOCK_M": 64,
+            "BLOCK_N": 64,
+            "BLOCK_K": 16,
+            "num_warps": 8,
+            "num_stages": 2 if is_amd else 4,
+        }
     if rows_per_expert < 64:
         block_m = min(max(triton.next_power_of_2(rows_per_expert), 16), 64)
-        return {"BLOCK_M": block_m, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2 if is_amd else 4}
+        return {
+            "BLOCK_M": block_m,
+            "BLOCK_N": 128,
+            "BLOCK_K": 64,
+            "num_warps": 4,
+            "num_stages": 2 if is_amd else 4,
+        }
     if is_amd:
         return {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "num_warps": 4, "num_stages": 2}
     if target.arch == "sm_80":
@@ -110,10 +131,17 @@ def _grouped_gemm_op(tokens, weights, offsets, out):
     target = current_target()
     config = grouped_gemm_config(triton.cdiv(n_rows, n_experts), tokens.element_size(), target)
     block_m, block_n, block_k = config["BLOCK_M"], config["BLOCK_N"], config["BLOCK_K"]
-    is_copied = target.has_tma and tokens.element_size() == 2 and supports_tma(tokens) and supports_tma(weights)
+    is_copied = (
+        target.has_tma
+        and tokens.element_size() == 2
+        and supports_tma(tokens)
+        and supports_tma(weights)
+    )
     # the last tile of each expert may be partial
     most_tiles = (triton.cdiv(n_rows, block_m) + n_experts) * triton.cdiv(N, block_n)
-    n_programs = persistent_program_count(tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR))
+    n_programs = persistent_program_count(
+        tokens, triton.cdiv(most_tiles, _PROGRAMS_PER_MULTIPROCESSOR)
+    )
     _grouped_gemm_kernel[(n_programs * _PROGRAMS_PER_MULTIPROCESSOR,)](
         TensorDescriptor.from_tensor(tokens, [block_m, block_k]) if is_copied else tokens,
         TensorDescriptor.from_tensor(weights, [1, block_k, block_n]) if is_copied else weights,
@@ -137,7 +165,9 @@ def grouped_gemm_reference(tokens: Tensor, weights: Tensor, offsets: Tensor) -> 
     `offsets[e + 1]`.
     """
     bounds = pairwise(offsets.tolist())
-    return torch.cat([tokens[start:end] @ weight for (start, end), weight in zip(bounds, weights, strict=True)])
+    return torch.cat(
+        [tokens[start:end] @ weight for (start, end), weight in zip(bounds, weights, strict=True)]
+    )
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
@@ -154,7 +184,9 @@ def grouped_gemm_flop_count(case: Case) -> float:
 
 
 def grouped_gemm_memory_bytes(case: Case) -> float:
-    """Reads rows, offsets and the weights of experts with rows (all, unless routing is all_to_one); writes results."""
+    """Reads rows, offsets and the weights of experts with rows (all, unless routing is all_to_one);
+    writes results.
+    """
     n_rows = case["T"] * case["top_k"]
     n_used = min(case["top_k"] if case.choice("routing") == "all_to_one" else case["E"], n_rows)
     elements = n_rows * (case["ffn"] + case["hidden"]) + n_used * case["ffn"] * case["hidden"]
@@ -162,7 +194,10 @@ def grouped_gemm_memory_bytes(case: Case) -> float:
 
 
 # Mixtral's experts fit on one GPU; those of the others are split over 8
-_WORKLOADS = [*expert_tokens([MIXTRAL_8X7B]), *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8)]
+_WORKLOADS = [
+    *expert_tokens([MIXTRAL_8X7B]),
+    *expert_tokens([QWEN3_235B_A22B, DEEPSEEK_V3], expert_parallel=8),
+]
 _SHAPE = ("T", "E", "top_k", "hidden", "ffn")
 
 grouped_gemm_spec = KernelSpec(
@@ -197,7 +232,8 @@ grouped_gemm_spec = KernelSpec(
     memory_bytes=grouped_gemm_memory_bytes,
     token_count=lambda case: case["T"],
     formula="out[i] = tokens[i] @ weights[e] for offsets[e] <= i < offsets[e + 1]",
-    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
+    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 "
+    "(arXiv 2211.15841)",
     interpreted_shape={"T": 210, "E": 6, "top_k": 2, "hidden": 136, "ffn": 72},
 )
 
@@ -209,8 +245,8 @@ def grouped_gemm(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     Args:
         tokens: [n_rows, K], sorted by expert, contiguous along its last dim.
         weights: [n_experts, K, N] of tokens' dtype, contiguous along its last dim.
-        offsets: [n_experts + 1] int32: first row of each expert, and n_rows at the end, as `moe_permute` returns
-            them. Rows past the last offset are not written.
+        offsets: [n_experts + 1] int32: first row of each expert, and n_rows at the end, as
+            `moe_permute` returns them. Rows past the last offset are not written.
 
     Returns:
         [n_rows, N] in tokens' dtype.
@@ -220,8 +256,12 @@ def grouped_gemm(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
     require_operands("grouped_gemm", dims=3, weights=weights)
     require_integers("grouped_gemm", dtype=torch.int32, dims=1, like=tokens, offsets=offsets)
     require_equal("grouped_gemm", "the dtypes", tokens=tokens.dtype, weights=weights.dtype)
-    require_equal("grouped_gemm", "tokens' and weights' K", tokens=tokens.shape[1], weights=weights.shape[1])
-    require_equal("grouped_gemm", "the experts", weights=weights.shape[0], offsets=offsets.shape[0] - 1)
+    require_equal(
+        "grouped_gemm", "tokens' and weights' K", tokens=tokens.shape[1], weights=weights.shape[1]
+    )
+    require_equal(
+        "grouped_gemm", "the experts", weights=weights.shape[0], offsets=offsets.shape[0] - 1
+    )
     return _grouped_gemm_op(tokens, weights, offsets)
 
 
@@ -238,7 +278,9 @@ def _grouped_gemm_torch(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Ten
 
 @grouped_gemm_spec.implementation("torch", name="loop")
 def _grouped_gemm_loop(tokens: Tensor, weights: Tensor, offsets: Tensor) -> Tensor:
-    """Compute one product per expert, as models without a grouped GEMM; synchronises with the host."""
+    """Compute one product per expert, as models without a grouped GEMM;
+    synchronises with the host.
+    """
     out = tokens.new_empty(tokens.shape[0], weights.shape[2])
     for weight, (start, end) in zip(weights, pairwise(offsets.tolist()), strict=True):
         torch.mm(tokens[start:end], weight, out=out[start:end])

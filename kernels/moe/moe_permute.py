@@ -1,9 +1,11 @@
-"""Sort token rows by expert, as a grouped GEMM reads them, and combine them again by a weighted sum; forward.
+"""Sort token rows by expert, as a grouped GEMM reads them, and combine them again by a weighted
+sum; forward.
 
-The order is that of a stable counting sort in two kernels: each block of choices counts its experts, then computes the
-positions of its choices from the counts of smaller experts and earlier blocks. There are no atomics, so the order is
-deterministic. A third kernel reads each row once and writes it to all its positions. To combine them, a program gathers
-the top_k rows of one token and adds them in float32 in a fixed order.
+The order is that of a stable counting sort in two kernels: each block of choices counts its
+experts, then computes the positions of its choices from the counts of smaller experts and earlier
+blocks. There are no atomics, so the order is deterministic. A third kernel reads each row once and
+writes it to all its positions. To combine them, a program gathers the top_k rows of one token and
+adds them in float32 in a fixed order.
 """
 
 from collections.abc import Iterable
@@ -18,7 +20,13 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.memory.copies import no_flop_count
 from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import Workload, expert_tokens, model_cases, small_cases, with_dimensions
+from roofwatch.kernels.shapes import (
+    Workload,
+    expert_tokens,
+    model_cases,
+    small_cases,
+    with_dimensions,
+)
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16
@@ -75,7 +83,9 @@ def _place_kernel(
 
 
 @triton.jit
-def _copy_kernel(x_ptr, positions_ptr, rows_ptr, x_row_stride, n_cols, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
+def _copy_kernel(
+    x_ptr, positions_ptr, rows_ptr, x_row_stride, n_cols, TOP_K: tl.constexpr, BLOCK: tl.constexpr
+):
     token = tl.program_id(0).to(tl.int64)
     offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n_cols
@@ -103,7 +113,9 @@ def _moe_permute_op(x, experts, n_experts, positions, offsets, rows):
     padded = triton.next_power_of_2(max(n_experts, 2))
     n_blocks = triton.cdiv(n_choices, _BLOCK)
     counts = experts.new_empty(n_blocks, padded)
-    _count_kernel[(n_blocks,)](experts, counts, n_choices, EXPERTS=padded, BLOCK=_BLOCK, num_warps=4)
+    _count_kernel[(n_blocks,)](
+        experts, counts, n_choices, EXPERTS=padded, BLOCK=_BLOCK, num_warps=4
+    )
     _place_kernel[(n_blocks,)](
         experts,
         counts,
@@ -158,11 +170,17 @@ def moe_permute_reference(x: Tensor, experts: Tensor, n_experts: int) -> Permute
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {"x": make.normal(case["T"], case["hidden"]), "experts": chosen_experts(case, make), "n_experts": case["E"]}
+    return {
+        "x": make.normal(case["T"], case["hidden"]),
+        "experts": chosen_experts(case, make),
+        "n_experts": case["E"],
+    }
 
 
 def moe_permute_memory_bytes(case: Case) -> float:
-    """Reads each row and its experts once; writes top_k rows, their positions and the offsets. Indices have 4 bytes."""
+    """Reads each row and its experts once; writes top_k rows, their positions and the offsets.
+    Indices have 4 bytes.
+    """
     T, top_k = case["T"], case["top_k"]
     return (1 + top_k) * T * case["hidden"] * case.itemsize + 4 * (2 * T * top_k + case["E"] + 1)
 
@@ -188,14 +206,21 @@ moe_permute_spec = KernelSpec(
             ],
             dtypes=["float16"],
         ),
-        *cases(shapes=[{"T": 1, "E": 1, "top_k": 1, "hidden": 1000, "routing": "uniform"}], dtypes=["bfloat16"]),
-        *cases(shapes=[{"T": 0, "E": 4, "top_k": 2, "hidden": 64, "routing": "uniform"}], dtypes=["bfloat16"]),
+        *cases(
+            shapes=[{"T": 1, "E": 1, "top_k": 1, "hidden": 1000, "routing": "uniform"}],
+            dtypes=["bfloat16"],
+        ),
+        *cases(
+            shapes=[{"T": 0, "E": 4, "top_k": 2, "hidden": 64, "routing": "uniform"}],
+            dtypes=["bfloat16"],
+        ),
     ],
     flop_count=no_flop_count,
     memory_bytes=moe_permute_memory_bytes,
     token_count=lambda case: case["T"],
     formula="rows = x[order // top_k] with order = stable argsort of experts",
-    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
+    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 "
+    "(arXiv 2211.15841)",
     interpreted_shape={"T": 75, "E": 9, "top_k": 7, "hidden": 130},
 )
 
@@ -210,8 +235,8 @@ def moe_permute(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
         n_experts: Number of experts.
 
     Returns:
-        Rows [n_tokens * top_k, n_cols] in x's dtype, the row of each choice [n_tokens, top_k] int32, and the first row
-        of each expert with the total at the end [n_experts + 1] int32.
+        Rows [n_tokens * top_k, n_cols] in x's dtype, the row of each choice [n_tokens, top_k]
+        int32, and the first row of each expert with the total at the end [n_experts + 1] int32.
     """
     require_operands("moe_permute", dims=2, x=x)
     require_integers("moe_permute", dtype=torch.int32, dims=2, like=x, experts=experts)
@@ -232,7 +257,14 @@ def _moe_permute_torch(x: Tensor, experts: Tensor, n_experts: int) -> Permuted:
 
 @triton.jit
 def _unpermute_kernel(
-    rows_ptr, positions_ptr, weights_ptr, out_ptr, rows_row_stride, n_cols, TOP_K: tl.constexpr, BLOCK: tl.constexpr
+    rows_ptr,
+    positions_ptr,
+    weights_ptr,
+    out_ptr,
+    rows_row_stride,
+    n_cols,
+    TOP_K: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     token = tl.program_id(0).to(tl.int64)
     offs = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -241,13 +273,19 @@ def _unpermute_kernel(
     for choice in tl.static_range(TOP_K):
         position = tl.load(positions_ptr + token * TOP_K + choice).to(tl.int64)
         weight = tl.load(weights_ptr + token * TOP_K + choice).to(tl.float32)
-        row = tl.load(rows_ptr + position * rows_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        row = tl.load(rows_ptr + position * rows_row_stride + offs, mask=mask, other=0.0).to(
+            tl.float32
+        )  # [BLOCK]
         acc += weight * row
-    tl.store(out_ptr + token * n_cols + offs, acc.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(
+        out_ptr + token * n_cols + offs, acc.to(out_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
 
 
 def moe_unpermute_config(n_cols: int) -> dict[str, int]:
-    """Columns per program: one 16-byte load per thread from each of the top_k rows in half precision."""
+    """Columns per program: one 16-byte load per thread from each of the top_k rows in half
+    precision.
+    """
     block = min(triton.next_power_of_2(n_cols), 1024)
     return {"BLOCK": block, "num_warps": max(block // 256, 1)}
 
@@ -316,7 +354,8 @@ moe_unpermute_spec = KernelSpec(
     memory_bytes=moe_unpermute_memory_bytes,
     token_count=lambda case: case["T"],
     formula="out[t] = sum_k weights[t, k] * rows[positions[t, k]]",
-    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 (arXiv 2211.15841)",
+    source="Gale et al., MegaBlocks: efficient sparse training with mixture-of-experts, 2022 "
+    "(arXiv 2211.15841)",
     interpreted_shape={"T": 20, "hidden": 1030},
 )
 
@@ -327,7 +366,8 @@ def moe_unpermute(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
 
     Args:
         rows: [n_rows, n_cols], contiguous along its last dim.
-        positions: [n_tokens, top_k] int32, each from 0 to n_rows - 1, as `moe_permute` returns them; not checked.
+        positions: [n_tokens, top_k] int32, each from 0 to n_rows - 1, as `moe_permute` returns
+            them; not checked.
         weights: [n_tokens, top_k], contiguous.
 
     Returns:
@@ -335,7 +375,12 @@ def moe_unpermute(rows: Tensor, positions: Tensor, weights: Tensor) -> Tensor:
     """
     require_operands("moe_unpermute", dims=2, rows=rows, weights=weights)
     require_integers("moe_unpermute", dtype=torch.int32, dims=2, like=rows, positions=positions)
-    require_equal("moe_unpermute", "the shapes", positions=tuple(positions.shape), weights=tuple(weights.shape))
+    require_equal(
+        "moe_unpermute",
+        "the shapes",
+        positions=tuple(positions.shape),
+        weights=tuple(weights.shape),
+    )
     return _moe_unpermute_op(rows, positions, weights.contiguous())
 
 

@@ -1,9 +1,10 @@
 """Top-k routing of each token: softmax over expert logits and the top_k largest; forward.
 
-Logit and expert are packed into one integer that sorts by logit, then by lower expert, so the choice is deterministic.
+Logit and expert are packed into one integer that sorts by logit, then by lower expert, so the
+choice is deterministic.
 
-The weights are normalised to sum to 1, as in Mixtral and Qwen3, so they are the softmax of the chosen logits.
-(DeepSeek-V3 uses a sigmoid and chooses in groups.)
+The weights are normalised to sum to 1, as in Mixtral and Qwen3, so they are the softmax of the
+chosen logits. (DeepSeek-V3 uses a sigmoid and chooses in groups.)
 """
 
 from typing import Any
@@ -69,9 +70,15 @@ def _topk_routing_kernel(
 
 
 def moe_topk_routing_config(n_experts: int) -> dict[str, int]:
-    """Tokens per program: 8 keys per thread of an NVIDIA GPU, and if possible whole rows per warp."""
+    """Tokens per program: 8 keys per thread of an NVIDIA GPU,
+    and if possible whole rows per warp.
+    """
     experts = triton.next_power_of_2(max(n_experts, 2))
-    return {"EXPERTS": experts, "TOKENS": max(1024 // experts, 1), "num_warps": max(4, experts // 256)}
+    return {
+        "EXPERTS": experts,
+        "TOKENS": max(1024 // experts, 1),
+        "num_warps": max(4, experts // 256),
+    }
 
 
 def _empty_choices(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
@@ -100,7 +107,9 @@ def _moe_topk_routing_op(logits, top_k, weights, experts):
 
 
 def moe_topk_routing_reference(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
-    """Sort experts by logit, lower expert first among equals, and renormalise the softmax of the first top_k."""
+    """Sort experts by logit, lower expert first among equals, and renormalise the softmax of the
+    first top_k.
+    """
     order = logits.argsort(dim=-1, descending=True, stable=True)[:, :top_k]
     exps = (logits - logits.amax(dim=-1, keepdim=True)).exp()
     probabilities = (exps / exps.sum(dim=-1, keepdim=True)).gather(1, order)
@@ -109,15 +118,21 @@ def moe_topk_routing_reference(logits: Tensor, top_k: int) -> tuple[Tensor, Tens
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     T, E = case["T"], case["E"]
-    # shuffled quantiles of a normal distribution: no two logits are close enough for rounding to swap them
+    # shuffled quantiles of a normal distribution: no two logits are close enough for rounding to
+    # swap them
     places = make.integers(T, E, high=2**31).argsort(dim=1)
     logits = torch.special.ndtri((places.double() + 0.5) / E)
     spread = make.uniform(T, 1, low=0.5, high=2.0, dtype="float32")
-    return {"logits": (logits * spread + make.normal(T, 1, dtype="float32")).float(), "top_k": case["top_k"]}
+    return {
+        "logits": (logits * spread + make.normal(T, 1, dtype="float32")).float(),
+        "top_k": case["top_k"],
+    }
 
 
 def moe_topk_routing_flop_count(case: Case) -> float:
-    """Count a comparison per logit and choice; per choice a subtraction, exponential, addition and division."""
+    """Count a comparison per logit and choice; per choice a subtraction, exponential, addition and
+    division.
+    """
     return case["T"] * case["top_k"] * (case["E"] + 4)
 
 
@@ -158,8 +173,8 @@ def moe_topk_routing(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     """Return the `top_k` most probable experts of each token, with weights that sum to 1.
 
     Args:
-        logits: [n_tokens, n_experts], contiguous along its last dim, at most `MAX_EXPERTS` experts; no NaN, and at
-            least one logit per row above -inf.
+        logits: [n_tokens, n_experts], contiguous along its last dim, at most `MAX_EXPERTS` experts;
+            no NaN, and at least one logit per row above -inf.
         top_k: 1 to n_experts.
 
     Returns:
@@ -169,11 +184,14 @@ def moe_topk_routing(logits: Tensor, top_k: int) -> tuple[Tensor, Tensor]:
     n_experts = logits.shape[1]
     if n_experts > MAX_EXPERTS:
         raise KernelError(
-            f"moe_topk_routing: logits has {n_experts} experts, at most {MAX_EXPERTS} are supported; "
+            f"moe_topk_routing: logits has {n_experts} experts, at most {MAX_EXPERTS} are "
+            f"supported; "
             "call torch.topk(torch.softmax(logits, dim=-1), top_k)"
         )
     if not 1 <= top_k <= n_experts:
-        raise KernelError(f"moe_topk_routing: top_k is {top_k}; choose 1 to {n_experts}, the number of experts")
+        raise KernelError(
+            f"moe_topk_routing: top_k is {top_k}; choose 1 to {n_experts}, the number of experts"
+        )
     return _moe_topk_routing_op(logits, top_k)
 
 

@@ -1,11 +1,12 @@
 """Fused residual addition and RMS normalisation, forward and backward.
 
-The sum is stored once and not read again in the forward pass. It is rounded to its dtype before the normalisation, so
-that the backward pass uses the same numbers. Short rows stay in registers; long rows are read twice. In the backward
-pass a program sums the weight gradient of several rows (rows.py).
+The sum is stored once and not read again in the forward pass. It is rounded to its dtype before the
+normalisation, so that the backward pass uses the same numbers. Short rows stay in registers; long
+rows are read twice. In the backward pass a program sums the weight gradient of several rows
+(rows.py).
 
-Sources: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467); the fusion is that of
-vllm-project/vllm csrc/layernorm_kernels.cu, fused_add_rms_norm.
+Sources: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467); the
+fusion is that of vllm-project/vllm csrc/layernorm_kernels.cu, fused_add_rms_norm.
 """
 
 from typing import Any
@@ -113,44 +114,76 @@ def _add_rms_norm_grad_kernel(
                 cols = start + tl.arange(0, BLOCK)
                 offs = rows[:, None] * n_cols + cols[None, :]
                 mask = row_mask[:, None] & (cols < n_cols)[None, :]
-                total = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+                total = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [ROWS, BLOCK]
+                grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [ROWS, BLOCK]
+                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(
+                    tl.float32
+                )  # [BLOCK]
                 products += grad_out * weight[None, :] * total
             mean = tl.sum(products, axis=1)[:, None] * rstd / n_cols  # [ROWS, 1]
             for start in range(0, n_cols, BLOCK):
                 cols = start + tl.arange(0, BLOCK)
                 offs = rows[:, None] * n_cols + cols[None, :]
                 mask = row_mask[:, None] & (cols < n_cols)[None, :]
-                normed = tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32) * rstd  # [ROWS, BLOCK]
-                grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                grad_sum = tl.load(grad_sum_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+                normed = (
+                    tl.load(sum_ptr + offs, mask=mask, other=0.0).to(tl.float32) * rstd
+                )  # [ROWS, BLOCK]
+                grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [ROWS, BLOCK]
+                grad_sum = tl.load(grad_sum_ptr + offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [ROWS, BLOCK]
+                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(
+                    tl.float32
+                )  # [BLOCK]
                 grad = grad_sum + (grad_out * weight[None, :] - normed * mean) * rstd
-                tl.store(grad_ptr + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [ROWS, BLOCK]
-                add_to_share(share_ptr, cols, cols < n_cols, tl.sum(grad_out * normed, axis=0), start_row > first_row)
+                tl.store(
+                    grad_ptr + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask
+                )  # [ROWS, BLOCK]
+                add_to_share(
+                    share_ptr,
+                    cols,
+                    cols < n_cols,
+                    tl.sum(grad_out * normed, axis=0),
+                    start_row > first_row,
+                )
     else:
         offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
         grad_weight = tl.zeros((BLOCK,), tl.float32)
         next_total = tl.load(sum_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
-        next_grad_out = tl.load(grad_out_ptr + program * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+        next_grad_out = tl.load(
+            grad_out_ptr + program * n_cols + offs, mask=mask, other=0.0
+        )  # [BLOCK]
         for row in range(program, n_rows, tl.num_programs(0)):
             total = next_total.to(tl.float32)
             grad_out = next_grad_out.to(tl.float32)
             next_row = row + tl.num_programs(0)
             next_mask = mask & (next_row < n_rows)
-            next_total = tl.load(sum_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
-            next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+            next_total = tl.load(
+                sum_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0
+            )  # [BLOCK]
+            next_grad_out = tl.load(
+                grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0
+            )  # [BLOCK]
             # reloaded from cache for each row, to save registers
             weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
             rstd = tl.load(rstd_ptr + row)
             normed = total * rstd
             grad_normed = grad_out * weight
             mean = tl.sum(grad_normed * normed, axis=0) / n_cols
-            grad_sum = tl.load(grad_sum_ptr + row * n_cols + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            grad_sum = tl.load(grad_sum_ptr + row * n_cols + offs, mask=mask, other=0.0).to(
+                tl.float32
+            )  # [BLOCK]
             grad = grad_sum + (grad_normed - normed * mean) * rstd
-            tl.store(grad_ptr + row * n_cols + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+            tl.store(
+                grad_ptr + row * n_cols + offs, grad.to(grad_ptr.dtype.element_ty), mask=mask
+            )  # [BLOCK]
             grad_weight += grad_out * normed
         tl.store(share_ptr + offs, grad_weight, mask=mask)  # [BLOCK]
 
@@ -162,7 +195,9 @@ def _empty_gradients(
 
 
 @backward_operator("add_rms_norm", _empty_gradients)
-def _add_rms_norm_backward(new_residual, weight, rstd, grad_out, grad_new_residual, grad_x, grad_weight):
+def _add_rms_norm_backward(
+    new_residual, weight, rstd, grad_out, grad_new_residual, grad_x, grad_weight
+):
     n_rows, n_cols = new_residual.shape
     config = backward_config(n_cols, grad_x.element_size())
     n_shares = share_count(grad_x, 1, n_rows, config)
@@ -182,11 +217,15 @@ def _add_rms_norm_backward(new_residual, weight, rstd, grad_out, grad_new_residu
     sum_rows(grad_weight_shares, grad_weight)
 
 
-def _empty_results(x: Tensor, residual: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_results(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
 
 
-@operator("add_rms_norm", _empty_results, backward=_add_rms_norm_backward, same_gradient={"residual": "x"})
+@operator(
+    "add_rms_norm", _empty_results, backward=_add_rms_norm_backward, same_gradient={"residual": "x"}
+)
 def _add_rms_norm_op(x, residual, weight, eps, out, new_residual, rstd):
     n_rows, n_cols = x.shape
     _add_rms_norm_kernel[(n_rows,)](
@@ -204,7 +243,9 @@ def _add_rms_norm_op(x, residual, weight, eps, out, new_residual, rstd):
     )
 
 
-def add_rms_norm_reference(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+def add_rms_norm_reference(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
     """Compute `h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row."""
     h = x + residual
     return h / (h.square().mean(dim=-1, keepdim=True) + eps).sqrt() * weight, h
@@ -220,9 +261,11 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def add_rms_norm_flop_count(case: Case) -> float:
-    """Count per element, forward: addition, square, add, times 1/rms, times weight. Operations per row are not counted.
+    """Count per element, forward: addition, square, add, times 1/rms, times weight. Operations per
+    row are not counted.
 
-    Backward: normed (1), times weight (1), sum of the row (2), gradients of the sum (4) and the weight (2).
+    Backward: normed (1), times weight (1), sum of the row (2), gradients of the sum (4) and the
+    weight (2).
     """
     return (10 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
 
@@ -230,8 +273,8 @@ def add_rms_norm_flop_count(case: Case) -> float:
 def add_rms_norm_memory_bytes(case: Case) -> float:
     """Forward reads x, residual and weight; writes out and the sum. The saved 1/rms is not counted.
 
-    Backward reads the sum, weight and the gradients of both outputs; writes the gradient of weight, and one for x and
-    residual.
+    Backward reads the sum, weight and the gradients of both outputs; writes the gradient of weight,
+    and one for x and residual.
     """
     n_cols = case["n_cols"]
     return (4 * case["n_rows"] * n_cols + (2 if case.is_backward else 1) * n_cols) * case.itemsize
@@ -242,13 +285,22 @@ add_rms_norm_spec = KernelSpec(
     family="normalisation",
     inputs=_inputs,
     reference=add_rms_norm_reference,
-    cases=[*small_rows(), *model_cases(token_rows()), *model_cases(only(token_rows(), "prefill"), directions=["bwd"])],
+    cases=[
+        *small_rows(),
+        *model_cases(token_rows()),
+        *model_cases(only(token_rows(), "prefill"), directions=["bwd"]),
+    ],
     edges=[
-        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(
+            shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}],
+            directions=["fwd", "bwd"],
+        ),
         *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
         # the shortest rows that are read in tiles, forward and backward
         *cases(shapes=[{"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"]),
-        *cases(shapes=[{"n_rows": 27, "n_cols": MAX_ROW_BYTES_BACKWARD // 4 + 1}], directions=["bwd"]),
+        *cases(
+            shapes=[{"n_rows": 27, "n_cols": MAX_ROW_BYTES_BACKWARD // 4 + 1}], directions=["bwd"]
+        ),
     ],
     flop_count=add_rms_norm_flop_count,
     memory_bytes=add_rms_norm_memory_bytes,
@@ -260,8 +312,11 @@ add_rms_norm_spec = KernelSpec(
 
 
 @add_rms_norm_spec.implementation("triton", deterministic=True)
-def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
-    """`h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row, computed in float32.
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    """`h = x + residual` and `h / sqrt(mean(h²) + eps) * weight` along each row, computed in
+    float32.
 
     Args:
         x: [n_rows, n_cols], contiguous along its last dim.
@@ -282,6 +337,8 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6)
 
 
 @add_rms_norm_spec.implementation("torch", compile=True)
-def _add_rms_norm_torch(x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6) -> tuple[Tensor, Tensor]:
+def _add_rms_norm_torch(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
     h = x + residual
     return torch.nn.functional.rms_norm(h, weight.shape, weight, eps), h

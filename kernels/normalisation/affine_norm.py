@@ -1,9 +1,11 @@
 """Shared kernels of layer_norm and adaln_modulate, forward and backward.
 
-Operands are [B, T, n_cols]; each of the B groups of rows has its own weight and bias. layer_norm has B = 1.
+Operands are [B, T, n_cols]; each of the B groups of rows has its own weight and bias. layer_norm
+has B = 1.
 
-A row that fits into the registers of one program is read once, a longer one twice in tiles. In the backward pass a
-program processes several rows, prefetches the next one, and sums the gradients of weight and bias (rows.py).
+A row that fits into the registers of one program is read once, a longer one twice in tiles. In the
+backward pass a program processes several rows, prefetches the next one, and sums the gradients of
+weight and bias (rows.py).
 
 Source: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450).
 """
@@ -72,9 +74,13 @@ def _affine_norm_kernel(
         # loaded late, from cache, to save registers
         weight_ptrs = weight_ptr + group * weight_group_stride + offs
         weight = tl.load(weight_ptrs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-        bias = tl.load(bias_ptr + group * bias_group_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        bias = tl.load(bias_ptr + group * bias_group_stride + offs, mask=mask, other=0.0).to(
+            tl.float32
+        )  # [BLOCK]
         out = centred * (rstd * (WEIGHT_OFFSET + weight)) + bias
-        tl.store(out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        tl.store(
+            out_ptr + row * n_cols + offs, out.to(out_ptr.dtype.element_ty), mask=mask
+        )  # [BLOCK]
     tl.store(mean_ptr + row, mean)
     tl.store(rstd_ptr + row, rstd)
 
@@ -124,8 +130,12 @@ def _affine_norm_grad_kernel(
                 x_offs = rows[:, None] * x_row_stride + cols[None, :]
                 grad_offs = rows[:, None] * n_cols + cols[None, :]
                 x = tl.load(x_ptr + x_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(tl.float32)  # [BLOCK]
+                grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [ROWS, BLOCK]
+                weight = tl.load(weight_ptr + cols, mask=cols < n_cols, other=0.0).to(
+                    tl.float32
+                )  # [BLOCK]
                 grad_normed = grad_out * (WEIGHT_OFFSET + weight)[None, :]
                 grads += grad_normed
                 products += grad_normed * (x - mean) * rstd
@@ -138,28 +148,50 @@ def _affine_norm_grad_kernel(
                 x_offs = rows[:, None] * x_row_stride + cols[None, :]
                 grad_offs = rows[:, None] * n_cols + cols[None, :]
                 x = tl.load(x_ptr + x_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(tl.float32)  # [ROWS, BLOCK]
-                weight = tl.load(weight_ptr + cols, mask=col_mask, other=0.0).to(tl.float32)  # [BLOCK]
+                grad_out = tl.load(grad_out_ptr + grad_offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [ROWS, BLOCK]
+                weight = tl.load(weight_ptr + cols, mask=col_mask, other=0.0).to(
+                    tl.float32
+                )  # [BLOCK]
                 normed = (x - mean) * rstd
-                grad_x = (grad_out * (WEIGHT_OFFSET + weight)[None, :] - mean_grad - normed * mean_product) * rstd
-                tl.store(grad_x_ptr + grad_offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [ROWS, BLOCK]
+                grad_x = (
+                    grad_out * (WEIGHT_OFFSET + weight)[None, :] - mean_grad - normed * mean_product
+                ) * rstd
+                tl.store(
+                    grad_x_ptr + grad_offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask
+                )  # [ROWS, BLOCK]
                 is_begun = start_row > first_row
-                add_to_share(grad_weight_share_ptr, cols, col_mask, tl.sum(grad_out * normed, axis=0), is_begun)
-                add_to_share(grad_bias_share_ptr, cols, col_mask, tl.sum(grad_out, axis=0), is_begun)
+                add_to_share(
+                    grad_weight_share_ptr,
+                    cols,
+                    col_mask,
+                    tl.sum(grad_out * normed, axis=0),
+                    is_begun,
+                )
+                add_to_share(
+                    grad_bias_share_ptr, cols, col_mask, tl.sum(grad_out, axis=0), is_begun
+                )
     else:
         offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
         grad_weight = tl.zeros((BLOCK,), tl.float32)
         grad_bias = tl.zeros((BLOCK,), tl.float32)
         next_x = tl.load(x_ptr + first_row * x_row_stride + offs, mask=mask, other=0.0)  # [BLOCK]
-        next_grad_out = tl.load(grad_out_ptr + first_row * n_cols + offs, mask=mask, other=0.0)  # [BLOCK]
+        next_grad_out = tl.load(
+            grad_out_ptr + first_row * n_cols + offs, mask=mask, other=0.0
+        )  # [BLOCK]
         for row in range(first_row, n_rows, n_shares):
             x = next_x.to(tl.float32)
             grad_out = next_grad_out.to(tl.float32)
             next_row = row + n_shares
             next_mask = mask & (next_row < n_rows)
-            next_x = tl.load(x_ptr + next_row * x_row_stride + offs, mask=next_mask, other=0.0)  # [BLOCK]
-            next_grad_out = tl.load(grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0)  # [BLOCK]
+            next_x = tl.load(
+                x_ptr + next_row * x_row_stride + offs, mask=next_mask, other=0.0
+            )  # [BLOCK]
+            next_grad_out = tl.load(
+                grad_out_ptr + next_row * n_cols + offs, mask=next_mask, other=0.0
+            )  # [BLOCK]
             rstd = tl.load(rstd_ptr + row)
             normed = tl.where(mask, (x - tl.load(mean_ptr + row)) * rstd, 0.0)
             grad_weight += grad_out * normed
@@ -170,7 +202,9 @@ def _affine_norm_grad_kernel(
             mean_grad = tl.sum(grad_normed, axis=0) / n_cols
             mean_product = tl.sum(grad_normed * normed, axis=0) / n_cols
             grad_x = (grad_normed - mean_grad - normed * mean_product) * rstd
-            tl.store(grad_x_ptr + row * n_cols + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+            tl.store(
+                grad_x_ptr + row * n_cols + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask
+            )  # [BLOCK]
         tl.store(grad_weight_share_ptr + offs, grad_weight, mask=mask)  # [BLOCK]
         tl.store(grad_bias_share_ptr + offs, grad_bias, mask=mask)  # [BLOCK]
 
@@ -181,7 +215,9 @@ def _empty_gradients(
     return x.new_empty(x.shape), weight.new_empty(weight.shape), bias.new_empty(bias.shape)
 
 
-def _empty_results(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+def _empty_results(
+    x: Tensor, weight: Tensor, bias: Tensor, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
     mean = x.new_empty(x.shape[:2], dtype=torch.float32)
     return x.new_empty(x.shape), mean, torch.empty_like(mean)
 
@@ -194,8 +230,8 @@ def define_affine_norm(name: str, *, weight_offset: float) -> Callable[..., tupl
         weight_offset: Added to the weight.
 
     Returns:
-        An unchecked function of x [B, T, n_cols], weight and bias [B, n_cols], contiguous along the last dim, and eps.
-        It returns the normalised x, and the mean and 1/std of each row.
+        An unchecked function of x [B, T, n_cols], weight and bias [B, n_cols], contiguous along the
+        last dim, and eps. It returns the normalised x, and the mean and 1/std of each row.
     """
 
     @backward_operator(name, _empty_gradients)

@@ -1,10 +1,12 @@
 """Group normalisation of feature maps followed by SiLU, as in a diffusion model's U-Net; forward.
 
-A group is too long for one program. The first kernel computes the moments of parts of each group. The second combines
-them, normalises and applies SiLU to one tile of a channel per program. Sums have a fixed order, so the result is
-deterministic. The second read of x comes from the L2 cache if x fits.
+A group is too long for one program. The first kernel computes the moments of parts of each group.
+The second combines them, normalises and applies SiLU to one tile of a channel per program. Sums
+have a fixed order, so the result is deterministic. The second read of x comes from the L2 cache if
+x fits.
 
-Sources: Wu and He, Group Normalization, 2018 (arXiv 1803.08494); Podell et al., SDXL, 2023 (arXiv 2307.01952).
+Sources: Wu and He, Group Normalization, 2018 (arXiv 1803.08494); Podell et al., SDXL, 2023 (arXiv
+2307.01952).
 """
 
 from typing import Any
@@ -29,7 +31,14 @@ _MAX_PARTS = 64
 
 @triton.jit
 def _group_moments_kernel(
-    x_ptr, mean_ptr, square_sum_ptr, group_size, part_size, n_parts, PARTS: tl.constexpr, BLOCK: tl.constexpr
+    x_ptr,
+    mean_ptr,
+    square_sum_ptr,
+    group_size,
+    part_size,
+    n_parts,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     group = (tl.program_id(0) // n_parts).to(tl.int64)
     part = tl.program_id(0) % n_parts
@@ -58,7 +67,9 @@ def _group_norm_silu_kernel(
     BLOCK: tl.constexpr,
 ):
     image_channel, offs, mask = piece_of_row(n_pixels, BLOCK)
-    x = tl.load(x_ptr + image_channel * n_pixels + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+    x = tl.load(x_ptr + image_channel * n_pixels + offs, mask=mask, other=0.0).to(
+        tl.float32
+    )  # [BLOCK]
     group_size = channels_per_group * n_pixels
     parts = tl.arange(0, PARTS)
     count = tl.minimum(tl.maximum(group_size - parts * part_size, 0), part_size).to(tl.float32)
@@ -72,7 +83,9 @@ def _group_norm_silu_kernel(
     bias = tl.load(bias_ptr + channel).to(tl.float32)
     normed = (x - mean) * rstd * weight + bias
     out = normed * tl.sigmoid(normed)
-    tl.store(out_ptr + image_channel * n_pixels + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(
+        out_ptr + image_channel * n_pixels + offs, out.to(out_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
 
 
 def group_norm_silu_config(length: int) -> dict[str, int]:
@@ -101,7 +114,14 @@ def _group_norm_silu_op(x, weight, bias, n_groups, eps, out):
     square_sum = torch.empty_like(mean)
     config = group_norm_silu_config(n_pixels)
     _group_moments_kernel[(B * n_groups * n_parts,)](
-        x, mean, square_sum, group_size, part_size, n_parts, PARTS=_MAX_PARTS, **group_norm_silu_config(group_size)
+        x,
+        mean,
+        square_sum,
+        group_size,
+        part_size,
+        n_parts,
+        PARTS=_MAX_PARTS,
+        **group_norm_silu_config(group_size),
     )
     _group_norm_silu_kernel[(B * C * triton.cdiv(n_pixels, config["BLOCK"]),)](
         x,
@@ -123,7 +143,9 @@ def _group_norm_silu_op(x, weight, bias, n_groups, eps, out):
 def group_norm_silu_reference(
     x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
 ) -> Tensor:
-    """Compute y = group_norm(x) * weight + bias over groups of channels, then `y / (1 + exp(-y))`."""
+    """Compute y = group_norm(x) * weight + bias over groups of channels,
+    then `y / (1 + exp(-y))`.
+    """
     groups = x.unflatten(1, (n_groups, -1))
     centred = groups - groups.mean(dim=(2, 3, 4), keepdim=True)
     normed = centred / (centred.square().mean(dim=(2, 3, 4), keepdim=True) + eps).sqrt()
@@ -142,7 +164,8 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def group_norm_silu_flop_count(case: Case) -> float:
-    """Count per element: mean (1), variance (3), subtract, times 1/std, times weight, plus bias, and SiLU (4).
+    """Count per element: mean (1), variance (3), subtract, times 1/std, times weight, plus bias,
+    and SiLU (4).
 
     Operations per group are not counted.
     """
@@ -150,7 +173,9 @@ def group_norm_silu_flop_count(case: Case) -> float:
 
 
 def group_norm_silu_memory_bytes(case: Case) -> float:
-    """Reads x, weight and bias once and writes out: the second read of x can come from the L2 cache."""
+    """Reads x, weight and bias once and writes out: the second read of x can come from the L2
+    cache.
+    """
     return 2 * case["C"] * (case["B"] * case["H"] * case["W"] + 1) * case.itemsize
 
 
@@ -164,19 +189,27 @@ group_norm_silu_spec = KernelSpec(
         *model_cases(with_choice(feature_maps(), G=_GROUPS), dtypes=["float16", "bfloat16"]),
     ],
     edges=[
-        *cases(shapes=[{"B": 2, "C": 6, "H": 7, "W": 9, "G": 3}, {"B": 0, "C": 6, "H": 7, "W": 9, "G": 3}]),
+        *cases(
+            shapes=[
+                {"B": 2, "C": 6, "H": 7, "W": 9, "G": 3},
+                {"B": 0, "C": 6, "H": 7, "W": 9, "G": 3},
+            ]
+        ),
         *cases(shapes=[{"B": 1, "C": 8, "H": 1, "W": 1, "G": 2}], dtypes=["float16", "bfloat16"]),
     ],
     flop_count=group_norm_silu_flop_count,
     memory_bytes=group_norm_silu_memory_bytes,
-    formula="y = (x - mean x) / sqrt(var x + eps) * weight + bias over each group; out = y / (1 + exp(-y))",
+    formula="y = (x - mean x) / sqrt(var x + eps) * weight + bias over each group; out = y / (1 + "
+    "exp(-y))",
     source="Wu and He, Group Normalization, 2018 (arXiv 1803.08494)",
     interpreted_shape={"B": 2, "C": 4, "H": 33, "W": 63, "G": 2},
 )
 
 
 @group_norm_silu_spec.implementation("triton", deterministic=True, directions=["fwd"])
-def group_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GROUPS, eps: float = 1e-5) -> Tensor:
+def group_norm_silu(
+    x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GROUPS, eps: float = 1e-5
+) -> Tensor:
     """Apply group normalisation and SiLU in float32, forward only.
 
     Args:
@@ -192,7 +225,13 @@ def group_norm_silu(x: Tensor, weight: Tensor, bias: Tensor, n_groups: int = _GR
     require_operands("group_norm_silu", x=x, weight=weight, bias=bias)
     require_operands("group_norm_silu", dims=4, x=x)
     channels = tuple(x.shape[1:2])
-    require_equal("group_norm_silu", "the channels", weight=tuple(weight.shape), bias=tuple(bias.shape), x=channels)
+    require_equal(
+        "group_norm_silu",
+        "the channels",
+        weight=tuple(weight.shape),
+        bias=tuple(bias.shape),
+        x=channels,
+    )
     require_contiguous("group_norm_silu", x=x)
     if n_groups < 1 or x.shape[1] % n_groups:
         raise KernelError(

@@ -1,10 +1,11 @@
-"""Layer normalisation of rows, and the adaptive one of a diffusion transformer (adaLN), forward and backward.
+"""Layer normalisation of rows, and the adaptive one of a diffusion transformer (adaLN), forward and
+backward.
 
-adaLN normalises tokens, then scales and shifts them by the conditioning of their image. The kernels are in
-affine_norm.py; for adaLN with weight `1 + scale` and bias `shift` per image.
+adaLN normalises tokens, then scales and shifts them by the conditioning of their image. The kernels
+are in affine_norm.py; for adaLN with weight `1 + scale` and bias `shift` per image.
 
-Sources: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450); Peebles and Xie, Scalable Diffusion Models
-with Transformers, 2022 (arXiv 2212.09748), section 3.2.
+Sources: Ba, Kiros and Hinton, Layer Normalization, 2016 (arXiv 1607.06450); Peebles and Xie,
+Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), section 3.2.
 """
 
 from typing import Any
@@ -16,7 +17,14 @@ from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
 from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import image_tokens, model_cases, only, small_cases, small_rows, token_rows
+from roofwatch.kernels.shapes import (
+    image_tokens,
+    model_cases,
+    only,
+    small_cases,
+    small_rows,
+    token_rows,
+)
 
 _layer_norm = define_affine_norm("layer_norm", weight_offset=0.0)
 
@@ -37,10 +45,11 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def layer_norm_flop_count(case: Case) -> float:
-    """Count per element, forward: mean (1), subtract, square, add, times 1/std, times weight, plus bias.
+    """Count per element, forward: mean (1), subtract, square, add, times 1/std, times weight, plus
+    bias.
 
-    Backward: normed (2), times weight (1), two sums (3), gradients of x (4), weight (2) and bias (1). Operations per
-    row are not counted.
+    Backward: normed (2), times weight (1), two sums (3), gradients of x (4), weight (2) and bias
+    (1). Operations per row are not counted.
     """
     return (13 if case.is_backward else 7) * case["n_rows"] * case["n_cols"]
 
@@ -60,13 +69,23 @@ layer_norm_spec = KernelSpec(
     family="normalisation",
     inputs=_inputs,
     reference=layer_norm_reference,
-    cases=[*small_rows(), *model_cases(token_rows()), *model_cases(only(token_rows(), "prefill"), directions=["bwd"])],
+    cases=[
+        *small_rows(),
+        *model_cases(token_rows()),
+        *model_cases(only(token_rows(), "prefill"), directions=["bwd"]),
+    ],
     edges=[
-        *cases(shapes=[{"n_rows": 63, "n_cols": 100}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(
+            shapes=[{"n_rows": 63, "n_cols": 100}, {"n_rows": 0, "n_cols": 63}],
+            directions=["fwd", "bwd"],
+        ),
         *cases(shapes=[{"n_rows": 1, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
-        # the shortest rows that are read in tiles: forward, and backward, where some programs work on two tiles of them
+        # the shortest rows that are read in tiles: forward, and backward, where some programs work
+        # on two tiles of them
         *cases(shapes=[{"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1}], dtypes=["bfloat16"]),
-        *cases(shapes=[{"n_rows": 27, "n_cols": MAX_ROW_BYTES_BACKWARD // 4 + 1}], directions=["bwd"]),
+        *cases(
+            shapes=[{"n_rows": 27, "n_cols": MAX_ROW_BYTES_BACKWARD // 4 + 1}], directions=["bwd"]
+        ),
     ],
     flop_count=layer_norm_flop_count,
     memory_bytes=layer_norm_memory_bytes,
@@ -93,7 +112,9 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Te
     require_operands("layer_norm", x=x, weight=weight, bias=bias)
     require_operands("layer_norm", dims=2, x=x)
     columns = tuple(x.shape[1:])
-    require_equal("layer_norm", "the columns", weight=tuple(weight.shape), bias=tuple(bias.shape), x=columns)
+    require_equal(
+        "layer_norm", "the columns", weight=tuple(weight.shape), bias=tuple(bias.shape), x=columns
+    )
     return _layer_norm(x.unsqueeze(0), weight.unsqueeze(0), bias.unsqueeze(0), eps)[0].squeeze(0)
 
 
@@ -120,10 +141,11 @@ def _adaln_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def adaln_modulate_flop_count(case: Case) -> float:
-    """Count per element, forward: mean (1), subtract, square, add, times 1/std, times 1 + scale, plus shift.
+    """Count per element, forward: mean (1), subtract, square, add, times 1/std, times 1 + scale,
+    plus shift.
 
-    Backward: normed (2), times 1 + scale (1), two sums (3), gradients of x (4), scale (2) and shift (1). Operations per
-    token or image are not counted.
+    Backward: normed (2), times 1 + scale (1), two sums (3), gradients of x (4), scale (2) and shift
+    (1). Operations per token or image are not counted.
     """
     return (13 if case.is_backward else 7) * case["B"] * case["T"] * case["n_cols"]
 
@@ -148,7 +170,11 @@ adaln_modulate_spec = KernelSpec(
     ],
     edges=[
         *cases(
-            shapes=[{"B": 3, "T": 7, "n_cols": 63}, {"B": 2, "T": 0, "n_cols": 63}, {"B": 0, "T": 2, "n_cols": 63}],
+            shapes=[
+                {"B": 3, "T": 7, "n_cols": 63},
+                {"B": 2, "T": 0, "n_cols": 63},
+                {"B": 0, "T": 2, "n_cols": 63},
+            ],
             directions=["bwd"],
         ),
         *cases(shapes=[{"B": 2, "T": 1, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
@@ -157,14 +183,16 @@ adaln_modulate_spec = KernelSpec(
     memory_bytes=adaln_modulate_memory_bytes,
     token_count=lambda case: case["B"] * case["T"],
     formula="out = (x - mean x) / sqrt(var x + eps) * (1 + scale) + shift",
-    source="Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv 2212.09748), section 3.2",
+    source="Peebles and Xie, Scalable Diffusion Models with Transformers, 2022 (arXiv "
+    "2212.09748), section 3.2",
     interpreted_shape={"B": 2, "T": 5},
 )
 
 
 @adaln_modulate_spec.implementation("triton", deterministic=True)
 def adaln_modulate(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-6) -> Tensor:
-    """`(x - mean x) / sqrt(var x + eps) * (1 + scale) + shift` along each token, computed in float32.
+    """`(x - mean x) / sqrt(var x + eps) * (1 + scale) + shift` along each token, computed in
+    float32.
 
     Args:
         x: [B, T, n_cols], contiguous along its last dim.
@@ -179,7 +207,11 @@ def adaln_modulate(x: Tensor, scale: Tensor, shift: Tensor, eps: float = 1e-6) -
     require_operands("adaln_modulate", dims=3, x=x)
     per_image = (x.shape[0], x.shape[2])
     require_equal(
-        "adaln_modulate", "images and columns", scale=tuple(scale.shape), shift=tuple(shift.shape), x=per_image
+        "adaln_modulate",
+        "images and columns",
+        scale=tuple(scale.shape),
+        shift=tuple(shift.shape),
+        x=per_image,
     )
     return _adaln_modulate(x, scale, shift, eps)[0]
 

@@ -1,8 +1,9 @@
-"""Root-mean-square normalisation of rows with a weight per column, forward and backward, in Triton and in CUDA C++.
+"""Root-mean-square normalisation of rows with a weight per column, forward and backward, in Triton
+and in CUDA C++.
 
-A row that fits into registers is read once; the rest of a longer row is read twice. In the backward pass a program, or
-block of threads, sums the weight gradient of several rows. The partial sums are added in a fixed order, so the result
-is deterministic.
+A row that fits into registers is read once; the rest of a longer row is read twice. In the backward
+pass a program, or block of threads, sums the weight gradient of several rows. The partial sums are
+added in a fixed order, so the result is deterministic.
 
 Source: Zhang and Sennrich, Root Mean Square Layer Normalization, 2019 (arXiv 1910.07467).
 """
@@ -40,11 +41,15 @@ def rms_norm_reference(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:
 
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
-    return {"x": make.normal(case["n_rows"], case["n_cols"]), "weight": make.uniform(case["n_cols"], low=0.5, high=1.5)}
+    return {
+        "x": make.normal(case["n_rows"], case["n_cols"]),
+        "weight": make.uniform(case["n_cols"], low=0.5, high=1.5),
+    }
 
 
 def rms_norm_flop_count(case: Case) -> float:
-    """Count per element, forward: square, add, times 1/rms, times weight. Operations per row are not counted.
+    """Count per element, forward: square, add, times 1/rms, times weight. Operations per row are
+    not counted.
 
     Backward: normed (1), times weight (1), sum of the row (2), gradients of x (3) and weight (2).
     """
@@ -68,7 +73,10 @@ rms_norm_spec = KernelSpec(
     reference=rms_norm_reference,
     cases=[*small_rows(), *model_cases(token_rows(), directions=["fwd", "bwd"])],
     edges=[
-        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(
+            shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}],
+            directions=["fwd", "bwd"],
+        ),
         *cases(shapes=[{"n_rows": 5, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
         # one column: forward only, since its gradient cancels
         *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"]),
@@ -76,7 +84,10 @@ rms_norm_spec = KernelSpec(
         *cases(shapes=[{"n_rows": 300, "n_cols": 40}], directions=["bwd"]),
         # the longest row that is read once, and the shortest that is read twice
         *cases(
-            shapes=[{"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS}, {"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1}],
+            shapes=[
+                {"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS},
+                {"n_rows": 3, "n_cols": MAX_COLS_IN_REGISTERS + 1},
+            ],
             dtypes=["bfloat16"],
             directions=["bwd"],
         ),
@@ -106,7 +117,9 @@ def _empty_out(x: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), x.new_empty(x.shape[0], dtype=torch.float32)
 
 
-def _empty_gradients(x: Tensor, weight: Tensor, rstd: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
+def _empty_gradients(
+    x: Tensor, weight: Tensor, rstd: Tensor, grad_out: Tensor
+) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape), weight.new_empty(weight.shape)
 
 
@@ -138,15 +151,21 @@ def _rms_norm_kernel(
             mask = offs < n_cols
             x = tl.load(x_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
             weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-            tl.store(out_ptr + offs, (x * rstd * weight).to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+            tl.store(
+                out_ptr + offs, (x * rstd * weight).to(out_ptr.dtype.element_ty), mask=mask
+            )  # [BLOCK]
     else:
         offs = tl.arange(0, BLOCK)
         mask = offs < n_cols
-        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+        x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=0.0).to(
+            tl.float32
+        )  # [BLOCK]
         weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
         rstd = tl.rsqrt(tl.sum(x * x, axis=0) / n_cols + eps)
         out = x * rstd * weight
-        tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+        tl.store(
+            out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask
+        )  # [BLOCK]
     tl.store(rstd_ptr + row, rstd)
 
 
@@ -177,7 +196,9 @@ def _rms_norm_grad_kernel(
                 offs = start + tl.arange(0, BLOCK)
                 mask = offs < n_cols
                 x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-                grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [BLOCK]
                 weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
                 products += grad_out * weight * x
             mean = tl.sum(products, axis=0) * rstd / n_cols
@@ -185,11 +206,17 @@ def _rms_norm_grad_kernel(
                 offs = start + tl.arange(0, BLOCK)
                 mask = offs < n_cols
                 x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-                grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+                grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(
+                    tl.float32
+                )  # [BLOCK]
                 weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
                 normed = x * rstd
                 grad_x = (grad_out * weight - normed * mean) * rstd
-                tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+                tl.store(
+                    grad_x_ptr + grad_offset + offs,
+                    grad_x.to(grad_x_ptr.dtype.element_ty),
+                    mask=mask,
+                )  # [BLOCK]
                 add_to_share(share_ptr, offs, mask, grad_out * normed, row != program)
     else:
         offs = tl.arange(0, BLOCK)
@@ -199,7 +226,9 @@ def _rms_norm_grad_kernel(
             x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
             grad_offset = tl.cast(row, tl.int64) * grad_row_stride
             x = tl.load(x_row_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
-            grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
+            grad_out = tl.load(grad_out_ptr + grad_offset + offs, mask=mask, other=0.0).to(
+                tl.float32
+            )  # [BLOCK]
             # reloaded from the L1 cache for each row: it would spill otherwise
             weight = tl.load(weight_ptr + offs, mask=mask, other=0.0).to(tl.float32)  # [BLOCK]
             rstd = tl.load(rstd_ptr + row)
@@ -208,8 +237,12 @@ def _rms_norm_grad_kernel(
             grad_weight += grad_out * normed  # before the mean, to free grad_out's registers
             mean = tl.sum(grad_normed * normed, axis=0) / n_cols
             grad_x = (grad_normed - normed * mean) * rstd
-            tl.store(grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
-        tl.store(grad_weight_share_ptr + program.to(tl.int64) * n_cols + offs, grad_weight, mask=mask)  # [BLOCK]
+            tl.store(
+                grad_x_ptr + grad_offset + offs, grad_x.to(grad_x_ptr.dtype.element_ty), mask=mask
+            )  # [BLOCK]
+        tl.store(
+            grad_weight_share_ptr + program.to(tl.int64) * n_cols + offs, grad_weight, mask=mask
+        )  # [BLOCK]
 
 
 @backward_operator("rms_norm", _empty_gradients)
@@ -241,7 +274,9 @@ def _triton_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
 def _rms_norm_op(x, weight, eps, out, rstd):
     n_rows, n_cols = x.shape
     strides = x.stride(0), out.stride(0)
-    _rms_norm_kernel[(n_rows,)](x, weight, out, rstd, *strides, n_cols, eps, **whole_row_config(n_cols))
+    _rms_norm_kernel[(n_rows,)](
+        x, weight, out, rstd, *strides, n_cols, eps, **whole_row_config(n_cols)
+    )
 
 
 @rms_norm_spec.implementation("triton", deterministic=True)
@@ -264,8 +299,14 @@ _SOURCE = Path(__file__).with_name("rms_norm.cu")
 
 
 @cache
-def _cuda_kernel(name: str, dtype: torch.dtype, weight_dtype: torch.dtype, layout: RowLayout) -> CudaKernel:
-    return CudaKernel(_SOURCE, name, template=(dtype, weight_dtype, layout.length, layout.held, layout.most_threads))
+def _cuda_kernel(
+    name: str, dtype: torch.dtype, weight_dtype: torch.dtype, layout: RowLayout
+) -> CudaKernel:
+    return CudaKernel(
+        _SOURCE,
+        name,
+        template=(dtype, weight_dtype, layout.length, layout.held, layout.most_threads),
+    )
 
 
 @backward_operator("rms_norm_cuda", _empty_gradients)
@@ -276,7 +317,9 @@ def _cuda_backward(x, weight, rstd, grad_out, grad_x, grad_weight):
     grad_weight_shares = x.new_empty(n_blocks, n_cols, dtype=torch.float32)
     layout = row_layout(x, weight, grad_out, grad_x, grad_weight_shares, most_threads=512)
     _cuda_kernel("rms_norm_grad_kernel", x.dtype, weight.dtype, layout).launch(
-        n_blocks, layout.n_threads, (x, weight, rstd, grad_out, grad_x, grad_weight_shares, x.stride(0), n_rows, n_cols)
+        n_blocks,
+        layout.n_threads,
+        (x, weight, rstd, grad_out, grad_x, grad_weight_shares, x.stride(0), n_rows, n_cols),
     )
     sum_rows(grad_weight_shares, grad_weight)
 

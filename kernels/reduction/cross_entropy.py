@@ -1,11 +1,14 @@
-"""Cross entropy of each row's logits with its label, forward and backward, for vocabularies of any length.
+"""Cross entropy of each row's logits with its label, forward and backward, for vocabularies of any
+length.
 
-The probabilities are not stored. The forward pass reads a row once and saves its loss and log-sum-exp. It has a running
-maximum and sum for every few columns of a tile, so an element costs one exponential. The backward pass recomputes the
-probabilities from the logits and the log-sum-exp. Ignored rows are not read.
+The probabilities are not stored. The forward pass reads a row once and saves its loss and
+log-sum-exp. It has a running maximum and sum for every few columns of a tile, so an element costs
+one exponential. The backward pass recomputes the probabilities from the logits and the log-sum-exp.
+Ignored rows are not read.
 
-Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867); Wijmans et al.,
-Cut Your Losses in Large-Vocabulary Language Models, 2024 (arXiv 2411.09009), for what materialised logits cost.
+Sources: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867);
+Wijmans et al., Cut Your Losses in Large-Vocabulary Language Models, 2024 (arXiv 2411.09009), for
+what materialised logits cost.
 """
 
 from typing import Any
@@ -49,16 +52,22 @@ def _cross_entropy_kernel(
     lane_sum = tl.zeros((LANES,), tl.float32)
     for start in range(0, tl.where(is_ignored, 0, n_cols), LANES * WIDTH):
         offs = start + tl.arange(0, LANES)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-        x = tl.load(logits_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(tl.float32)  # [LANES, WIDTH]
+        x = tl.load(logits_ptr + offs, mask=offs < n_cols, other=-float("inf")).to(
+            tl.float32
+        )  # [LANES, WIDTH]
         new_max = tl.maximum(lane_max, tl.max(x, axis=1))
         # avoid exp(-inf + inf) in a lane with only -inf
         anchor = tl.where(new_max == -float("inf"), 0.0, new_max)
-        lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.sum(tl.exp(x - anchor[:, None]), axis=1)
+        lane_sum = lane_sum * tl.exp(lane_max - anchor) + tl.sum(
+            tl.exp(x - anchor[:, None]), axis=1
+        )
         lane_max = new_max
     row_max = tl.max(lane_max, axis=0)
     lse = row_max + tl.log(tl.sum(lane_sum * tl.exp(lane_max - row_max), axis=0))
     # a label out of range gives NaN
-    label_logit = tl.load(logits_ptr + label, mask=(label >= 0) & (label < n_cols), other=float("nan")).to(tl.float32)
+    label_logit = tl.load(
+        logits_ptr + label, mask=(label >= 0) & (label < n_cols), other=float("nan")
+    ).to(tl.float32)
     tl.store(loss_ptr + row, tl.where(is_ignored, 0.0, lse - label_logit))
     tl.store(lse_ptr + row, tl.where(is_ignored, 0.0, lse))
 
@@ -79,17 +88,23 @@ def _cross_entropy_grad_kernel(
     row, offs, mask = piece_of_row(n_cols, BLOCK)
     label = tl.load(labels_ptr + row)
     is_kept = label != ignore_index
-    logits = tl.load(logits_ptr + row * row_stride + offs, mask=mask & is_kept, other=0.0).to(tl.float32)  # [BLOCK]
+    logits = tl.load(logits_ptr + row * row_stride + offs, mask=mask & is_kept, other=0.0).to(
+        tl.float32
+    )  # [BLOCK]
     probability = tl.exp(logits - tl.load(lse_ptr + row))
     grad_loss = tl.load(grad_loss_ptr + row * grad_loss_stride)
     grad_loss = tl.where((label >= 0) & (label < n_cols), grad_loss, float("nan"))
     grad = tl.where(offs == label, probability - 1.0, probability) * grad_loss
     grad = tl.where(is_kept, grad, 0.0)
-    tl.store(grad_logits_ptr + row * n_cols + offs, grad.to(grad_logits_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(
+        grad_logits_ptr + row * n_cols + offs, grad.to(grad_logits_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
 
 
 def cross_entropy_config(n_cols: int, itemsize: int) -> dict[str, int]:
-    """A lane is one load of a thread, so its maximum needs no other thread; two lanes per thread."""
+    """A lane is one load of a thread, so its maximum needs no other thread;
+    two lanes per thread.
+    """
     block = min(triton.next_power_of_2(n_cols), _TILE_COLS)
     width = min(_BYTES_PER_LOAD // itemsize, block)
     return {"LANES": block // width, "WIDTH": width, "num_warps": max(block // 512, 1)}
@@ -101,7 +116,9 @@ def cross_entropy_grad_config(n_cols: int) -> dict[str, int]:
     return {"BLOCK": block, "num_warps": max(block // 512, 1)}
 
 
-def _empty_gradient(logits: Tensor, labels: Tensor, lse: Tensor, grad_loss: Tensor, ignore_index: int) -> Tensor:
+def _empty_gradient(
+    logits: Tensor, labels: Tensor, lse: Tensor, grad_loss: Tensor, ignore_index: int
+) -> Tensor:
     return logits.new_empty(logits.shape)
 
 
@@ -132,7 +149,9 @@ def _empty_loss(logits: Tensor, labels: Tensor, ignore_index: int) -> tuple[Tens
 def _cross_entropy_op(logits, labels, ignore_index, loss, lse):
     n_rows, n_cols = logits.shape
     config = cross_entropy_config(n_cols, logits.element_size())
-    _cross_entropy_kernel[(n_rows,)](logits, labels, loss, lse, logits.stride(0), n_cols, ignore_index, **config)
+    _cross_entropy_kernel[(n_rows,)](
+        logits, labels, loss, lse, logits.stride(0), n_cols, ignore_index, **config
+    )
 
 
 def cross_entropy_reference(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
@@ -156,7 +175,8 @@ def _ignored_rows(case: Case) -> int:
 
 
 def cross_entropy_flop_count(case: Case) -> float:
-    """Count per element of a kept row, forward: compare, subtract, exp, add. Backward: subtract, exp, times gradient.
+    """Count per element of a kept row, forward: compare, subtract, exp, add. Backward: subtract,
+    exp, times gradient.
 
     Operations per row are not counted.
     """
@@ -166,8 +186,8 @@ def cross_entropy_flop_count(case: Case) -> float:
 def cross_entropy_memory_bytes(case: Case) -> float:
     """Forward reads the logits of kept rows and every label; writes a float32 loss per row.
 
-    Backward reads the logits of kept rows, every label and the float32 gradient of kept losses; writes the gradients of
-    all logits. The saved log-sum-exp is not counted.
+    Backward reads the logits of kept rows, every label and the float32 gradient of kept losses;
+    writes the gradients of all logits. The saved log-sum-exp is not counted.
     """
     n_rows, n_cols = case["n_rows"], case["n_cols"]
     kept_rows = n_rows - _ignored_rows(case)
@@ -186,7 +206,10 @@ cross_entropy_spec = KernelSpec(
         *model_cases(vocabulary_rows(), directions=["fwd", "bwd"]),
     ],
     edges=[
-        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(
+            shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}],
+            directions=["fwd", "bwd"],
+        ),
         *cases(shapes=[{"n_rows": 9, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
         *cases(shapes=[{"n_rows": 1, "n_cols": 50_257}], dtypes=["bfloat16"], directions=["bwd"]),
     ],
@@ -194,7 +217,8 @@ cross_entropy_spec = KernelSpec(
     memory_bytes=cross_entropy_memory_bytes,
     token_count=lambda case: case["n_rows"],
     formula="loss = log sum exp logits - logits[label], 0 where label = ignore_index",
-    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
+    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv "
+    "1805.02867)",
     interpreted_shape={"n_rows": 8, "n_cols": 5001},
 )
 
@@ -205,17 +229,22 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) 
 
     Args:
         logits: [n_rows, n_cols], contiguous along its last dim.
-        labels: [n_rows] int64, each below n_cols; another label gives NaN in its row's loss and gradient.
+        labels: [n_rows] int64, each below n_cols; another label gives NaN in its row's loss and
+            gradient.
         ignore_index: Label of rows with zero loss and gradient.
 
     Returns:
         [n_rows] in float32.
     """
     require_operands("cross_entropy", dims=2, logits=logits)
-    require_equal("cross_entropy", "the rows", labels=tuple(labels.shape), logits=tuple(logits.shape[:1]))
+    require_equal(
+        "cross_entropy", "the rows", labels=tuple(labels.shape), logits=tuple(logits.shape[:1])
+    )
     require_equal("cross_entropy", "the devices", labels=labels.device, logits=logits.device)
     if labels.dtype != torch.int64:
-        raise KernelError(f"cross_entropy: labels are {labels.dtype}, not torch.int64; call labels.long()")
+        raise KernelError(
+            f"cross_entropy: labels are {labels.dtype}, not torch.int64; call labels.long()"
+        )
     require_contiguous("cross_entropy", labels=labels)
     if logits.shape[0] and not logits.shape[1]:
         raise KernelError("cross_entropy: logits have no columns; pass at least one")
@@ -225,4 +254,6 @@ def cross_entropy(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) 
 @cross_entropy_spec.implementation("torch", compile=True)
 def _cross_entropy_torch(logits: Tensor, labels: Tensor, ignore_index: int = _IGNORED) -> Tensor:
     # in float32, as models are trained
-    return torch.nn.functional.cross_entropy(logits.float(), labels, ignore_index=ignore_index, reduction="none")
+    return torch.nn.functional.cross_entropy(
+        logits.float(), labels, ignore_index=ignore_index, reduction="none"
+    )

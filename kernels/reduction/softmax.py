@@ -1,7 +1,8 @@
 """Softmax over the last dim, forward and backward, in Triton and in CUDA C++.
 
-A row that fits into registers is read once. The rest of a longer row is read twice: for the maximum and sum, and for
-the result. One block per multiprocessor keeps the rows in the L2 cache until they are read again.
+A row that fits into registers is read once. The rest of a longer row is read twice: for the maximum
+and sum, and for the result. One block per multiprocessor keeps the rows in the L2 cache until they
+are read again.
 
 Source: Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867).
 """
@@ -17,7 +18,13 @@ from torch import Tensor
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, ONLY_NVIDIA, RowLayout, row_config, row_layout
+from roofwatch.kernels.building_blocks.rows import (
+    MAX_COLS_IN_REGISTERS,
+    ONLY_NVIDIA,
+    RowLayout,
+    row_config,
+    row_layout,
+)
 from roofwatch.kernels.operands import require_operands
 from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
 from roofwatch.kernels.target import multiprocessor_count, persistent_program_count
@@ -37,7 +44,9 @@ def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
 
 
 def softmax_flop_count(case: Case) -> float:
-    """Count per element, forward: compare, subtract, exp, add, divide. Backward: multiply, add, subtract, multiply."""
+    """Count per element, forward: compare, subtract, exp, add, divide. Backward: multiply, add,
+    subtract, multiply.
+    """
     return (4 if case.is_backward else 5) * case["n_rows"] * case["n_cols"]
 
 
@@ -53,12 +62,18 @@ softmax_spec = KernelSpec(
     reference=softmax_reference,
     cases=[*small_rows(), *model_cases(vocabulary_rows(), directions=["fwd", "bwd"])],
     edges=[
-        *cases(shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}], directions=["fwd", "bwd"]),
+        *cases(
+            shapes=[{"n_rows": 1, "n_cols": 63}, {"n_rows": 0, "n_cols": 63}],
+            directions=["fwd", "bwd"],
+        ),
         *cases(shapes=[{"n_rows": 3, "n_cols": 1000}], dtypes=["float16"], directions=["bwd"]),
         *cases(shapes=[{"n_rows": 2, "n_cols": 1}], dtypes=["bfloat16"], directions=["bwd"]),
         # the longest row that is read once, and the shortest that is read twice
         *cases(
-            shapes=[{"n_rows": 1, "n_cols": MAX_COLS_IN_REGISTERS}, {"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1}],
+            shapes=[
+                {"n_rows": 1, "n_cols": MAX_COLS_IN_REGISTERS},
+                {"n_rows": 2, "n_cols": MAX_COLS_IN_REGISTERS + 1},
+            ],
             dtypes=["bfloat16"],
             directions=["bwd"],
         ),
@@ -66,7 +81,8 @@ softmax_spec = KernelSpec(
     flop_count=softmax_flop_count,
     memory_bytes=softmax_memory_bytes,
     formula="out = exp(x - max x) / sum exp(x - max x)",
-    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv 1805.02867)",
+    source="Milakov and Gimelshein, Online normalizer calculation for softmax, 2018 (arXiv "
+    "1805.02867)",
     interpreted_shape={"n_rows": 2, "n_cols": 20_000},
 )
 
@@ -89,14 +105,20 @@ def _softmax_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_cols, BLOCK:
     row = tl.program_id(0).to(tl.int64)
     offs = tl.arange(0, BLOCK)
     mask = offs < n_cols
-    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=-float("inf")).to(tl.float32)  # [BLOCK]
+    x = tl.load(x_ptr + row * x_row_stride + offs, mask=mask, other=-float("inf")).to(
+        tl.float32
+    )  # [BLOCK]
     exps = tl.exp(x - tl.max(x, axis=0))
     out = exps / tl.sum(exps, axis=0)
-    tl.store(out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask)  # [BLOCK]
+    tl.store(
+        out_ptr + row * out_row_stride + offs, out.to(out_ptr.dtype.element_ty), mask=mask
+    )  # [BLOCK]
 
 
 @triton.jit
-def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+def _softmax_long_kernel(
+    x_ptr, out_ptr, x_row_stride, out_row_stride, n_rows, n_cols, BLOCK: tl.constexpr
+):
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         x_row_ptr = x_ptr + tl.cast(row, tl.int64) * x_row_stride
         out_row_ptr = out_ptr + tl.cast(row, tl.int64) * out_row_stride
@@ -105,7 +127,9 @@ def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_rows, n
         for start in range(0, n_cols, BLOCK):
             offs = start + tl.arange(0, BLOCK)
             mask = offs < n_cols
-            x = tl.load(x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_last")  # [BLOCK]
+            x = tl.load(
+                x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_last"
+            )  # [BLOCK]
             x = x.to(tl.float32)
             new_max = tl.maximum(lane_max, x)
             # avoid exp(-inf + inf) in a lane with only -inf
@@ -117,13 +141,17 @@ def _softmax_long_kernel(x_ptr, out_ptr, x_row_stride, out_row_stride, n_rows, n
         for start in range(0, n_cols, BLOCK):
             offs = start + tl.arange(0, BLOCK)
             mask = offs < n_cols
-            x = tl.load(x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_first")  # [BLOCK]
+            x = tl.load(
+                x_row_ptr + offs, mask=mask, other=-float("inf"), eviction_policy="evict_first"
+            )  # [BLOCK]
             out = (tl.exp(x.to(tl.float32) - row_max) / row_sum).to(out_ptr.dtype.element_ty)
             tl.store(out_row_ptr + offs, out, mask=mask, eviction_policy="evict_first")  # [BLOCK]
 
 
 @triton.jit
-def _softmax_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, BLOCK: tl.constexpr):
+def _softmax_grad_kernel(
+    out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, BLOCK: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     offs = row * row_stride + tl.arange(0, BLOCK)
     mask = tl.arange(0, BLOCK) < n_cols
@@ -134,22 +162,32 @@ def _softmax_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_cols, 
 
 
 @triton.jit
-def _softmax_long_grad_kernel(out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_rows, n_cols, BLOCK: tl.constexpr):
+def _softmax_long_grad_kernel(
+    out_ptr, grad_out_ptr, grad_x_ptr, row_stride, n_rows, n_cols, BLOCK: tl.constexpr
+):
     for row in range(tl.program_id(0), n_rows, tl.num_programs(0)):
         row_start = tl.cast(row, tl.int64) * row_stride
         lane_sum = tl.zeros((BLOCK,), tl.float32)
         for start in range(0, n_cols, BLOCK):
             cols = start + tl.arange(0, BLOCK)
             mask, offs = cols < n_cols, row_start + cols
-            out = tl.load(out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_last")  # [BLOCK]
-            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_last")  # [BLOCK]
+            out = tl.load(
+                out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_last"
+            )  # [BLOCK]
+            grad_out = tl.load(
+                grad_out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_last"
+            )  # [BLOCK]
             lane_sum += out.to(tl.float32) * grad_out.to(tl.float32)
         row_sum = tl.sum(lane_sum, axis=0)
         for start in range(0, n_cols, BLOCK):
             cols = start + tl.arange(0, BLOCK)
             mask, offs = cols < n_cols, row_start + cols
-            out = tl.load(out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_first")  # [BLOCK]
-            grad_out = tl.load(grad_out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_first")  # [BLOCK]
+            out = tl.load(
+                out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_first"
+            )  # [BLOCK]
+            grad_out = tl.load(
+                grad_out_ptr + offs, mask=mask, other=0.0, eviction_policy="evict_first"
+            )  # [BLOCK]
             grad_x = out.to(tl.float32) * (grad_out.to(tl.float32) - row_sum)
             grad_x = grad_x.to(grad_x_ptr.dtype.element_ty)
             tl.store(grad_x_ptr + offs, grad_x, mask=mask, eviction_policy="evict_first")  # [BLOCK]
@@ -197,7 +235,9 @@ _SOURCE = Path(__file__).with_name("softmax.cu")
 
 @cache
 def _cuda_kernel(name: str, dtype: torch.dtype, layout: RowLayout) -> CudaKernel:
-    return CudaKernel(_SOURCE, name, template=(dtype, layout.length, layout.held, layout.most_threads))
+    return CudaKernel(
+        _SOURCE, name, template=(dtype, layout.length, layout.held, layout.most_threads)
+    )
 
 
 def _block_count(rows: Tensor, layout: RowLayout) -> int:

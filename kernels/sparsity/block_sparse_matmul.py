@@ -1,7 +1,7 @@
 """Product of a block-sparse weight in BSR format and a dense matrix, forward.
 
-Only nonzero square blocks are stored, by rows, with row pointers and column indices. A program computes one tile of the
-result and iterates over the blocks of its row.
+Only nonzero square blocks are stored, by rows, with row pointers and column indices. A program
+computes one tile of the result and iterates over the blocks of its row.
 
 Source: Gray, Radford and Kingma, GPU Kernels for Block-Sparse Weights, 2017.
 """
@@ -18,7 +18,12 @@ from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from roofwatch.kernels.operands import require_contiguous, require_equal, require_integers, require_operands
+from roofwatch.kernels.operands import (
+    require_contiguous,
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.shapes import model_cases, only, small_cases, weights_first, with_choice
 from roofwatch.kernels.target import Target, current_target
 
@@ -56,12 +61,16 @@ def _block_sparse_matmul_kernel(
         block = step // steps_per_block
         k_in_block = step % steps_per_block * BLOCK_K
         column = tl.load(column_indices_ptr + block).to(tl.int64) * BLOCK + k_in_block
-        weight = tl.load(block_ptrs + block.to(tl.int64) * (BLOCK * BLOCK) + k_in_block)  # [BLOCK, BLOCK_K]
+        weight = tl.load(
+            block_ptrs + block.to(tl.int64) * (BLOCK * BLOCK) + k_in_block
+        )  # [BLOCK, BLOCK_K]
         x = tl.load(x_ptrs + column * x_row_stride)  # [BLOCK_K, BLOCK_N]
         acc = dot(weight, x, acc)
     out_rows = block_row.to(tl.int64) * BLOCK + offs_m
     out_ptrs = out_ptr + out_rows[:, None] * out_row_stride + offs_n[None, :]
-    tl.store(out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(offs_n < N)[None, :])  # [BLOCK, BLOCK_N]
+    tl.store(
+        out_ptrs, acc.to(out_ptr.dtype.element_ty), mask=(offs_n < N)[None, :]
+    )  # [BLOCK, BLOCK_N]
 
 
 def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target) -> dict[str, int]:
@@ -89,14 +98,28 @@ def _block_sparse_matmul_op(blocks, row_pointers, column_indices, x, out):
     n_block_rows = row_pointers.shape[0] - 1
     config = block_sparse_matmul_config(block, N, x.element_size(), current_target())
     _block_sparse_matmul_kernel[(n_block_rows * triton.cdiv(N, config["BLOCK_N"]),)](
-        blocks, row_pointers, column_indices, x, out, n_block_rows, N, x.stride(0), out.stride(0), BLOCK=block, **config
+        blocks,
+        row_pointers,
+        column_indices,
+        x,
+        out,
+        n_block_rows,
+        N,
+        x.stride(0),
+        out.stride(0),
+        BLOCK=block,
+        **config,
     )
 
 
-def unfold_blocks(blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, n_columns: int) -> Tensor:
+def unfold_blocks(
+    blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, n_columns: int
+) -> Tensor:
     """Return the dense weight [M, n_columns]."""
     block, n_block_rows = blocks.shape[-1], row_pointers.shape[0] - 1
-    rows = torch.repeat_interleave(torch.arange(n_block_rows, device=blocks.device), row_pointers.diff())
+    rows = torch.repeat_interleave(
+        torch.arange(n_block_rows, device=blocks.device), row_pointers.diff()
+    )
     weight = blocks.new_zeros(n_block_rows, n_columns // block, block, block)
     weight[rows, column_indices.long()] = blocks
     return weight.transpose(1, 2).reshape(n_block_rows * block, n_columns)
@@ -106,7 +129,9 @@ def block_sparse_matmul_reference(
     blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor, weight: Tensor
 ) -> Tensor:
     """Compute `out[m, n] = sum over k of weight[m, k] * x[k, n]`, with the dense weight."""
-    return torch.einsum("mk,kn->mn", unfold_blocks(blocks, row_pointers, column_indices, x.shape[0]), x)
+    return torch.einsum(
+        "mk,kn->mn", unfold_blocks(blocks, row_pointers, column_indices, x.shape[0]), x
+    )
 
 
 def _kept_count(case: Case) -> int:
@@ -138,7 +163,9 @@ def block_sparse_matmul_flop_count(case: Case) -> float:
 
 
 def block_sparse_matmul_memory_bytes(case: Case) -> float:
-    """Reads the stored blocks, 4-byte column indices and row pointers, and x once; writes the product."""
+    """Reads the stored blocks, 4-byte column indices and row pointers, and x once; writes the
+    product.
+    """
     M, N, K, block = case["M"], case["N"], case["K"], case["block"]
     n_kept = _kept_count(case)
     return (n_kept * block**2 + K * N + M * N) * case.itemsize + 4 * (n_kept + M // block + 1)
@@ -152,13 +179,20 @@ block_sparse_matmul_spec = KernelSpec(
     cases=[
         *small_cases({"M": 1024, "N": 256, "K": 1024, "block": 64, "percent": 20}),
         *model_cases(
-            with_choice(only(weights_first([LLAMA_3_1_8B, LLAMA_3_1_70B]), "tp1"), block=64, percent=20)
-            + with_choice(only(weights_first([LLAMA_3_1_8B]), "tp1", "prefill"), block=128, percent=20)
+            with_choice(
+                only(weights_first([LLAMA_3_1_8B, LLAMA_3_1_70B]), "tp1"), block=64, percent=20
+            )
+            + with_choice(
+                only(weights_first([LLAMA_3_1_8B]), "tp1", "prefill"), block=128, percent=20
+            )
         ),
     ],
     edges=[
         # rows without a block
-        *cases(shapes=[{"M": 384, "N": 70, "K": 128, "block": 64, "percent": 15}], dtypes=["float16", "float32"]),
+        *cases(
+            shapes=[{"M": 384, "N": 70, "K": 128, "block": 64, "percent": 15}],
+            dtypes=["float16", "float32"],
+        ),
         *cases(
             shapes=[
                 {"M": 128, "N": 1, "K": 256, "block": 128, "percent": 100},
@@ -177,12 +211,15 @@ block_sparse_matmul_spec = KernelSpec(
 )
 
 
-def block_sparse_matmul(blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor) -> Tensor:
+def block_sparse_matmul(
+    blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor
+) -> Tensor:
     """Compute `weight @ x` from the nonzero blocks of the weight, accumulated in float32.
 
     Args:
         blocks: [n_blocks, block, block], contiguous, sorted by row; block is one of `BLOCK_SIZES`.
-        row_pointers: [M / block + 1] int32, contiguous: first block of each row of blocks, and the total.
+        row_pointers: [M / block + 1] int32, contiguous: first block of each row of blocks, and the
+            total.
         column_indices: [n_blocks] int32, contiguous: block column of each block, below K / block.
         x: [K, N] of blocks' dtype, contiguous along its last dim, K a multiple of block.
 
@@ -195,18 +232,31 @@ def block_sparse_matmul(blocks: Tensor, row_pointers: Tensor, column_indices: Te
     require_operands(name, dims=2, x=x)
     require_equal(name, "the dtypes", blocks=blocks.dtype, x=x.dtype)
     require_integers(
-        name, dtype=torch.int32, dims=1, like=blocks, row_pointers=row_pointers, column_indices=column_indices
+        name,
+        dtype=torch.int32,
+        dims=1,
+        like=blocks,
+        row_pointers=row_pointers,
+        column_indices=column_indices,
     )
     n_blocks, height, width = blocks.shape
     if height != width or width not in BLOCK_SIZES:
         known = ", ".join(map(str, BLOCK_SIZES))
-        raise KernelError(f"{name}: blocks of {height} x {width} are not supported; use square blocks of {known}")
+        raise KernelError(
+            f"{name}: blocks of {height} x {width} are not supported; use square blocks of {known}"
+        )
     require_contiguous(name, blocks=blocks)
     if x.shape[0] % width:
-        raise KernelError(f"{name}: x has {x.shape[0]} rows; pad it and the weight to a multiple of {width}")
-    require_equal(name, "blocks and column indices", blocks=n_blocks, column_indices=column_indices.shape[0])
+        raise KernelError(
+            f"{name}: x has {x.shape[0]} rows; pad it and the weight to a multiple of {width}"
+        )
+    require_equal(
+        name, "blocks and column indices", blocks=n_blocks, column_indices=column_indices.shape[0]
+    )
     if not row_pointers.shape[0]:
-        raise KernelError(f"{name}: row_pointers is empty; pass torch.zeros(1) for a weight without rows")
+        raise KernelError(
+            f"{name}: row_pointers is empty; pass torch.zeros(1) for a weight without rows"
+        )
     return _block_sparse_matmul_op(blocks, row_pointers, column_indices, x)
 
 
@@ -228,11 +278,15 @@ def _block_sparse_matmul_dense(
 def _block_sparse_matmul_bsr(
     blocks: Tensor, row_pointers: Tensor, column_indices: Tensor, x: Tensor, weight: Tensor
 ) -> Tensor:
-    sparse = torch.sparse_bsr_tensor(row_pointers, column_indices, blocks, size=weight.shape, check_invariants=False)
+    sparse = torch.sparse_bsr_tensor(
+        row_pointers, column_indices, blocks, size=weight.shape, check_invariants=False
+    )
     try:
         product: Tensor = sparse @ x
     except RuntimeError as error:
         if isinstance(error, NotImplementedError) or "MKL" in str(error):
-            raise UnsupportedError(f"torch cannot multiply blocks of {blocks.dtype} here: {error}") from error
+            raise UnsupportedError(
+                f"torch cannot multiply blocks of {blocks.dtype} here: {error}"
+            ) from error
         raise
     return product

@@ -1,8 +1,9 @@
 """Product of a 2:4 sparse weight (two nonzeros of every four in a row) and a dense matrix, forward.
 
-The weight is compressed: the two values of each group of four, and four bits for their positions. A program expands a
-tile in registers and multiplies it as a dense one, so it reads 9/16 of the bytes in half precision, which bound
-decoding. Triton has no instruction for sparse tensor cores; the vendor's path, `semi_structured`, uses them.
+The weight is compressed: the two values of each group of four, and four bits for their positions. A
+program expands a tile in registers and multiplies it as a dense one, so it reads 9/16 of the bytes
+in half precision, which bound decoding. Triton has no instruction for sparse tensor cores; the
+vendor's path, `semi_structured`, uses them.
 
 Source: Mishra et al., Accelerating Sparse Deep Neural Networks, 2021 (arXiv 2104.08378).
 """
@@ -84,7 +85,9 @@ def _unfolded(values, metadata, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
     places = tl.interleave(metadata & 15, metadata >> 4)  # [BLOCK_M, BLOCK_K / 4]
     first_place, second_place = places & 3, places >> 2
     zero = tl.zeros_like(first)
-    at_0 = tl.where(first_place == 0, first, zero)  # the first is never last, the second never first
+    at_0 = tl.where(
+        first_place == 0, first, zero
+    )  # the first is never last, the second never first
     at_1 = tl.where(first_place == 1, first, tl.where(second_place == 1, second, zero))
     at_2 = tl.where(first_place == 2, first, tl.where(second_place == 2, second, zero))
     at_3 = tl.where(second_place == 3, second, zero)
@@ -92,7 +95,9 @@ def _unfolded(values, metadata, BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr):
 
 
 def matmul_2_4_config(N: int) -> dict[str, int]:
-    """Choose short, deep tiles for few columns, to load the weight with more programs, else the largest."""
+    """Choose short, deep tiles for few columns, to load the weight with more programs, else the
+    largest.
+    """
     if N <= 64:
         block_n = max(triton.next_power_of_2(N), 16)
         return {"BLOCK_M": 32, "BLOCK_N": block_n, "BLOCK_K": 128, "num_warps": 4, "num_stages": 3}
@@ -141,10 +146,23 @@ def matmul_2_4_reference(values: Tensor, metadata: Tensor, x: Tensor, weight: Te
 
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     M, N, K = case["M"], case["N"], case["K"]
-    bits = torch.tensor([first | second << 2 for first, second in _KEPT_PAIRS], dtype=torch.uint8, device=make.device)
-    low, high = bits[make.integers(M, K // 4, high=len(_KEPT_PAIRS), dtype="int32")].reshape(M, K // 8, 2).unbind(-1)
+    bits = torch.tensor(
+        [first | second << 2 for first, second in _KEPT_PAIRS],
+        dtype=torch.uint8,
+        device=make.device,
+    )
+    low, high = (
+        bits[make.integers(M, K // 4, high=len(_KEPT_PAIRS), dtype="int32")]
+        .reshape(M, K // 8, 2)
+        .unbind(-1)
+    )
     values, metadata = make.normal(M, K // 2), low | high << 4
-    return {"values": values, "metadata": metadata, "x": make.normal(K, N), "weight": unfold_2_4(values, metadata)}
+    return {
+        "values": values,
+        "metadata": metadata,
+        "x": make.normal(K, N),
+        "weight": unfold_2_4(values, metadata),
+    }
 
 
 def matmul_2_4_flop_count(case: Case) -> float:
@@ -173,7 +191,8 @@ matmul_2_4_spec = KernelSpec(
     edges=[
         *cases(shapes=[{"M": 63, "N": 100, "K": 200}], dtypes=["float16", "bfloat16"]),
         *cases(
-            shapes=[{"M": 1, "N": 1, "K": 8}, {"M": 0, "N": 3, "K": 8}, {"M": 3, "N": 0, "K": 8}], dtypes=["float16"]
+            shapes=[{"M": 1, "N": 1, "K": 8}, {"M": 0, "N": 3, "K": 8}, {"M": 3, "N": 0, "K": 8}],
+            dtypes=["float16"],
         ),
     ],
     flop_count=matmul_2_4_flop_count,
@@ -188,9 +207,11 @@ def matmul_2_4(values: Tensor, metadata: Tensor, x: Tensor) -> Tensor:
     """Compute `weight @ x` from a compressed 2:4 sparse weight, accumulated in float32.
 
     Args:
-        values: [M, K / 2] of float16 or bfloat16, contiguous along its last dim: the two nonzeros of each four.
-        metadata: [M, K / 8] uint8, contiguous: four bits for each group of four columns, low bits first. The lower two
-            bits are the position of the first value, the upper two that of the second, which is larger.
+        values: [M, K / 2] of float16 or bfloat16, contiguous along its last dim: the two nonzeros
+            of each four.
+        metadata: [M, K / 8] uint8, contiguous: four bits for each group of four columns, low bits
+            first. The lower two bits are the position of the first value, the upper two that of the
+            second, which is larger.
         x: [K, N] of values' dtype, contiguous along its last dim, K a multiple of 8.
 
     Returns:
@@ -199,13 +220,22 @@ def matmul_2_4(values: Tensor, metadata: Tensor, x: Tensor) -> Tensor:
     require_operands("matmul_2_4", dims=2, values=values, x=x)
     require_equal("matmul_2_4", "the dtypes", values=values.dtype, x=x.dtype)
     if values.dtype == torch.float32:
-        raise KernelError("matmul_2_4: values is torch.float32, must be float16 or bfloat16; call values.bfloat16()")
+        raise KernelError(
+            "matmul_2_4: values is torch.float32, must be float16 or bfloat16; call "
+            "values.bfloat16()"
+        )
     require_integers("matmul_2_4", dtype=torch.uint8, dims=2, like=values, metadata=metadata)
     M, (K, _) = values.shape[0], x.shape
     if K % _K_PER_BYTE:
-        raise KernelError(f"matmul_2_4: x has {K} rows; pad it and the weight to a multiple of {_K_PER_BYTE}")
-    require_equal("matmul_2_4", "the shapes of values", expected=(M, K // 2), values=tuple(values.shape))
-    require_equal("matmul_2_4", "the shapes of metadata", expected=(M, K // 8), metadata=tuple(metadata.shape))
+        raise KernelError(
+            f"matmul_2_4: x has {K} rows; pad it and the weight to a multiple of {_K_PER_BYTE}"
+        )
+    require_equal(
+        "matmul_2_4", "the shapes of values", expected=(M, K // 2), values=tuple(values.shape)
+    )
+    require_equal(
+        "matmul_2_4", "the shapes of metadata", expected=(M, K // 8), metadata=tuple(metadata.shape)
+    )
     return _matmul_2_4_op(values, metadata, x)
 
 
@@ -226,7 +256,9 @@ _semi_structured = WeakTensorKeyDictionary()
 @matmul_2_4_spec.implementation("torch", name="semi_structured", directions=["fwd"])
 def _matmul_2_4_vendor(values: Tensor, metadata: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     if not weight.is_cuda:
-        raise UnsupportedError("needs a GPU with sparse tensor cores, of compute capability 8.0 or newer")
+        raise UnsupportedError(
+            "needs a GPU with sparse tensor cores, of compute capability 8.0 or newer"
+        )
     if weight not in _semi_structured:
         try:
             _semi_structured[weight] = torch.sparse.to_sparse_semi_structured(weight)

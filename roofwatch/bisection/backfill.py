@@ -1,7 +1,7 @@
 """Measure commits that were never measured, the most informative first.
 
-Known changes are narrowed down first by halving, then the newest commit is measured, then the longest gap is halved.
-Of equal choices the later commit is first.
+Known changes are narrowed down first by halving, then the newest commit is measured, then the
+longest gap is halved. Of equal choices the later commit is first.
 """
 
 import time
@@ -14,7 +14,13 @@ from typing import Any
 
 from rich.table import Table
 
-from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits, own_target, read_build_inputs
+from roofwatch.bisection.commits import (
+    CommitRange,
+    describe_machine,
+    list_commits,
+    own_target,
+    read_build_inputs,
+)
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.ci.messages import on_one_line
 from roofwatch.collector.errors import SuiteError
@@ -73,9 +79,14 @@ class Filled:
 
 
 def plan_backfill(
-    refs: Sequence[CommitRef], known: Collection[str], regressions: Iterable[Regression], skipped: Mapping[str, str]
+    refs: Sequence[CommitRef],
+    known: Collection[str],
+    regressions: Iterable[Regression],
+    skipped: Mapping[str, str],
 ) -> Backfill:
-    """Order what to measure of a range (oldest first), without known and skipped SHAs (with the reason)."""
+    """Order what to measure of a range (oldest first), without known and skipped SHAs (with the
+    reason).
+    """
     places = {ref.sha: place for place, ref in enumerate(refs)}
     changes = [
         (places.get(point.previous_commit.sha, -1), places[point.commit.sha], regression.summary)
@@ -90,13 +101,17 @@ def plan_backfill(
         choices = [_halving(gap, changes) for gap in _gaps(done, left)]
         if max(done, default=-1) < max(left):
             choices.append((Aim.NEWEST, 1, max(left), "the newest commit"))
-        aim, _, place, reason = max(choices, key=lambda choice: (-list(Aim).index(choice[0]), *choice[1:3]))
+        aim, _, place, reason = max(
+            choices, key=lambda choice: (-list(Aim).index(choice[0]), *choice[1:3])
+        )
         order.append(Choice(refs[place], aim, reason))
         done.add(place)
         left.remove(place)
     return Backfill(
         todo=tuple(order),
-        skipped=tuple((ref, skipped[ref.sha]) for ref in refs if ref.sha in skipped and ref.sha not in known),
+        skipped=tuple(
+            (ref, skipped[ref.sha]) for ref in refs if ref.sha in skipped and ref.sha not in known
+        ),
         measured=tuple(ref for ref in refs if ref.sha in known),
     )
 
@@ -107,7 +122,9 @@ def _gaps(done: Collection[int], left: Collection[int]) -> list[list[int]]:
     return [list(places) for is_left, places in groups if is_left]
 
 
-def _halving(gap: Sequence[int], changes: Sequence[tuple[int, int, str]]) -> tuple[Aim, int, int, str]:
+def _halving(
+    gap: Sequence[int], changes: Sequence[tuple[int, int, str]]
+) -> tuple[Aim, int, int, str]:
     """Return the aim, the size of the gap, the place of its middle, and the reason."""
     reason = f"halves {len(gap)} unmeasured commits" if len(gap) > 1 else "fills the gap"
     for before, after, change in changes:
@@ -136,7 +153,9 @@ def measured_in_records(folders: Sequence[Path], project: str, runner_class: str
     """
     return frozenset(
         record.commit.sha
-        for _, record in read_record_files([folder for folder in folders if any(folder.glob("*.json*"))])
+        for _, record in read_record_files(
+            [folder for folder in folders if any(folder.glob("*.json*"))]
+        )
         if (record.project, record.environment.runner_class) == (project, runner_class)
         and record.pairing is None
         and not record.commit.is_dirty
@@ -144,7 +163,9 @@ def measured_in_records(folders: Sequence[Path], project: str, runner_class: str
 
 
 def why_skipped(commits: CommitRange, inputs: Sequence[BuildInputs]) -> dict[str, str]:
-    """Return the commits that need no measurement, with the reason, by what the good end and each are built from."""
+    """Return the commits that need no measurement, with the reason, by what the good end and each
+    are built from.
+    """
     skipped: dict[str, str] = {}
     last, *others = inputs
     for sha, one in zip(commits.shas, others, strict=True):
@@ -196,7 +217,9 @@ class BackfillJob:
         if skips_same:
             target = own_target(machine)
             with progress("sources of commits") as on_progress:
-                inputs = read_build_inputs(path, commits, plan, target, server, on_progress, self.benchmarks)
+                inputs = read_build_inputs(
+                    path, commits, plan, target, server, on_progress, self.benchmarks
+                )
             skipped = why_skipped(commits, inputs)
         where, regressions = (self.project, machine.runner_class), []
         measured = measured_in_records([*filter(None, (self.output, self.records))], *where)
@@ -206,8 +229,11 @@ class BackfillJob:
                 regressions = [one.regression for one in source.list_regressions(self.project)]
         return plan_backfill(commits.commits, measured, regressions, skipped)
 
-    def run(self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None) -> list[Filled]:
-        """Measure commits until the budget is spent, and send the records if a server is configured.
+    def run(
+        self, backfill: Backfill, *, max_runs: int | None, max_minutes: float | None
+    ) -> list[Filled]:
+        """Measure commits until the budget is spent, and send the records if a server is
+        configured.
 
         Records that cannot be sent stay in the spool for `roofwatch push`.
         """
@@ -229,7 +255,10 @@ class BackfillJob:
     def _measure(self, commit: CommitRef) -> Filled:
         try:
             with open_suite(self.path, commit.sha, self.fork_server, self.benchmarks) as suite:
-                file = self.output / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
+                file = (
+                    self.output
+                    / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
+                )
                 ((_, record),) = measure_suite(suite, self.plan, file, is_resumed=True)
         except SuiteError as error:
             return Filled(commit, error=str(error))
@@ -250,9 +279,15 @@ def order_table(backfill: Backfill) -> Table:
 def sentences(backfill: Backfill, done: Sequence[Filled]) -> Iterator[str]:
     """Write what was skipped and why, what was measured, and what is left."""
     for commit, reason in backfill.skipped:
-        yield f"skipped: {commit.short_sha} {on_one_line(commit.subject[:60])}: {on_one_line(reason)}"
+        yield (
+            f"skipped: {commit.short_sha} {on_one_line(commit.subject[:60])}: {on_one_line(reason)}"
+        )
     for filled in done:
-        what = f"record: {filled.file}" if filled.file is not None else f"not measured: {on_one_line(filled.error)}"
+        what = (
+            f"record: {filled.file}"
+            if filled.file is not None
+            else f"not measured: {on_one_line(filled.error)}"
+        )
         yield f"{filled.commit.short_sha} {what}"
         yield from (f"  {on_one_line(failure)}" for failure in filled.failures)
     left = len(backfill.todo) - len(done)
@@ -263,9 +298,16 @@ def as_json_document(backfill: Backfill, done: Sequence[Filled]) -> dict[str, An
     return {
         "measured_before": [commit.sha for commit in backfill.measured],
         "skipped": [{"sha": commit.sha, "reason": reason} for commit, reason in backfill.skipped],
-        "order": [{"sha": one.commit.sha, "aim": one.aim, "reason": one.reason} for one in backfill.todo],
+        "order": [
+            {"sha": one.commit.sha, "aim": one.aim, "reason": one.reason} for one in backfill.todo
+        ],
         "done": [
-            {"sha": one.commit.sha, "record": one.file and str(one.file), "error": one.error, "failures": one.failures}
+            {
+                "sha": one.commit.sha,
+                "record": one.file and str(one.file),
+                "error": one.error,
+                "failures": one.failures,
+            }
             for one in done
         ],
     }

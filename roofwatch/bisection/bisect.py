@@ -1,4 +1,6 @@
-"""Find the commit in which a series changed: measure commits against the good end, as few as possible."""
+"""Find the commit in which a series changed: measure commits against the good end, as few as
+possible.
+"""
 
 import glob
 import hashlib
@@ -37,7 +39,12 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
-from roofwatch.db.regression_values import BisectionProgress, BisectionRange, BisectionState, CommitStatus
+from roofwatch.db.regression_values import (
+    BisectionProgress,
+    BisectionRange,
+    BisectionState,
+    CommitStatus,
+)
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
 from roofwatch.records import RECORD_SUFFIX
@@ -71,10 +78,22 @@ class BisectPlan:
         return "/".join(filter(None, (self.commit_range.case_id, self.commit_range.implementation)))
 
     def folder(self, commits: CommitRange) -> Path:
-        """Return the folder of this bisection, the same for the same suite, series, ends and settings."""
+        """Return the folder of this bisection, the same for the same suite, series, ends and
+        settings.
+        """
         run, search = self.run, self.search
-        how = (run.device, run.thread_count, run.timer, run.cache, search.threshold, search.error_rate, self.benchmarks)
-        digest = hashlib.sha256(f"{self.path and self.path.resolve()} {self.series} {how}".encode()).hexdigest()
+        how = (
+            run.device,
+            run.thread_count,
+            run.timer,
+            run.cache,
+            search.threshold,
+            search.error_rate,
+            self.benchmarks,
+        )
+        digest = hashlib.sha256(
+            f"{self.path and self.path.resolve()} {self.series} {how}".encode()
+        ).hexdigest()
         return self.output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-{digest[:8]}"
 
 
@@ -85,7 +104,8 @@ def bisect(
     on_progress: OnProgress,
     on_step: Callable[[BisectionProgress], None],
 ) -> tuple[BisectionProgress, Result]:
-    """Find the commit. Every measurement is on disk before the next begins; `on_step` is called after each.
+    """Find the commit. Every measurement is on disk before the next begins; `on_step` is called
+    after each.
 
     Raises:
         SuiteError: the series cannot be measured at one of the ends.
@@ -107,11 +127,17 @@ class _Bisection:
 
     def __post_init__(self) -> None:
         plan, asked = self.plan, self.plan.commit_range
-        self.deadline = time.monotonic() + (float("inf") if plan.budget_s is None else plan.budget_s)
+        self.deadline = time.monotonic() + (
+            float("inf") if plan.budget_s is None else plan.budget_s
+        )
         self.folder = plan.folder(self.commits)
         self.found = self._begin()
-        with Worker(self.fork_server, WorkerSettings(source=self.good.source, device=plan.run.device)) as worker:
-            implementation = choose_implementation(worker.start(), asked.case_id, asked.implementation)
+        with Worker(
+            self.fork_server, WorkerSettings(source=self.good.source, device=plan.run.device)
+        ) as worker:
+            implementation = choose_implementation(
+                worker.start(), asked.case_id, asked.implementation
+            )
         self.subject = Subject(asked.case_id, implementation)
         self.run_plan = replace(
             plan.run,
@@ -127,22 +153,30 @@ class _Bisection:
             return begin_search(self.commits.commits)
         if not self.plan.is_resumed:
             raise JournalError(
-                f"{path}: this bisection exists: --resume continues it; delete the folder to start again"
+                f"{path}: this bisection exists: --resume continues it; delete the folder to "
+                f"start again"
             )
         try:
             return _PROGRESS.validate_json(path.read_bytes())
         except OSError as error:
             raise JournalError(f"{path}: cannot be read: {reason_of(error)}") from None
         except ValidationError:
-            raise JournalError(f"{path}: damaged, or written by another version: delete the folder") from None
+            raise JournalError(
+                f"{path}: damaged, or written by another version: delete the folder"
+            ) from None
 
     def run(self) -> tuple[BisectionProgress, Result]:
         while True:
             move = self._next_move(self.found)
             if move is None:
                 path, plan, server = self.plan.path, self.run_plan, self.fork_server
-                target, benchmarks = own_target(describe_machine(path, plan, server)), self.plan.benchmarks
-                inputs = read_build_inputs(path, self.commits, plan, target, server, self.on_progress, benchmarks)
+                target, benchmarks = (
+                    own_target(describe_machine(path, plan, server)),
+                    self.plan.benchmarks,
+                )
+                inputs = read_build_inputs(
+                    path, self.commits, plan, target, server, self.on_progress, benchmarks
+                )
                 self._save(with_inputs(self.found, inputs))
             elif isinstance(move, Result):
                 return self.found, move
@@ -156,7 +190,9 @@ class _Bisection:
                 self.on_step(self.found)
                 journal_path(destination).unlink(missing_ok=True)
 
-    def _next_move(self, found: BisectionProgress, at: int | None = None) -> Measure | Result | None:
+    def _next_move(
+        self, found: BisectionProgress, at: int | None = None
+    ) -> Measure | Result | None:
         """Choose what to do next; None once the ends are known to differ."""
         if found.is_weighed:
             return next_move(found.commits, self.plan.search, at=at)
@@ -186,7 +222,9 @@ class _Bisection:
             lost_count = pair.block_count - len(pair.log_ratios)
             if pair.error or time.monotonic() > self.deadline or lost_count > _MAX_LOST_BLOCKS:
                 return {}
-            then = self._next_move(with_pair(self.found, move.position, pair, utc_now()), at=move.position)
+            then = self._next_move(
+                with_pair(self.found, move.position, pair, utc_now()), at=move.position
+            )
             if isinstance(then, Measure) and then.position == move.position:
                 return {subject: pair.block_count + then.pair_count}
             return {}

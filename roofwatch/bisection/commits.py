@@ -1,4 +1,6 @@
-"""The commits of a suite's repository, the suite and its build inputs at each of them, and its series."""
+"""The commits of a suite's repository, the suite and its build inputs at each of them, and its
+series.
+"""
 
 import glob
 import re
@@ -54,19 +56,30 @@ def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
     """
     repository, end = repository_of(path), "--end-of-options"
     good_sha, bad_sha = (
-        run_git(repository, "rev-parse", "--verify", "--quiet", end, f"{revision}^{{commit}}").strip()
+        run_git(
+            repository, "rev-parse", "--verify", "--quiet", end, f"{revision}^{{commit}}"
+        ).strip()
         for revision in (good, bad)
     )
     number = int(run_git(repository, "rev-list", "--first-parent", "--count", end, good_sha, "--"))
     form = "--format=%H%x00%cI%x00%an%x00%s"
-    listed = run_git(repository, "log", "--first-parent", "--reverse", form, end, f"{good_sha}..{bad_sha}", "--")
+    listed = run_git(
+        repository, "log", "--first-parent", "--reverse", form, end, f"{good_sha}..{bad_sha}", "--"
+    )
     commits: list[CommitRef] = []
     for line in filter(None, listed.split("\n")):
         sha, committed_at, author, subject = line.split("\0")
         place = number + len(commits) + 1
-        commits.append(CommitRef(place, sha, author[:500], subject[:1_000], datetime.fromisoformat(committed_at)))
+        commits.append(
+            CommitRef(
+                place, sha, author[:500], subject[:1_000], datetime.fromisoformat(committed_at)
+            )
+        )
     if not commits:
-        raise SuiteError(f"no commits between {good} and {bad}: the good end must be the older one, on the same line")
+        raise SuiteError(
+            f"no commits between {good} and {bad}: the good end must be the older one, on the "
+            f"same line"
+        )
     return CommitRange(good_sha, tuple(commits))
 
 
@@ -81,8 +94,8 @@ def read_build_inputs(
 ) -> list[BuildInputs]:
     """Digest what the kernels of a plan are built from, at the good end and at each commit.
 
-    Without a compile target only sources are compared. `benchmarks` is the suite whose benchmark files are used at
-    every commit; None for each its own.
+    Without a compile target only sources are compared. `benchmarks` is the suite whose benchmark
+    files are used at every commit; None for each its own.
     """
     compiled = None if target is None else replace(plan, targets=(target,))
     repository = repository_of(path)
@@ -95,7 +108,9 @@ def read_build_inputs(
                 sources = digest_of(chosen, _other_files(repository, sha)) if chosen else None
                 before = next((one for one in reversed(found) if not one.error), None)
                 if before is None or sources is None or sources != before.sources:
-                    before = BuildInputs(sources, None if compiled is None else _machine_code(suite, compiled))
+                    before = BuildInputs(
+                        sources, None if compiled is None else _machine_code(suite, compiled)
+                    )
                 found.append(before)
         except SuiteError as error:
             found.append(BuildInputs(error=str(error)))
@@ -104,12 +119,17 @@ def read_build_inputs(
 
 
 def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
-    """Digest of the compiled code and its launch configurations; None if something does not compile."""
+    """Digest of the compiled code and its launch configurations; None if something does not
+    compile.
+    """
     facts = compile_suite(suite.source, plan)
     if not facts or any(fact.outcome is not Outcome.OK for fact in facts):
         return None
     return digest_of(
-        sorted((one.case_id, one.implementation, one.function, one.target, str(one.code_hash)) for one in facts),
+        sorted(
+            (one.case_id, one.implementation, one.function, one.target, str(one.code_hash))
+            for one in facts
+        ),
         sorted(str(sorted(one.configuration.items())) for one in facts),
     )
 
@@ -117,7 +137,11 @@ def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
 def _other_files(repository: Path, sha: str) -> list[str]:
     """List the files that any kernel may read, such as CUDA sources, with their hashes."""
     listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", "--end-of-options", sha)
-    return [line for line in listed.split("\0") if line and affects_every_kernel(line.partition("\t")[2])]
+    return [
+        line
+        for line in listed.split("\0")
+        if line and affects_every_kernel(line.partition("\t")[2])
+    ]
 
 
 def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) -> Environment:
@@ -126,7 +150,9 @@ def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) 
     Raises:
         CollectorError: the suite cannot be loaded, or the machine cannot be described.
     """
-    settings = WorkerSettings(source=suite_source(path), device=plan.device, thread_count=plan.thread_count)
+    settings = WorkerSettings(
+        source=suite_source(path), device=plan.device, thread_count=plan.thread_count
+    )
     with Worker(fork_server, settings) as worker:
         worker.start()
         reply = worker.request(DescribeEnvironment(), timeout_s=_TIMEOUT_S)
@@ -136,7 +162,9 @@ def describe_machine(path: Path | None, plan: RunPlan, fork_server: ForkServer) 
 
 
 def own_target(environment: Environment) -> str | None:
-    """Return the compile target of this machine; None on a CPU, for which Triton compiles nothing."""
+    """Return the compile target of this machine; None on a CPU,
+    for which Triton compiles nothing.
+    """
     if not environment.compute_capability:
         return None
     target = f"sm_{environment.compute_capability.replace('.', '')}"
@@ -159,7 +187,8 @@ def parse_series(text: str) -> tuple[str, str | None]:
     found = _SERIES.fullmatch(text)
     if found is None:
         raise SuiteError(
-            f"series {text!r}: write KERNEL/CASE/fwd or KERNEL/CASE/fwd/IMPLEMENTATION; roofwatch list --json has the "
+            f"series {text!r}: write KERNEL/CASE/fwd or KERNEL/CASE/fwd/IMPLEMENTATION; roofwatch "
+            f"list --json has the "
             "cases"
         )
     return found[1], found[2]
@@ -179,4 +208,6 @@ def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | N
     if implementation is None and len(names) == 1:
         return names[0]
     known = ", ".join(names) or "none"
-    raise SuiteError(f"series {case_id}: name an implementation that can be timed on this device: {known}")
+    raise SuiteError(
+        f"series {case_id}: name an implementation that can be timed on this device: {known}"
+    )

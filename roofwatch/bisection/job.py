@@ -13,7 +13,13 @@ from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan, bisect
 from roofwatch.bisection.commits import describe_machine, list_commits
-from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, range_of, series_to_bisect, step_size
+from roofwatch.ci.bisect.pairs import (
+    between_levels,
+    compare_pairs,
+    range_of,
+    series_to_bisect,
+    step_size,
+)
 from roofwatch.ci.bisect.search import SAME_CODE, Result
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.errors import JournalError
@@ -50,7 +56,9 @@ _NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
 
 @dataclass(frozen=True)
 class StoredBisection:
-    """The right to write to one bisection of a database. If the database is away, measuring continues."""
+    """The right to write to one bisection of a database. If the database is away, measuring
+    continues.
+    """
 
     url: str
     claim: Claim
@@ -80,7 +88,9 @@ def _redacted(result: BisectionResult) -> BisectionResult:
 
 
 def _claim_id(output: Path) -> UUID:
-    """Return the ID with which this machine claims bisections in a folder, the same for a process that resumes one."""
+    """Return the ID with which this machine claims bisections in a folder, the same for a process
+    that resumes one.
+    """
     return uuid5(_NAMESPACE, f"{platform.node()}\n{output.resolve()}")
 
 
@@ -113,7 +123,9 @@ def run_bisection(
             asked = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
             own, by = _claim_id(plan.output), "command line"
             with open_store(url) as engine:
-                begun = begin_bisection(engine, asked, own, requested_by=by, regression_id=regression_id)
+                begun = begin_bisection(
+                    engine, asked, own, requested_by=by, regression_id=regression_id
+                )
             stored = StoredBisection(url, begun)
         with progress_bar("bisection") as on_progress:
             found, end = bisect(plan, commits, fork_server, on_progress, on_step)
@@ -132,7 +144,9 @@ def run_bisection(
     return result, plan.folder(commits)
 
 
-def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tuple[BisectPlan, Claim] | None:
+def claim_next(
+    plan: BisectPlan, fork_server: ForkServer, url: str | None
+) -> tuple[BisectPlan, Claim] | None:
     """Claim the oldest request that fits this machine; None if there is none.
 
     Raises:
@@ -143,27 +157,37 @@ def claim_next(plan: BisectPlan, fork_server: ForkServer, url: str | None) -> tu
         raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
     runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
     with open_store(url) as engine, Session(engine) as session:
-        claim = claim_bisection(engine, plan.commit_range.project, runner_class, _claim_id(plan.output))
+        claim = claim_bisection(
+            engine, plan.commit_range.project, runner_class, _claim_id(plan.output)
+        )
         known = None if claim is None else read_bisection(session, claim.bisection_id)
     if claim is None or known is None:
         return None
     return replace(plan, commit_range=known), claim
 
 
-def range_of_regression(url: str | None, folder: Path, project: str, regression_id: UUID) -> BisectionRange:
-    """Read what to bisect for a regression from the database at a URL, else from the embedded one of a folder.
+def range_of_regression(
+    url: str | None, folder: Path, project: str, regression_id: UUID
+) -> BisectionRange:
+    """Read what to bisect for a regression from the database at a URL, else from the embedded one
+    of a folder.
 
     Raises:
         StoreError: no such regression, or nothing of it to bisect.
     """
     with open_store(url, folder=folder) as engine, Session(engine) as session:
         triaged = list_triaged(session, project)
-        found = next((one.regression for one in triaged if one.regression_id == str(regression_id)), None)
+        found = next(
+            (one.regression for one in triaged if one.regression_id == str(regression_id)), None
+        )
         if found is None:
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
         point = series_to_bisect(found)
         if point is None:
-            raise StoreError(f"regression {regression_id}: no time changed in a step, so there is nothing to bisect")
+            raise StoreError(
+                f"regression {regression_id}: no time changed in a step, so there is nothing to "
+                f"bisect"
+            )
         return range_of(project, point, read_series(session, project, keys=[point.series]))
 
 
@@ -171,22 +195,34 @@ def range_of_regression(url: str | None, folder: Path, project: str, regression_
 
 
 def result_of(found: BisectionProgress, end: Result, threshold: float) -> BisectionResult:
-    """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction, count as equal."""
+    """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction,
+    count as equal.
+    """
     log_ratios = [one.log_ratios for one in found.commits]
     if not found.is_weighed:
         ends = compare_pairs(log_ratios[-1], threshold=threshold)
         low, high = ends.relative_interval
         is_equal = ends.verdict is Verdict.UNCHANGED
-        meaning = f"the ends do not differ by {ends.threshold:.1%}" if is_equal else "unclear whether the ends differ"
-        measured = f"{ends.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), {ends.block_count} blocks per side"
+        meaning = (
+            f"the ends do not differ by {ends.threshold:.1%}"
+            if is_equal
+            else "unclear whether the ends differ"
+        )
+        measured = (
+            f"{ends.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), {ends.block_count} "
+            f"blocks per side"
+        )
         return BisectionResult(end.state, found, notes=(f"{meaning}: {measured}",))
     if not end.confidence:
         return BisectionResult(end.state, found, notes=("the time limit is reached",))
     size = step_size(log_ratios, end.last)
     notes = [
-        f"{one.commit.short_sha} is {one.relative_change:+.1%} from the good end, at neither level: several commits "
+        f"{one.commit.short_sha} is {one.relative_change:+.1%} from the good end, at neither "
+        f"level: several commits "
         "changed the time; bisect on both sides of it"
-        for one in (found.commits[position] for position in between_levels(log_ratios, size.log_ratio))
+        for one in (
+            found.commits[position] for position in between_levels(log_ratios, size.log_ratio)
+        )
     ]
     first, last = found.commits[end.first], found.commits[end.last]
     if first.reason == SAME_CODE:
@@ -194,7 +230,13 @@ def result_of(found: BisectionProgress, end: Result, threshold: float) -> Bisect
     if end.state is BisectionState.UNDECIDED:
         why = "more blocks do not help: this is not a single step"
         return BisectionResult(end.state, found, notes=(why, *notes))
-    answer = Answer(first.commit, last.commit, min(1.0, end.confidence), size.relative_change, size.relative_interval)
+    answer = Answer(
+        first.commit,
+        last.commit,
+        min(1.0, end.confidence),
+        size.relative_change,
+        size.relative_interval,
+    )
     return BisectionResult(end.state, found, answer, tuple(notes))
 
 
@@ -202,13 +244,20 @@ def commit_table(commits: Sequence[BisectionCommit]) -> Table:
     rows = []
     for known in commits:
         cells = (
-            *(known.commit.short_sha, known.commit.author, known.commit.subject[:60], str(known.pair_count or "")),
+            known.commit.short_sha,
+            known.commit.author,
+            known.commit.subject[:60],
+            str(known.pair_count or ""),
             "" if known.relative_change is None else f"{known.relative_change:+.1%}",
-            *(f"{known.probability:.1%}", "━" * round(known.probability * _BAR_WIDTH), known.reason[:80]),
+            f"{known.probability:.1%}",
+            "━" * round(known.probability * _BAR_WIDTH),
+            known.reason[:80],
         )
         style = "" if known.status is CommitStatus.MEASURED else "dim"
         rows.append([Text(on_one_line(cell), style) for cell in cells])
-    return make_table(("commit", "author", "subject", "pairs", "against good", "probability", "", "remark"), rows)
+    return make_table(
+        ("commit", "author", "subject", "pairs", "against good", "probability", "", "remark"), rows
+    )
 
 
 def sentences(series: str, result: BisectionResult) -> Iterator[str]:
@@ -221,20 +270,27 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
             yield f"{answer.first.sha} is the first {change} commit: {_title(answer.first)}"
         else:
             yield f"the first {change} commit is one of these; only the last can be measured:"
-            named = [one.commit for one in progress.commits if answer.first <= one.commit <= answer.last]
+            named = [
+                one.commit for one in progress.commits if answer.first <= one.commit <= answer.last
+            ]
             yield from (f"  {commit.sha} {_title(commit)}" for commit in named)
         yield (
-            f"{series}: {answer.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), confidence {answer.confidence:.1%}"
+            f"{series}: {answer.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), confidence "
+            f"{answer.confidence:.1%}"
         )
     yield from result.notes
     measured = sum(known.pair_count > 0 for known in progress.commits)
     yield (
-        f"{progress.measurement_count} measurements of {measured} of {len(progress.commits)} commits and the good end"
+        f"{progress.measurement_count} measurements of {measured} of {len(progress.commits)} "
+        f"commits and the good end"
     )
     for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
         for known in progress.commits:
             if known.status is status:
-                yield f"{label}: {known.commit.short_sha} {on_one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
+                yield (
+                    f"{label}: {known.commit.short_sha} "
+                    f"{on_one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
+                )
 
 
 def as_json_document(plan: BisectPlan, result: BisectionResult, folder: Path) -> dict[str, Any]:

@@ -11,11 +11,17 @@ from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result
 
 app = typer.Typer()
-alert_app = typer.Typer(help="Notify people of regressions, levels and silent runners.", no_args_is_help=True)
+alert_app = typer.Typer(
+    help="Notify people of regressions, levels and silent runners.", no_args_is_help=True
+)
 app.add_typer(alert_app, name="alert")
 
-RulesFile = Annotated[Path | None, typer.Option("--rules", help="File of rules. Default: the setting alert_rules.")]
-OneProject = Annotated[str | None, typer.Option("--project", "-p", help="Only this project. Default: all.")]
+RulesFile = Annotated[
+    Path | None, typer.Option("--rules", help="File of rules. Default: the setting alert_rules.")
+]
+OneProject = Annotated[
+    str | None, typer.Option("--project", "-p", help="Only this project. Default: all.")
+]
 
 
 @alert_app.command("run")
@@ -35,7 +41,9 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     for fault in configured.faults:
         print_error(fault)
     with open_configured_store() as engine:
-        steps = raise_alerts(engine, configured, datetime.now(UTC), None if project is None else [project])
+        steps = raise_alerts(
+            engine, configured, datetime.now(UTC), None if project is None else [project]
+        )
         deliveries = deliver_waiting(engine, configured.channels, lambda: datetime.now(UTC))
     changed = [step.alert for step in steps]
     shown = alert_tables(changed, deliveries) or ["nothing changed, and no message is waiting"]
@@ -48,7 +56,9 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
 def list_(
     *,
     project: OneProject = None,
-    everything: Annotated[bool, typer.Option("--all", help="Include resolved alerts and sent messages.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include resolved alerts and sent messages.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show alerts that are not resolved, and messages that are not sent."""
@@ -60,7 +70,11 @@ def list_(
     from roofwatch.db.alerts import list_alerts, list_deliveries
 
     states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
-    unsent = None if everything else {state for state in DeliveryState if state is not DeliveryState.SENT}
+    unsent = (
+        None
+        if everything
+        else {state for state in DeliveryState if state is not DeliveryState.SENT}
+    )
     with open_configured_store() as engine, Session(engine) as session:
         alerts = list_alerts(session, project, states)
         deliveries = list_deliveries(session, project, states=unsent)
@@ -71,9 +85,11 @@ def list_(
 
 @alert_app.command("check")
 def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson = False) -> None:
-    """Check rules and channels. Show what each rule covers, reports now, and would have told in the last 30 days.
+    """Check rules and channels. Show what each rule covers, reports now, and would have told in the
+    last 30 days.
 
-    Exit status 1: a channel or CODEOWNERS cannot be used, or a rule matches nothing. 2: the rules cannot be read.
+    Exit status 1: a channel or CODEOWNERS cannot be used, or a rule matches nothing. 2: the rules
+    cannot be read.
     """
     from sqlalchemy.orm import Session
 
@@ -93,8 +109,14 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
             own = [state for state in states if rule in configured.rules.of(state.project)]
             covered = [coverage(rule, state) for state in own]
             if states and all(map(is_idle, covered)):
-                where = [f"{coverage_text(one)}, in {state.project}" for state, one in zip(own, covered, strict=True)]
-                faults.append(f"rule {rule.name!r}: {'; '.join(where) or f'matches none of the projects {projects}'}")
+                where = [
+                    f"{coverage_text(one)}, in {state.project}"
+                    for state, one in zip(own, covered, strict=True)
+                ]
+                faults.append(
+                    f"rule {rule.name!r}: "
+                    f"{'; '.join(where) or f'matches none of the projects {projects}'}"
+                )
             for state, extent in zip(own, covered, strict=True):
                 found, told = conditions_at(rule, state, now), replay(rule, state, now)
                 titles = [f"{'(past) ' if one.is_past else ''}{one.message.title}" for one in found]
@@ -105,7 +127,9 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
                 checks.append(checked | {"conditions": found, "would_have_told": told})
     columns = ("rule", "project", "covers", "reports now", f"would have told in {REPLAY_DAYS} days")
     shown = [make_table(columns, rows)] if rows else []
-    print_result({"rules": configured.rules, "faults": faults, "checks": checks}, *shown, as_json=as_json)
+    print_result(
+        {"rules": configured.rules, "faults": faults, "checks": checks}, *shown, as_json=as_json
+    )
     for fault in faults:
         print_error(fault)
     if faults:
@@ -114,7 +138,9 @@ def check(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJso
 
 @alert_app.command("test")
 def try_channel(
-    channel: Annotated[str, typer.Argument(help="A channel of the rules.")], *, rules: RulesFile = None
+    channel: Annotated[str, typer.Argument(help="A channel of the rules.")],
+    *,
+    rules: RulesFile = None,
 ) -> None:
     """Send a test message through a channel."""
     from roofwatch.alerting import read_alerts, trial_delivery
@@ -145,5 +171,7 @@ def acknowledge_(
     from roofwatch.db.alerts import acknowledge
 
     with open_configured_store() as engine:
-        alert = acknowledge(engine, alert_id, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC))
+        alert = acknowledge(
+            engine, alert_id, person=person, reason=reason, actor=ACTOR, now=datetime.now(UTC)
+        )
     print_note(f"acknowledged: {alert.message.title}")

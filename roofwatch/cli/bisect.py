@@ -32,20 +32,28 @@ def bisect(
     *,
     series: Annotated[
         str | None,
-        typer.Option(metavar="KERNEL/CASE[/IMPLEMENTATION]", help="What changed; roofwatch list --json has the cases."),
+        typer.Option(
+            metavar="KERNEL/CASE[/IMPLEMENTATION]",
+            help="What changed; roofwatch list --json has the cases.",
+        ),
     ] = None,
     good: Annotated[str | None, typer.Option(help="Revision before the change.")] = None,
     bad: Annotated[str | None, typer.Option(help="Revision with the change.")] = None,
     regression: Annotated[
-        UUID | None, typer.Option(metavar="ID", help="Take series and ends from a stored regression.")
+        UUID | None,
+        typer.Option(metavar="ID", help="Take series and ends from a stored regression."),
     ] = None,
-    next_one: Annotated[bool, typer.Option("--next", help="Take the oldest request for this kind of machine.")] = False,
+    next_one: Annotated[
+        bool, typer.Option("--next", help="Take the oldest request for this kind of machine.")
+    ] = False,
     output: RecordFolder = Path("roofwatch-records/bisect"),
     options: RunOptions,
     error_rate: Annotated[
         float, typer.Option(min=0.0001, max=0.5, help="How often a wrong commit may be named.")
     ] = 0.02,
-    max_minutes: Annotated[float | None, typer.Option(min=0.0, help="Time limit; --resume continues.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Time limit; --resume continues.")
+    ] = None,
     suite_from: SuiteFrom = "head",
     project: ProjectName = None,
     resume: Resume = False,
@@ -53,8 +61,8 @@ def bisect(
 ) -> None:
     """Find the commit in which a series changed, with as few measurements as possible.
 
-    Exit status 0: one commit. 1: a range, no difference, or an open result. 2: an error. With --next, 0 also if no
-    request is waiting.
+    Exit status 0: one commit. 1: a range, no difference, or an open result. 2: an error. With
+    --next, 0 also if no request is waiting.
     """
     from roofwatch.arguments import configured_url, suite_at
     from roofwatch.bisection.bisect import BisectPlan
@@ -73,8 +81,13 @@ def bisect(
     from roofwatch.db.regression_values import BisectionRange
     from roofwatch.settings import load_settings
 
-    if sum([series is not None, regression is not None, next_one]) != 1 or (series and not (good and bad)):
-        fail("name what to bisect: --series with --good and --bad, or --regression, or --next", exit_status=EXIT_CANNOT)
+    if sum([series is not None, regression is not None, next_one]) != 1 or (
+        series and not (good and bad)
+    ):
+        fail(
+            "name what to bisect: --series with --good and --bad, or --regression, or --next",
+            exit_status=EXIT_CANNOT,
+        )
     case_id, implementation = ("", None) if series is None else parse_series(series)
     name = project or suite_at(path, None).project
     plan = BisectPlan(
@@ -99,7 +112,9 @@ def bisect(
                 print_result({"state": None}, line, as_json=as_json)
                 return
             plan, claim = claimed
-        result, folder = run_bisection(plan, fork_server, url, claim=claim, regression_id=regression)
+        result, folder = run_bisection(
+            plan, fork_server, url, claim=claim, regression_id=regression
+        )
     document, commits = as_json_document(plan, result, folder), result.progress.commits
     print_result(document, commit_table(commits), *sentences(plan.series, result), as_json=as_json)
     if exit_status(result):
@@ -111,25 +126,34 @@ def bisect(
 def backfill(
     path: SuitePath = None,
     *,
-    commits: Annotated[str, typer.Option("--range", metavar="A..B", help="The commits after A up to B.")],
+    commits: Annotated[
+        str, typer.Option("--range", metavar="A..B", help="The commits after A up to B.")
+    ],
     records: Annotated[
-        Path | None, typer.Option(help="Folder of records that were measured before. Default: the store.")
+        Path | None,
+        typer.Option(help="Folder of records that were measured before. Default: the store."),
     ] = None,
     url: StoreUrl = None,
     output: RecordFolder = Path("roofwatch-records"),
     options: RunOptions,
     max_runs: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
-    max_minutes: Annotated[float | None, typer.Option(min=0.0, help="Time after which no run starts.")] = None,
+    max_minutes: Annotated[
+        float | None, typer.Option(min=0.0, help="Time after which no run starts.")
+    ] = None,
     suite_from: SuiteFrom = "head",
-    everything: Annotated[bool, typer.Option("--all", help="Also commits built like the commit before.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also commits built like the commit before.")
+    ] = False,
     project: ProjectName = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be measured, and why.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be measured, and why.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure commits that were never measured on this runner class, the most informative first.
 
-    The same command continues where it stopped. Records are sent if a server is configured. Exit status 1: a commit
-    could not be measured, or something in it failed.
+    The same command continues where it stopped. Records are sent if a server is configured. Exit
+    status 1: a commit could not be measured, or something in it failed.
     """
     from roofwatch.arguments import suite_at
     from roofwatch.bisection.backfill import BackfillJob, as_json_document, order_table, sentences

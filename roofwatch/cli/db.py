@@ -47,7 +47,9 @@ def status(*, as_json: AsJson = False) -> None:
 @db_app.command("prune")
 def prune(
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be deleted.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete raw samples, telemetry, artefacts and quarantined runs past the days of the settings.
@@ -75,17 +77,28 @@ def prune(
             now=datetime.now(UTC),
             is_dry_run=dry_run,
             actor=ACTOR,
-            on_progress=lambda done: show(Progress(done.run_count, 0, f"{done.part}: {done.run_count} runs")),
+            on_progress=lambda done: show(
+                Progress(done.run_count, 0, f"{done.part}: {done.run_count} runs")
+            ),
         )
-    rows = [(one.part, f"{one.older_than:%Y-%m-%d}", one.run_count, format_bytes(one.size_bytes)) for one in pruned]
-    table = make_table(("what", "older than", "runs", "size"), rows, title="would be removed" if dry_run else "removed")
+    rows = [
+        (one.part, f"{one.older_than:%Y-%m-%d}", one.run_count, format_bytes(one.size_bytes))
+        for one in pruned
+    ]
+    table = make_table(
+        ("what", "older than", "runs", "size"),
+        rows,
+        title="would be removed" if dry_run else "removed",
+    )
     print_result({"is_dry_run": dry_run, "parts": pruned}, table, as_json=as_json)
 
 
 @db_app.command("export")
 def export(
     *,
-    parquet: Annotated[Path, typer.Option("--parquet", metavar="DIR", help="Folder to write, one file per table.")],
+    parquet: Annotated[
+        Path, typer.Option("--parquet", metavar="DIR", help="Folder to write, one file per table.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
@@ -96,14 +109,18 @@ def export(
 
     with open_configured_store() as engine, progress("exporting") as show:
         exported = export_parquet(
-            engine, parquet, on_progress=lambda table, count: show(Progress(count, 0, f"{table}: {count} rows"))
+            engine,
+            parquet,
+            on_progress=lambda table, count: show(Progress(count, 0, f"{table}: {count} rows")),
         )
     rows = [(one.name, one.row_count, format_bytes(one.size_bytes)) for one in exported]
     print_result(exported, make_table(("table", "rows", "size"), rows), as_json=as_json)
 
 
 @db_app.command("backup")
-def backup(file: Annotated[Path, typer.Argument(help="File to write, such as roofwatch.dump.")]) -> None:
+def backup(
+    file: Annotated[Path, typer.Argument(help="File to write, such as roofwatch.dump.")],
+) -> None:
     """Back up the whole database into one file with pg_dump, token hashes included."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.maintenance.backup import write_backup
@@ -117,7 +134,9 @@ def backup(file: Annotated[Path, typer.Argument(help="File to write, such as roo
 def restore(
     file: Annotated[Path, typer.Argument(help="A backup of your own.")],
     *,
-    replace: Annotated[bool, typer.Option("--replace", help="Allow replacing a database that holds data.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Allow replacing a database that holds data.")
+    ] = False,
 ) -> None:
     """Restore a backup into a second database, verify it, then replace the database with it.
 
@@ -128,7 +147,11 @@ def restore(
 
     with open_configured_server() as engine:
         verification = restore_backup(
-            engine, file, replaces=replace, actor=ACTOR, on_step=lambda step: print_note(f"{step} …")
+            engine,
+            file,
+            replaces=replace,
+            actor=ACTOR,
+            on_step=lambda step: print_note(f"{step} …"),
         )
     if not verification.is_whole:
         for problem in verification.problems:
@@ -141,7 +164,8 @@ def restore(
 
 @db_app.command("verify")
 def verify(*, as_json: AsJson = False) -> None:
-    """Verify that every stored run equals the record that was sent, and that all tables are consistent.
+    """Verify that every stored run equals the record that was sent, and that all tables are
+    consistent.
 
     Exit status 1: problems were found; each is named.
     """
@@ -150,7 +174,9 @@ def verify(*, as_json: AsJson = False) -> None:
     from roofwatch.db.maintenance.verify import verify_store
 
     with open_configured_server() as engine, progress("verifying") as show:
-        verification = verify_store(engine, on_progress=lambda done, total: show(Progress(done, total, "runs")))
+        verification = verify_store(
+            engine, on_progress=lambda done, total: show(Progress(done, total, "runs"))
+        )
     if not as_json:
         for problem in verification.problems:
             print_error(problem)
@@ -164,12 +190,16 @@ def grant_reader(
     role: Annotated[str, typer.Argument(help="Postgres role; created if missing.")],
     *,
     decisions: Annotated[
-        bool, typer.Option("--decisions", help="Also allow triage, for a dashboard that people sign in to.")
+        bool,
+        typer.Option(
+            "--decisions", help="Also allow triage, for a dashboard that people sign in to."
+        ),
     ] = False,
 ) -> None:
     """Let a Postgres role read everything except token hashes, for a dashboard or Grafana.
 
-    ROOFWATCH_READER_PASSWORD (or ..._FILE) sets its password. Without --decisions the role loses the right to triage.
+    ROOFWATCH_READER_PASSWORD (or ..._FILE) sets its password. Without --decisions the role loses
+    the right to triage.
     """
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.engine.readers import grant_reader as grant

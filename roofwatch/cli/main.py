@@ -12,12 +12,26 @@ from typing import Annotated
 import typer
 
 from roofwatch import __version__
-from roofwatch.cli import alert, bisect, db, measure, pair, post, profile, records, serve, show, static, token
+from roofwatch.cli import (
+    alert,
+    bisect,
+    db,
+    measure,
+    pair,
+    post,
+    profile,
+    records,
+    serve,
+    show,
+    static,
+    token,
+)
 from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
 
 app = typer.Typer(
     name="roofwatch",
-    help="Find the commit that made a GPU kernel slower, by how much, how far it is from the hardware limit, and why.",
+    help="Find the commit that made a GPU kernel slower, by how much, how far it is from the "
+    "hardware limit, and why.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -38,7 +52,10 @@ _BROKEN_PIPE_STATUS = 141
 
 
 def main() -> None:
-    """Run the command line. An expected error prints one line on standard error and exits with 2."""
+    """Run the command line.
+
+    An expected error prints one line on standard error and exits with 2.
+    """
     debug = "--debug" in sys.argv[1:]
     stop_on_sigterm()
     try:
@@ -52,7 +69,9 @@ def main() -> None:
 
 
 def _run() -> None:
-    """Run the command; raise OutputError if standard output cannot be written, for example to a full disk."""
+    """Run the command; raise OutputError if standard output cannot be written, for example to a
+    full disk.
+    """
     try:
         try:
             app()
@@ -97,7 +116,8 @@ def _show_version(wanted: bool) -> None:
 def _options(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     del debug, version  # main() and the callback handle them

@@ -24,17 +24,25 @@ app = typer.Typer()
 
 @app.command()
 def init(
-    repository: Annotated[Path, typer.Argument(help="Git repository.", exists=True, file_okay=False)] = Path(),
+    repository: Annotated[
+        Path, typer.Argument(help="Git repository.", exists=True, file_okay=False)
+    ] = Path(),
     *,
-    agents: Annotated[bool, typer.Option("--agents", help="Only AGENTS.md, instructions for AI agents.")] = False,
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Only AGENTS.md, instructions for AI agents.")
+    ] = False,
     capture: Annotated[
         Path | None,
-        typer.Option(metavar="TEST.py", help="Run this test or program and record its launches in bench_captured.py."),
+        typer.Option(
+            metavar="TEST.py",
+            help="Run this test or program and record its launches in bench_captured.py.",
+        ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Find the Triton kernels of a repository and propose a benchmark file, settings and CI jobs for them.
+    """Find the Triton kernels of a repository and propose a benchmark file, settings and CI jobs
+    for them.
 
     Existing files are never changed.
     """
@@ -44,7 +52,9 @@ def init(
     kernels, files = ([], propose_instructions(repository)) if agents else propose(repository)
     states: dict[str, str] = {}
     for path, text in files.items():
-        states[str(path)] = "exists" if path.exists() else "written" if yes or _confirm(path) else "declined"
+        states[str(path)] = (
+            "exists" if path.exists() else "written" if yes or _confirm(path) else "declined"
+        )
         if states[str(path)] == "written":
             write_text(path, text)
     if capture is not None:
@@ -69,7 +79,10 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
 
-    with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker:
+    with (
+        ForkServer() as fork_server,
+        Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker,
+    ):
         info = worker.start()
     summaries = [
         {
@@ -92,7 +105,8 @@ def check(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="KERNEL|FILE", help="Bundled kernel (or a pattern such as 'matmul*'), benchmark file or folder."
+            metavar="KERNEL|FILE",
+            help="Bundled kernel (or a pattern such as 'matmul*'), benchmark file or folder.",
         ),
     ],
     *,
@@ -101,13 +115,15 @@ def check(
         typer.Option(
             "--case",
             "-c",
-            help="Only cases whose id matches, edge cases included; repeatable. Default: the quick ones.",
+            help="Only cases whose id matches, edge cases included; repeatable. Default: the "
+            "quick ones.",
         ),
     ] = None,
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Check results and gradients, also at odd sizes and in other memory layouts, and explain what is wrong.
+    """Check results and gradients, also at odd sizes and in other memory layouts, and explain what
+    is wrong.
 
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
@@ -146,10 +162,14 @@ def run(
     project: ProjectName = None,
     ray: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Use all GPUs of this Ray cluster: auto, host:port or ray://host:port."),
+        typer.Option(
+            metavar="ADDRESS",
+            help="Use all GPUs of this Ray cluster: auto, host:port or ray://host:port.",
+        ),
     ] = None,
     affected: Annotated[
-        bool, typer.Option("--affected", help="Only kernels that the change since --base can affect.")
+        bool,
+        typer.Option("--affected", help="Only kernels that the change since --base can affect."),
     ] = False,
     base: Annotated[str | None, typer.Option(help="Base revision of --affected.")] = None,
     resume: Resume = False,
@@ -170,8 +190,13 @@ def run(
 
     plan = options.plan()
     if affected != (base is not None):
-        raise GitError("use --affected and --base together: only kernels changed since that revision are measured")
-    restricted = (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
+        raise GitError(
+            "use --affected and --base together: only kernels changed since that revision are "
+            "measured"
+        )
+    restricted = (
+        (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
+    )
     if restricted is None:
         return
     plan, skipped = restricted
@@ -179,10 +204,18 @@ def run(
     destination = output or Path("roofwatch-records")
     if not destination.suffix:
         destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-    written = measure_suite(suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume)
-    documents = [{"record": str(place), **record.model_dump(mode="json")} for place, record in written if as_json]
+    written = measure_suite(
+        suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume
+    )
+    documents = [
+        {"record": str(place), **record.model_dump(mode="json")}
+        for place, record in written
+        if as_json
+    ]
     shown = [one for each in written for one in tables.of_run(*each)]
-    print_result({"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json)
+    print_result(
+        {"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json
+    )
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

@@ -22,12 +22,15 @@ from roofwatch.terminal import json_text, print_result, progress, write_text
 app = typer.Typer()
 
 _Budget = Annotated[
-    float, typer.Option(min=0.0, help="Seconds for more blocks, where more would decide an open verdict.")
+    float,
+    typer.Option(min=0.0, help="Seconds for more blocks, where more would decide an open verdict."),
 ]
 _RECORDS = Path("roofwatch-records")
 _FEWEST_BLOCKS = 3
 _BUDGET_S = 120.0
-"""Halving the interval takes four times the blocks, so more than two minutes would rarely decide more."""
+"""Halving the interval takes four times the blocks, so more than two minutes would rarely decide
+more.
+"""
 
 
 @app.command()
@@ -35,12 +38,16 @@ _BUDGET_S = 120.0
 def ab(
     path: Annotated[Path, typer.Argument(help="Benchmark file or folder in a git repository.")],
     *,
-    base: Annotated[str, typer.Option(help="Base revision; auto is where the branch left its target branch.")] = "auto",
+    base: Annotated[
+        str, typer.Option(help="Base revision; auto is where the branch left its target branch.")
+    ] = "auto",
     head: Annotated[str | None, typer.Option(help="Head revision. Default: the work tree.")] = None,
     output: RecordFolder = _RECORDS,
     options: RunOptions,
     budget: _Budget = _BUDGET_S,
-    affected: Annotated[bool, typer.Option("--affected", help="Only kernels that the change can affect.")] = False,
+    affected: Annotated[
+        bool, typer.Option("--affected", help="Only kernels that the change can affect.")
+    ] = False,
     suite_from: SuiteFrom = "head",
     noise_floor: NoiseFloorFile = None,
     resume: Resume = False,
@@ -48,7 +55,8 @@ def ab(
 ) -> None:
     """Compare two revisions in one job with interleaved blocks. Exit status as for compare.
 
-    Undecided cases get more blocks until they are decided or the budget is spent. Flagged cases are measured again.
+    Undecided cases get more blocks until they are decided or the budget is spent. Flagged cases are
+    measured again.
     """
     import os
 
@@ -58,8 +66,19 @@ def ab(
     from roofwatch.collector.timing.method import Preset
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import judgement_tables, verdict_line
-    from roofwatch.measurement.revisions import find_base, note_not_measured, noting_failure, only_affected, open_pair
-    from roofwatch.measurement.run import FIRST_BLOCKS, measure_revisions, needs_more, read_noise_floor
+    from roofwatch.measurement.revisions import (
+        find_base,
+        note_not_measured,
+        noting_failure,
+        only_affected,
+        open_pair,
+    )
+    from roofwatch.measurement.run import (
+        FIRST_BLOCKS,
+        measure_revisions,
+        needs_more,
+        read_noise_floor,
+    )
     from roofwatch.records import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
@@ -72,15 +91,24 @@ def ab(
     plan = options.plan(fewest_blocks=FIRST_BLOCKS)
     with ForkServer() as fork_server, noting_failure(path, head, output):
         revision = find_base(path, base, head, os.environ)
-        with open_pair(path, revision, head, fork_server, uses_head=suite_from == "head") as (old, new):
-            restricted = only_affected(path, revision, head, plan, options.kernel) if affected else (plan, ())
+        with open_pair(path, revision, head, fork_server, uses_head=suite_from == "head") as (
+            old,
+            new,
+        ):
+            restricted = (
+                only_affected(path, revision, head, plan, options.kernel)
+                if affected
+                else (plan, ())
+            )
             if restricted is None:
                 note_not_measured(path, head, output)
                 print_result({"records": [], "judgement": None, "exit_code": 0}, as_json=as_json)
                 return
             plan, skipped = restricted
             measured = measure_revisions(
-                *(old, new, plan),
+                old,
+                new,
+                plan,
                 fork_server=fork_server,
                 judge=judge,
                 helps=needs_more,
@@ -95,7 +123,9 @@ def ab(
     print_result(
         {"records": files, "judgement": judged, "exit_code": exit_code(judged.verdict)},
         *judgement_tables(judged),
-        *(verdict_line(judged), *device_summary(*records), f"records: {' '.join(files)}"),
+        verdict_line(judged),
+        *device_summary(*records),
+        f"records: {' '.join(files)}",
         as_json=as_json,
     )
     raise typer.Exit(exit_code(judged.verdict))
@@ -103,8 +133,18 @@ def ab(
 
 @app.command()
 @shared_options(
-    *("kernel", "implementation", "tag", "device", "threads", "timer", "cache", "lock_clocks", "device_check"),
-    *("preset", "timeout", "blocks"),
+    "kernel",
+    "implementation",
+    "tag",
+    "device",
+    "threads",
+    "timer",
+    "cache",
+    "lock_clocks",
+    "device_check",
+    "preset",
+    "timeout",
+    "blocks",
 )
 def calibrate(
     path: SuitePath = None,
@@ -115,9 +155,11 @@ def calibrate(
     resume: Resume = False,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a commit against itself (A/A run): how noisy is this runner, and which changes can it detect?
+    """Measure a commit against itself (A/A run): how noisy is this runner, and which changes can it
+    detect?
 
-    Writes two records and noise_floor.json, for --noise-floor of ab and compare. Exit status 2: nothing was timed.
+    Writes two records and noise_floor.json, for --noise-floor of ab and compare. Exit status 2:
+    nothing was timed.
     """
     from roofwatch.arguments import suite_at
     from roofwatch.ci.report.pull_request import judge_pull_request
@@ -133,12 +175,16 @@ def calibrate(
     )
 
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
-        raise typer.BadParameter(f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks")
+        raise typer.BadParameter(
+            f"a noise floor needs at least {_FEWEST_BLOCKS} blocks", param_hint="--blocks"
+        )
     plan = replace(options, targets="").plan(fewest_blocks=FIRST_BLOCKS)
     suite = suite_at(path, None)
     with ForkServer() as fork_server:
         measured = measure_revisions(
-            *(suite, suite, plan),
+            suite,
+            suite,
+            plan,
             fork_server=fork_server,
             judge=judge_pull_request,
             helps=is_noise_floor_unknown,
@@ -152,35 +198,50 @@ def calibrate(
     file = output / "noise_floor.json"
     write_text(file, json_text(noise))
     records = f"records: {base_file} {head_file}   floor: {file}"
-    print_result(noise, noise_floor_table(noise), *noise_floor_summary(noise), records, as_json=as_json)
+    print_result(
+        noise, noise_floor_table(noise), *noise_floor_summary(noise), records, as_json=as_json
+    )
     if not noise.cases:
         raise typer.Exit(EXIT_CANNOT)
 
 
 @app.command()
 def submit(
-    candidate: Annotated[Path, typer.Argument(metavar="CANDIDATE.py", help="File that defines the candidate.")],
+    candidate: Annotated[
+        Path, typer.Argument(metavar="CANDIDATE.py", help="File that defines the candidate.")
+    ],
     *,
-    spec: Annotated[Path, typer.Option(metavar="SPEC.py", help="Benchmark file in a git repository.")],
+    spec: Annotated[
+        Path, typer.Option(metavar="SPEC.py", help="Benchmark file in a git repository.")
+    ],
     rev: Annotated[str, typer.Option(help="Revision that the spec is taken from.")] = "HEAD",
-    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Kernel of the spec, if it has several.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", "-k", help="Kernel of the spec, if it has several.")
+    ] = None,
     against: Annotated[
-        str | None, typer.Option(help="Implementation to be faster than. Default: the fastest that runs here.")
+        str | None,
+        typer.Option(help="Implementation to be faster than. Default: the fastest that runs here."),
     ] = None,
     entry: Annotated[
         str, typer.Option(help="Callable of the candidate, with the reference's arguments.")
     ] = "candidate",
     case: Annotated[
         list[str] | None,
-        typer.Option("--case", "-c", help="Only cases whose id matches; repeatable. Default: as for run."),
+        typer.Option(
+            "--case", "-c", help="Only cases whose id matches; repeatable. Default: as for run."
+        ),
     ] = None,
     budget: Annotated[float, typer.Option(min=5.0, help="Seconds for everything.")] = 50.0,
     require_isolation: Annotated[
-        bool, typer.Option("--require-isolation", help="Refuse if this machine lacks a layer of the sandbox.")
+        bool,
+        typer.Option(
+            "--require-isolation", help="Refuse if this machine lacks a layer of the sandbox."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Judge a candidate kernel that runs in a sandbox: is it right, and faster than the spec's implementation?
+    """Judge a candidate kernel that runs in a sandbox: is it right, and faster than the spec's
+    implementation?
 
     Exit status 0: faster. 1: not faster, incorrect or invalid. 2: not decided.
     """
@@ -190,7 +251,9 @@ def submit(
     from roofwatch.measurement.submit import submit
 
     cases = tuple(case) if case else None
-    request = Request(candidate, spec, rev, kernel, against, entry, cases, budget, require_isolation)
+    request = Request(
+        candidate, spec, rev, kernel, against, entry, cases, budget, require_isolation
+    )
     with progress(candidate.name) as on_progress:
         result = submit(request, lambda text: on_progress(Progress(0, 0, text)))
     print_result(result, *submission_lines(result), as_json=as_json)
@@ -200,7 +263,9 @@ def submit(
 @app.command()
 def submissions(
     *,
-    kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only of this kernel.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", "-k", help="Only of this kernel.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List all submissions with their verdicts, newest first."""

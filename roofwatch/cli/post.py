@@ -1,4 +1,6 @@
-"""Commands for jobs of GitHub Actions and GitLab CI: report on a pull request, and carry out commands in comments."""
+"""Commands for jobs of GitHub Actions and GitLab CI: report on a pull request, and carry out
+commands in comments.
+"""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,23 +17,32 @@ ReportName = Annotated[str, typer.Option(help="Name of the check-run and of the 
 @app.command()
 def post(
     records: Annotated[
-        list[Path] | None, typer.Argument(help="Two records, base and head, or a folder that contains them.")
+        list[Path] | None,
+        typer.Argument(help="Two records, base and head, or a folder that contains them."),
     ] = None,
     *,
-    begin: Annotated[bool, typer.Option("--begin", help="Only post a check-run in progress.")] = False,
-    comment: Annotated[bool, typer.Option(help="Keep one comment on the pull request up to date.")] = True,
+    begin: Annotated[
+        bool, typer.Option("--begin", help="Only post a check-run in progress.")
+    ] = False,
+    comment: Annotated[
+        bool, typer.Option(help="Keep one comment on the pull request up to date.")
+    ] = True,
     check: Annotated[bool, typer.Option(help="Put a check-run on the commit.")] = True,
     name: ReportName = "roofwatch",
     noise_floor: NoiseFloorFile = None,
     workloads: WorkloadsFile = None,
     output: Output = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the comment and send nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the comment and send nothing.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report on a pull or merge request, from a job of GitHub Actions (GITHUB_TOKEN) or GitLab CI (GITLAB_TOKEN).
+    """Report on a pull or merge request, from a job of GitHub Actions (GITHUB_TOKEN) or GitLab CI
+    (GITLAB_TOKEN).
 
-    Without a change no comment is posted; the job's page has the whole report. Exit status 0: the report was posted;
-    the check-run has the verdict. 2: it could not be posted, or the records are not valid.
+    Without a change no comment is posted; the job's page has the whole report. Exit status 0: the
+    report was posted; the check-run has the verdict. 2: it could not be posted, or the records are
+    not valid.
     """
     import os
 
@@ -50,7 +61,9 @@ def post(
         report = posting.Report(BEGUN)
     else:
         report = posting.report_on(
-            *(records or [], job, read_noise_floor(noise_floor)),
+            records or [],
+            job,
+            read_noise_floor(noise_floor),
             dashboard=load_settings().dashboard_url,
             workloads=workloads,
         )
@@ -60,21 +73,28 @@ def post(
         if as_json:
             print_json({"check_run": report.check, "comment": report.comment})
         else:
-            print(report.comment or report.check.summary, *posting.check_lines(report.check), sep="\n")
+            print(
+                report.comment or report.check.summary, *posting.check_lines(report.check), sep="\n"
+            )
     else:
         posting.append_summary(report, os.environ)
         posted = posting.Posted()
         if comment or check:
             repository = posting.open_forge(job, os.environ)
-            posted = posting.post(repository, job, report, name, with_comment=comment, with_check=check)
-        print_result(posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json)
+            posted = posting.post(
+                repository, job, report, name, with_comment=comment, with_check=check
+            )
+        print_result(
+            posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json
+        )
     raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)
 
 
 @app.command()
 def command(
     result: Annotated[
-        Path | None, typer.Argument(help="Files of a measurement that was asked for: report it and reply.")
+        Path | None,
+        typer.Argument(help="Files of a measurement that was asked for: report it and reply."),
     ] = None,
     *,
     name: ReportName = "roofwatch",
@@ -82,8 +102,9 @@ def command(
 ) -> None:
     """Carry out a comment on a pull request: /roofwatch accept REASON, rerun, run or bisect.
 
-    From a job of GitHub Actions that a comment or a label started. Only people with write access are allowed. What
-    another job has to measure becomes the output `requests`. Exit status 0: the comment was answered.
+    From a job of GitHub Actions that a comment or a label started. Only people with write access
+    are allowed. What another job has to measure becomes the output `requests`. Exit status 0: the
+    comment was answered.
     """
     import json
     import os
@@ -91,7 +112,12 @@ def command(
     from roofwatch import posting
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.comment import check_name
-    from roofwatch.ci.github.event import REQUEST_VARIABLE, command_request, job_of, requested_measurement
+    from roofwatch.ci.github.event import (
+        REQUEST_VARIABLE,
+        command_request,
+        job_of,
+        requested_measurement,
+    )
     from roofwatch.ci.messages import ForgeError
     from roofwatch.github_action import report_result
 
@@ -112,23 +138,32 @@ def command(
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
             file.write(f"requests={json.dumps([asked.model_dump() for asked in reply.requests])}\n")
-    document = {"verbs": reply.verbs, "reaction": reply.reaction, "answer": reply.line, "requests": reply.requests}
+    document = {
+        "verbs": reply.verbs,
+        "reaction": reply.reaction,
+        "answer": reply.line,
+        "requests": reply.requests,
+    }
     print_result(document, reply.line, as_json=as_json)
 
 
 @app.command()
 def action(
     *,
-    mode: Annotated[Literal["all", "measure", "report"], typer.Option(help="What this job does.")] = "all",
+    mode: Annotated[
+        Literal["all", "measure", "report"], typer.Option(help="What this job does.")
+    ] = "all",
     suite: Annotated[str, typer.Option(help="Benchmark file or folder.")] = "",
-    base: Annotated[str, typer.Option(help="Revision; auto: where the branch left the target branch.")] = "auto",
+    base: Annotated[
+        str, typer.Option(help="Revision; auto: where the branch left the target branch.")
+    ] = "auto",
     arguments: Annotated[str, typer.Option(help="Further arguments of roofwatch ab.")] = "",
     name: ReportName = "roofwatch",
 ) -> None:
     """Do what the GitHub action does in a job: measure, report, or answer a comment.
 
-    It calls ab, bisect, post and command as the event asks for it. Exit status: that of the last of them; a
-    measurement that fails is reported.
+    It calls ab, bisect, post and command as the event asks for it. Exit status: that of the last of
+    them; a measurement that fails is reported.
     """
     import os
 

@@ -1,4 +1,6 @@
-"""Commands that profile programs and kernels, read and redact profiles, and name the limit of a kernel."""
+"""Commands that profile programs and kernels, read and redact profiles, and name the limit of a
+kernel.
+"""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,18 +17,25 @@ app = typer.Typer()
 @shared_options("implementation", "targets", "device", "timeout")
 def diagnose(
     case: Annotated[
-        str, typer.Argument(metavar="CASE", help="A case ID, a pattern of IDs, or a kernel for its usual cases.")
+        str,
+        typer.Argument(
+            metavar="CASE", help="A case ID, a pattern of IDs, or a kernel for its usual cases."
+        ),
     ],
     path: SuitePath = None,
     *,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Diagnose the results in this record file instead of measuring.")
+        Path | None,
+        typer.Option(
+            "--record", help="Diagnose the results in this record file instead of measuring."
+        ),
     ] = None,
     options: RunOptions,
     output: Output = None,
     as_json: AsJson = False,
 ) -> None:
-    """Name the limit of a kernel (memory, compute, latency, launches, the host), why, and what to try first.
+    """Name the limit of a kernel (memory, compute, latency, launches, the host), why, and what to
+    try first.
 
     Exit status 1 means that the case fails, 2 that nothing is known about it.
     """
@@ -36,20 +45,32 @@ def diagnose(
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import measure
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.profiles.diagnosing import diagnose_record, exit_status, plan_for, to_json, to_lines
+    from roofwatch.profiles.diagnosing import (
+        diagnose_record,
+        exit_status,
+        plan_for,
+        to_json,
+        to_lines,
+    )
 
     if record is not None:
         if path is not None or output is not None:
-            raise CollectorError("--record diagnoses existing results: it takes neither a suite nor --output")
+            raise CollectorError(
+                "--record diagnoses existing results: it takes neither a suite nor --output"
+            )
         measured, name = RunRecord.read(record), str(record)
     else:
         if path is None and case.endswith(".py"):
-            raise CollectorError(f"{case}: name a case or kernel first: roofwatch diagnose CASE {case}")
+            raise CollectorError(
+                f"{case}: name a case or kernel first: roofwatch diagnose CASE {case}"
+            )
         if output is not None:
             check_writable(output)
         plan = options.plan()
         with progress(case) as on_progress, ForkServer() as fork_server:
-            (measured,) = measure([suite_at(path, None)], plan_for(plan, case), on_progress, fork_server=fork_server)
+            (measured,) = measure(
+                [suite_at(path, None)], plan_for(plan, case), on_progress, fork_server=fork_server
+            )
         name = "this run" if output is None else str(output)
         if output is not None:
             measured.write(output)
@@ -63,29 +84,40 @@ def diagnose(
 @app.command()
 def ncu(
     case: Annotated[
-        str, typer.Argument(metavar="CASE", help="A case ID, or a pattern or kernel that matches one case.")
+        str,
+        typer.Argument(
+            metavar="CASE", help="A case ID, or a pattern or kernel that matches one case."
+        ),
     ],
     path: SuitePath = None,
     *,
     implementation: Annotated[
         list[str] | None,
         typer.Option(
-            "--implementation", "-i", help="Only these implementations; repeatable. Default: Triton and CUDA C++."
+            "--implementation",
+            "-i",
+            help="Only these implementations; repeatable. Default: Triton and CUDA C++.",
         ),
     ] = None,
     metrics: Annotated[
-        str, typer.Option("--set", help="A set of sections such as basic or full, or metrics by name.")
+        str,
+        typer.Option("--set", help="A set of sections such as basic or full, or metrics by name."),
     ] = "full",
     hot: Annotated[bool, typer.Option("--hot", help="Do not flush the caches.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Keep the report: a .ncu-rep file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Keep the report: a .ncu-rep file.")
+    ] = None,
     record: Annotated[
         Path | None,
         typer.Option(help="Record file of the same commit and device to add the counters to."),
     ] = None,
-    timeout_s: Annotated[float, typer.Option(min=1, help="Seconds for one implementation.")] = 900.0,
+    timeout_s: Annotated[
+        float, typer.Option(min=1, help="Seconds for one implementation.")
+    ] = 900.0,
     as_json: AsJson = False,
 ) -> None:
-    """Count what the kernels of a case do on a GPU: bytes, throughput, stalls, and the advice of Nsight Compute.
+    """Count what the kernels of a case do on a GPU: bytes, throughput, stalls, and the advice of
+    Nsight Compute.
 
     Exit status 1 means that the case failed, 2 that it could not be counted here.
     """
@@ -104,10 +136,15 @@ def ncu(
     known = None if record is None else RunRecord.read(record)
     with progress(case) as on_progress:
         on_progress(Progress(0, 0, "loading the suite"))
-        with ForkServer() as fork_server, Worker(fork_server, WorkerSettings(source=source)) as worker:
+        with (
+            ForkServer() as fork_server,
+            Worker(fork_server, WorkerSettings(source=source)) as worker,
+        ):
             chosen, names = select_calls(worker.start(), case, implementation)
         if output is not None and len(names) > 1:
-            raise SuiteError(f"--output keeps one report, but {', '.join(names)} match; choose one with -i")
+            raise SuiteError(
+                f"--output keeps one report, but {', '.join(names)} match; choose one with -i"
+            )
         calls = []
         for done, name in enumerate(names):
             on_progress(Progress(done, len(names), f"counting {name}"))
@@ -137,25 +174,44 @@ def ncu(
 @app.command(context_settings={"allow_interspersed_args": False})
 def profile(
     command: Annotated[
-        list[str], typer.Argument(help="After --, the command as in a shell: python train.py, torchrun ...")
+        list[str],
+        typer.Argument(help="After --, the command as in a shell: python train.py, torchrun ..."),
     ],
     *,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder for the traces; default: in roofwatch-profiles/.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Folder for the traces; default: in roofwatch-profiles/."
+        ),
     ] = None,
-    after: Annotated[float, typer.Option(help="Start recording so many seconds after torch is imported.", min=0)] = 0,
-    seconds: Annotated[float, typer.Option("--for", help="Seconds to record; 0: to the end.", min=0)] = 20,
+    after: Annotated[
+        float, typer.Option(help="Start recording so many seconds after torch is imported.", min=0)
+    ] = 0,
+    seconds: Annotated[
+        float, typer.Option("--for", help="Seconds to record; 0: to the end.", min=0)
+    ] = 20,
     warmup: Annotated[int, typer.Option(help="Start after so many optimizer steps.", min=0)] = 0,
-    steps: Annotated[int | None, typer.Option(help="Stop after so many optimizer steps.", min=1)] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="End the program after so many seconds, once its trace is written.", min=1)
+    steps: Annotated[
+        int | None, typer.Option(help="Stop after so many optimizer steps.", min=1)
     ] = None,
-    shapes: Annotated[bool, typer.Option("--shapes", help="Record the input shapes of operators.")] = False,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Record Python functions; slows the program.")] = False,
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="End the program after so many seconds, once its trace is written.", min=1
+        ),
+    ] = None,
+    shapes: Annotated[
+        bool, typer.Option("--shapes", help="Record the input shapes of operators.")
+    ] = False,
+    stacks: Annotated[
+        bool, typer.Option("--stacks", help="Record Python functions; slows the program.")
+    ] = False,
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run any PyTorch program unchanged and show where its time goes; its exit status is passed on."""
+    """Run any PyTorch program unchanged and show where its time goes;
+    its exit status is passed on.
+    """
     from roofwatch.collector.profiling.profile_program import Window, profile_program
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.profiles.report import folder_for, print_report, report_of
@@ -190,11 +246,17 @@ def read(
     *,
     top: Annotated[
         int,
-        typer.Option(min=0, metavar="N", help="Show N kernels: the slowest of a trace, the first of a report. 0: all."),
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Show N kernels: the slowest of a trace, the first of a report. 0: all.",
+        ),
     ] = 10,
     as_json: AsJson = False,
 ) -> None:
-    """Show a profiler's file: a torch.profiler trace, or a report of Nsight Compute or Nsight Systems."""
+    """Show a profiler's file: a torch.profiler trace, or a report of Nsight Compute or Nsight
+    Systems.
+    """
     from roofwatch.collector.profiling.profile_file import read_profile
     from roofwatch.profiles.reading import tables
 
@@ -204,40 +266,60 @@ def read(
 
 @app.command()
 def diff(
-    base: Annotated[Path, typer.Argument(help="Trace of torch.profiler, or record with profiles (run --profile).")],
+    base: Annotated[
+        Path,
+        typer.Argument(help="Trace of torch.profiler, or record with profiles (run --profile)."),
+    ],
     head: Annotated[Path, typer.Argument(help="Another of the same kind.")],
     *,
-    html: Annotated[Path | None, typer.Option(help="Also write one HTML page with a figure, to share.")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write one HTML page with a figure, to share.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Explain why one step took longer than another: by kernel, gaps and overlap of two traces or records."""
+    """Explain why one step took longer than another: by kernel, gaps and overlap of two traces or
+    records.
+    """
     from roofwatch.profiles.ledgers import read_ledgers, to_html, to_json, to_tables
 
     ledgers = read_ledgers(base, head)
     if html is not None:
         write_text(html, to_html(ledgers, base, head))
-    print_result(to_json(ledgers), *(shown for ledger in ledgers for shown in to_tables(ledger)), as_json=as_json)
+    print_result(
+        to_json(ledgers),
+        *(shown for ledger in ledgers for shown in to_tables(ledger)),
+        as_json=as_json,
+    )
 
 
 @app.command()
 def redact(
     file: Annotated[
-        Path, typer.Argument(help="A record, a trace, a CSV of Nsight Compute, or an export of Nsight Systems.")
+        Path,
+        typer.Argument(
+            help="A record, a trace, a CSV of Nsight Compute, or an export of Nsight Systems."
+        ),
     ],
     *,
     output: Output = None,
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
-    """Copy a file without names of hosts and people, paths, secrets and the environment, to share it."""
+    """Copy a file without names of hosts and people, paths, secrets and the environment, to share
+    it.
+    """
     from roofwatch.collector.outbox.artefact_folder import redact_file
     from roofwatch.collector.redaction import Redaction, RedactionError, parse_kept
 
     if output is None:
         raise RedactionError(f"{file}: name the copy with -o")
     if output.resolve() == file.resolve():
-        raise RedactionError(f"{file}: the copy must not replace the original; give another name with -o")
+        raise RedactionError(
+            f"{file}: the copy must not replace the original; give another name with -o"
+        )
     redacted = redact_file(file, output, Redaction.of_this_machine(kept=parse_kept(keep or ())))
     emptied = f"; emptied: {', '.join(redacted.removed)}" if redacted.removed else ""
-    line = f"written: {output} ({redacted.format}; {redacted.texts_changed} text(s) changed{emptied})"
+    line = (
+        f"written: {output} ({redacted.format}; {redacted.texts_changed} text(s) changed{emptied})"
+    )
     print_result(redacted, line, as_json=as_json)

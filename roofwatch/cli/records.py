@@ -1,4 +1,6 @@
-"""Commands for record files and the other files of a run: store, send, fetch, compare, import and export them."""
+"""Commands for record files and the other files of a run: store, send, fetch, compare, import and
+export them.
+"""
 
 import json
 from pathlib import Path
@@ -7,12 +9,22 @@ from uuid import UUID
 
 import typer
 
-from roofwatch.options import AsJson, ComparedSide, CompareOptions, Keep, Output, ServerUrl, StoreUrl, shared_options
+from roofwatch.options import (
+    AsJson,
+    ComparedSide,
+    CompareOptions,
+    Keep,
+    Output,
+    ServerUrl,
+    StoreUrl,
+    shared_options,
+)
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
 
 app = typer.Typer()
 artefact_app = typer.Typer(
-    help="Add, list and get files of a run: traces, profiler reports, disassembly.", no_args_is_help=True
+    help="Add, list and get files of a run: traces, profiler reports, disassembly.",
+    no_args_is_help=True,
 )
 app.add_typer(artefact_app, name="artefact")
 
@@ -24,7 +36,8 @@ def ingest(
     files: Annotated[list[Path], typer.Argument(help="Record files, or folders of them.")],
     *,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Replace a stored run whose content differs from the file.")
+        bool,
+        typer.Option("--replace", help="Replace a stored run whose content differs from the file."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -36,7 +49,9 @@ def ingest(
     from roofwatch.records import read_record_files
     from roofwatch.store.transfer import store_artefacts
 
-    found = read_record_files(files)  # an unreadable file stops the command before anything is stored
+    found = read_record_files(
+        files
+    )  # an unreadable file stops the command before anything is stored
     with open_configured_store() as engine:
         stored = [
             (ingest_record(engine, record, replaces=replace), record.run_id, record.artefacts, file)
@@ -50,7 +65,10 @@ def ingest(
         ]
         projects = sorted({result.project for result in results})
         regressions = [found for project in projects for found in analyse_project(engine, project)]
-    new, replaced = sum(result.was_new for result in results), sum(result.was_replaced for result in results)
+    new, replaced = (
+        sum(result.was_new for result in results),
+        sum(result.was_replaced for result in results),
+    )
     counts = [f"{new} stored", *([f"{replaced} replaced"] if replaced else [])]
     counts.append(f"{len(results) - new - replaced} already stored")
     if not as_json:
@@ -68,16 +86,22 @@ def ingest(
 def push(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="Record files, or folders of them. Default: records that wait in the spool."),
+        typer.Argument(
+            help="Record files, or folders of them. Default: records that wait in the spool."
+        ),
     ] = None,
     *,
     url: ServerUrl = None,
-    spool: Annotated[Path | None, typer.Option(help="Folder of waiting records. Default: spool in data_dir.")] = None,
+    spool: Annotated[
+        Path | None, typer.Option(help="Folder of waiting records. Default: spool in data_dir.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Send records to a server, with the token in ROOFWATCH_TOKEN. A record stays in the spool until acknowledged.
+    """Send records to a server, with the token in ROOFWATCH_TOKEN. A record stays in the spool
+    until acknowledged.
 
-    Exit status 1: the server refused a record or one of its artefacts. 2: a record still waits in the spool.
+    Exit status 1: the server refused a record or one of its artefacts. 2: a record still waits in
+    the spool.
     """
     from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
     from roofwatch.records import read_record_files
@@ -96,22 +120,31 @@ def fetch(
     commits: Annotated[list[str], typer.Argument(metavar="COMMIT", help="Full or short shas.")],
     *,
     project: Annotated[str, typer.Option(help="Project of the commits.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path("roofwatch-records"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path(
+        "roofwatch-records"
+    ),
     url: ServerUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Download the latest record of each commit, with a token of scope `read` in ROOFWATCH_TOKEN."""
+    """Download the latest record of each commit,
+    with a token of scope `read` in ROOFWATCH_TOKEN.
+    """
     from roofwatch.store.transfer import fetch_records
 
     fetched = fetch_records(url, project, commits, output)
-    records = [{"commit_sha": run.commit.sha, "run_id": run.run_id, "path": str(path)} for run, path in fetched]
+    records = [
+        {"commit_sha": run.commit.sha, "run_id": run.run_id, "path": str(path)}
+        for run, path in fetched
+    ]
     lines = [f"written: {path} (commit {run.commit.sha[:12]})" for run, path in fetched]
     print_result({"records": records}, *lines, as_json=as_json)
 
 
 @app.command()
 @shared_options()
-def compare(base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False) -> None:
+def compare(
+    base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False
+) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
     from roofwatch.ci.verdicts import exit_code
     from roofwatch.comparison_tables import judgement_tables, verdict_line
@@ -131,8 +164,12 @@ def report(
     *,
     output: Output = None,
     junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")] = None,
-    sarif: Annotated[Path | None, typer.Option(help="Also write SARIF to this file, for code scanning.")] = None,
-    html: Annotated[Path | None, typer.Option(help="Also write one HTML page with a figure, to share.")] = None,
+    sarif: Annotated[
+        Path | None, typer.Option(help="Also write SARIF to this file, for code scanning.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Also write one HTML page with a figure, to share.")
+    ] = None,
     options: CompareOptions,
 ) -> None:
     """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
@@ -164,24 +201,47 @@ def schema(*, output: Output = None) -> None:
 
 @app.command("import")
 def import_(
-    files: Annotated[list[Path], typer.Argument(help="Result files of other tools, or folders of them.")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Result files of other tools, or folders of them.")
+    ],
     *,
-    format_name: Annotated[str | None, typer.Option("--as", help="Format. Default: recognised.")] = None,
-    project: Annotated[str | None, typer.Option(help="Project. Default: the file's, or this repository's.")] = None,
-    commit: Annotated[str | None, typer.Option(help="Measured commit. Default: the one that the file names.")] = None,
-    direction: Annotated[
-        list[str] | None, typer.Option(help="Which values of a metric are better: metric=lower or metric=higher.")
+    format_name: Annotated[
+        str | None, typer.Option("--as", help="Format. Default: recognised.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")] = False,
-    store: Annotated[bool, typer.Option("--ingest", help="Store the records too, and judge the history.")] = False,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")] = Path("roofwatch-records"),
+    project: Annotated[
+        str | None, typer.Option(help="Project. Default: the file's, or this repository's.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(help="Measured commit. Default: the one that the file names.")
+    ] = None,
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(help="Which values of a metric are better: metric=lower or metric=higher."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
+    ] = False,
+    store: Annotated[
+        bool, typer.Option("--ingest", help="Store the records too, and judge the history.")
+    ] = False,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the records.")] = Path(
+        "roofwatch-records"
+    ),
     as_json: AsJson = False,
 ) -> None:
-    """Turn results of pytest-benchmark, Google Benchmark, asv, nvbench, TritonBench, vLLM and others into records.
+    """Turn results of pytest-benchmark, Google Benchmark, asv, nvbench, TritonBench, vLLM and
+    others into records.
 
     Nothing is written if a file is damaged.
     """
-    from roofwatch.importers.records import import_file, known_files, mapping, mapping_table, to_records, turned
+    from roofwatch.importers.records import (
+        import_file,
+        known_files,
+        mapping,
+        mapping_table,
+        to_records,
+        turned,
+    )
 
     found = [(file, *import_file(file, format_name)) for file in known_files(files)]
     runs = [(file, name, turned(run, direction) if direction else run) for file, name, run in found]
@@ -200,13 +260,18 @@ def import_(
         ingest(paths, as_json=as_json)
         return
     values = sum(len(record.imported) for record in written)
-    line = f"written: {len(paths)} record(s) with {values} values to {output}; store them: roofwatch ingest {output}"
+    line = (
+        f"written: {len(paths)} record(s) with {values} values to {output}; store them: "
+        f"roofwatch ingest {output}"
+    )
     print_result({"records": [str(path) for path in paths]}, line, as_json=as_json)
 
 
 @app.command()
 def export(
-    files: Annotated[list[Path], typer.Argument(help="Record files, or folders of them.")], *, output: Output = None
+    files: Annotated[list[Path], typer.Argument(help="Record files, or folders of them.")],
+    *,
+    output: Output = None,
 ) -> None:
     """Write records as JSON for PyTorch's benchmark database (version 3)."""
     from roofwatch.importers.kernels import to_pytorch
@@ -224,7 +289,9 @@ def add(
     keep: Keep = None,
     as_json: AsJson = False,
 ) -> None:
-    """Attach redacted copies of files to a record that was not sent yet; push and ingest take them along."""
+    """Attach redacted copies of files to a record that was not sent yet; push and ingest take them
+    along.
+    """
     from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.store.transfer import name_artefacts
@@ -254,20 +321,28 @@ def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
         )
         for one in artefacts
     ]
-    shown = make_table(("name", "kind", "size", "sha256", "stored"), rows) if rows else f"run {run} has no artefacts"
+    shown = (
+        make_table(("name", "kind", "size", "sha256", "stored"), rows)
+        if rows
+        else f"run {run} has no artefacts"
+    )
     print_result({"artefacts": artefacts}, shown, as_json=as_json)
 
 
 @artefact_app.command("get")
 def get(
     run: RunId,
-    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Files to get. Default: all.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME", help="Files to get. Default: all.")
+    ] = None,
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")] = Path(),
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the files of a run into a folder, each verified by its sha256; existing files are not overwritten."""
+    """Write the files of a run into a folder, each verified by its sha256; existing files are not
+    overwritten.
+    """
     from roofwatch.store.reading import open_source
     from roofwatch.store.transfer import fetch_artefacts
 

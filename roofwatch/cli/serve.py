@@ -10,7 +10,9 @@ from roofwatch.terminal import print_error, print_note
 
 app = typer.Typer()
 
-_DashboardPort = Annotated[int | None, typer.Option(help="Port. Default: a free one.", min=0, max=65_535)]
+_DashboardPort = Annotated[
+    int | None, typer.Option(help="Port. Default: a free one.", min=0, max=65_535)
+]
 
 
 @app.command()
@@ -22,15 +24,21 @@ def api(
         Path | None, typer.Option(help="TLS certificate with its chain (PEM). Default: plain HTTP.")
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(help="Private key of the certificate (PEM). Default: in the same file.")
+        Path | None,
+        typer.Option(help="Private key of the certificate (PEM). Default: in the same file."),
     ] = None,
     series_metrics: Annotated[
-        bool, typer.Option("--series-metrics", help="Serve the newest values as OpenMetrics, at /v1/series/metrics.")
+        bool,
+        typer.Option(
+            "--series-metrics",
+            help="Serve the newest values as OpenMetrics, at /v1/series/metrics.",
+        ),
     ] = False,
 ) -> None:
     """Serve the HTTP API until Ctrl-C, with --series-metrics also for Prometheus.
 
-    All routes but /healthz and /readyz need a token. Beyond this machine, use TLS: --certificate or a proxy.
+    All routes but /healthz and /readyz need a token. Beyond this machine, use TLS: --certificate or
+    a proxy.
     """
     from roofwatch import __version__
     from roofwatch.alerting import read_alerts
@@ -91,11 +99,17 @@ def dashboard(
 @app.command()
 def mcp(
     repository: Annotated[
-        Path, typer.Argument(help="Repository whose kernels agents may measure.", exists=True, file_okay=False)
+        Path,
+        typer.Argument(
+            help="Repository whose kernels agents may measure.", exists=True, file_okay=False
+        ),
     ] = Path(),
     *,
     http: Annotated[
-        bool, typer.Option("--http", help="Serve streamable HTTP with the token in ROOFWATCH_MCP_TOKEN, not stdio.")
+        bool,
+        typer.Option(
+            "--http", help="Serve streamable HTTP with the token in ROOFWATCH_MCP_TOKEN, not stdio."
+        ),
     ] = False,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65_535, help="Port.")] = 8720,
@@ -113,9 +127,9 @@ def mcp(
 
 @app.command()
 def demo(
-    folder: Annotated[Path, typer.Option("--dir", help="Folder for everything the demo makes.")] = Path(
-        "roofwatch-demo"
-    ),
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Folder for everything the demo makes.")
+    ] = Path("roofwatch-demo"),
     serve: Annotated[bool, typer.Option(help="Serve the dashboard at the end.")] = True,
     port: _DashboardPort = None,
 ) -> None:

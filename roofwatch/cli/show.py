@@ -9,7 +9,8 @@ from roofwatch.terminal import print_result
 
 app = typer.Typer()
 show_app = typer.Typer(
-    help="Show stored projects, runs, series and regressions, from the database or through a server.",
+    help="Show stored projects, runs, series and regressions, from the database or through a "
+    "server.",
     no_args_is_help=True,
 )
 app.add_typer(show_app, name="show")
@@ -29,8 +30,12 @@ def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
 def runs(
     *,
     project: ShownProject = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs.")] = 20,
-    quarantined: Annotated[bool, typer.Option("--quarantined", help="List quarantined runs instead.")] = False,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs.")
+    ] = 20,
+    quarantined: Annotated[
+        bool, typer.Option("--quarantined", help="List quarantined runs instead.")
+    ] = False,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
@@ -42,7 +47,9 @@ def runs(
         project = choose_project(source, project)
         found = source.list_runs(project, limit, is_quarantined=quarantined)
     print_result(
-        {"runs": found}, runs_table(found) if found else f"project {project} has no such runs", as_json=as_json
+        {"runs": found},
+        runs_table(found) if found else f"project {project} has no such runs",
+        as_json=as_json,
     )
 
 
@@ -53,14 +60,19 @@ def series(
     kernel: Annotated[str | None, typer.Option("--kernel", "-k", help="Only this kernel.")] = None,
     metric: Annotated[str | None, typer.Option(help="Only this metric, such as median_ns.")] = None,
     case: Annotated[str | None, typer.Option(help="Only the case with this id.")] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Include runs that are one side of a pair.")] = False,
-    dirty: Annotated[bool, typer.Option("--dirty", help="Include runs of dirty work trees.")] = False,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="Include runs that are one side of a pair.")
+    ] = False,
+    dirty: Annotated[
+        bool, typer.Option("--dirty", help="Include runs of dirty work trees.")
+    ] = False,
     url: StoreUrl = None,
     as_json: AsJson = False,
 ) -> None:
     """Show the series of a metric, the time by default; with --json all metrics and points.
 
-    History: the newest 20 points. Noise: the deviation around the level. Detectable: a step found nine times in ten.
+    History: the newest 20 points. Noise: the deviation around the level. Detectable: a step found
+    nine times in ten.
     """
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.collector.record.metrics import METRICS, is_metric
@@ -73,12 +85,24 @@ def series(
     with open_source(url) as source:
         project = choose_project(source, project)
         found = source.read_series(
-            project, kernel=kernel, metric=metric, case_id=case, include_pairs=pairs, include_dirty=dirty
+            project,
+            kernel=kernel,
+            metric=metric,
+            case_id=case,
+            include_pairs=pairs,
+            include_dirty=dirty,
         )
     noise_floors = [series_noise(one) for one in found]
-    excluded = [*([] if pairs else ["runs of pairs (--pairs)"]), *([] if dirty else ["dirty work trees (--dirty)"])]
+    excluded = [
+        *([] if pairs else ["runs of pairs (--pairs)"]),
+        *([] if dirty else ["dirty work trees (--dirty)"]),
+    ]
     hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
-    wanted = [pair for pair in zip(found, noise_floors, strict=True) if pair[0].key.metric == (metric or "median_ns")]
+    wanted = [
+        pair
+        for pair in zip(found, noise_floors, strict=True)
+        if pair[0].key.metric == (metric or "median_ns")
+    ]
     shown = series_table(wanted) if wanted else f"project {project} has no such series{hint}"
     print_result({"series": found, "noise_floors": noise_floors}, shown, as_json=as_json)
 
@@ -88,7 +112,8 @@ def regressions(
     *,
     project: ShownProject = None,
     state: Annotated[
-        Literal["open", "dismissed", "no_longer_found"] | None, typer.Option(help="Only regressions in this state.")
+        Literal["open", "dismissed", "no_longer_found"] | None,
+        typer.Option(help="Only regressions in this state."),
     ] = None,
     triage: Annotated[
         Literal["new", "acknowledged", "expected", "fixed", "invalid"] | None,
@@ -106,7 +131,9 @@ def regressions(
     with open_source(url) as source:
         project = choose_project(source, project)
         found = source.list_regressions(
-            project, None if state is None else RegressionState(state), None if triage is None else TriageState(triage)
+            project,
+            None if state is None else RegressionState(state),
+            None if triage is None else TriageState(triage),
         )
     table = regressions_table([one.regression for one in found], [one.triage for one in found])
     shown = table if found else f"project {project} has no such regressions"

@@ -23,7 +23,8 @@ class DefaultCommandGroup(TyperGroup):
 
 app = typer.Typer()
 static_app = typer.Typer(
-    cls=DefaultCommandGroup, help="Compile every kernel for GPUs that are not present; capture launches."
+    cls=DefaultCommandGroup,
+    help="Compile every kernel for GPUs that are not present; capture launches.",
 )
 app.add_typer(static_app, name="static")
 
@@ -34,21 +35,32 @@ def static(
     path: SuitePath = None,
     *,
     options: RunOptions,
-    base: Annotated[str | None, typer.Option(help="Compile this revision too and compare with it.")] = None,
+    base: Annotated[
+        str | None, typer.Option(help="Compile this revision too and compare with it.")
+    ] = None,
     base_triton: Annotated[
         str | None,
-        typer.Option(metavar="VERSION", help="Compile with this release of Triton too and compare with it."),
+        typer.Option(
+            metavar="VERSION", help="Compile with this release of Triton too and compare with it."
+        ),
     ] = None,
     accept: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Add what got worse to the baseline file, with this reason.")
+        str | None,
+        typer.Option(
+            metavar="REASON", help="Add what got worse to the baseline file, with this reason."
+        ),
     ] = None,
     tighten: Annotated[
-        bool, typer.Option("--tighten", help="Update baseline entries that got better, remove deleted ones.")
+        bool,
+        typer.Option(
+            "--tighten", help="Update baseline entries that got better, remove deleted ones."
+        ),
     ] = False,
     cache: Annotated[bool, typer.Option(help="Reuse cached results of unchanged code.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Compile every Triton and CUDA C++ kernel for GPUs that are not present, and compare with a revision.
+    """Compile every Triton and CUDA C++ kernel for GPUs that are not present, and compare with a
+    revision.
 
     Another release of Triton is installed into a folder of its own in the cache.
 
@@ -58,10 +70,14 @@ def static(
     from roofwatch.ci.report.findings import static_findings
     from roofwatch.static_gate import answer, notes, to_json
 
-    plan = replace(options, device="cpu").plan(usual_tag="quick")  # a compiler can handle the sizes of a GPU
+    plan = replace(options, device="cpu").plan(
+        usual_tag="quick"
+    )  # a compiler can handle the sizes of a GPU
     with progress("static") as on_progress:
         answered = answer(
-            *(path, plan, on_progress),
+            path,
+            plan,
+            on_progress,
             is_complete=not (options.kernel or options.implementation or options.tag),
             base=base,
             base_triton=base_triton,
@@ -78,17 +94,23 @@ def static(
     raise typer.Exit(answered.exit_status)
 
 
-@static_app.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@static_app.command(
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
 def capture(
     command: Annotated[
-        list[str], typer.Argument(metavar="-- PROGRAM.py [ARGS]", help="Program to run: a file, or -m and a module.")
+        list[str],
+        typer.Argument(
+            metavar="-- PROGRAM.py [ARGS]", help="Program to run: a file, or -m and a module."
+        ),
     ],
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Benchmark file to create or extend.")] = Path(
-        "bench_captured.py"
-    ),
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Benchmark file to create or extend.")
+    ] = Path("bench_captured.py"),
 ) -> None:
-    """Run a program and write how it launches jitted functions into a benchmark file for `roofwatch static`.
+    """Run a program and write how it launches jitted functions into a benchmark file for `roofwatch
+    static`.
 
     Without a GPU its kernels run in Triton's interpreter. The exit status is the program's.
     """

@@ -15,21 +15,31 @@ app = typer.Typer()
 token_app = typer.Typer(help="Manage API tokens and trusted repositories.", no_args_is_help=True)
 app.add_typer(token_app, name="token")
 
-Repository = Annotated[str, typer.Argument(help="owner/name, or GitHub's numeric id, which survives renaming.")]
+Repository = Annotated[
+    str, typer.Argument(help="owner/name, or GitHub's numeric id, which survives renaming.")
+]
 
 
 @token_app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="A description of its use.")],
     *,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Limit the token to this project.")] = None,
-    all_projects: Annotated[bool, typer.Option("--all-projects", help="Allow all projects.")] = False,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Limit the token to this project.")
+    ] = None,
+    all_projects: Annotated[
+        bool, typer.Option("--all-projects", help="Allow all projects.")
+    ] = False,
     scope: Annotated[
-        list[str], typer.Option("--scope", "-s", help="ingest, read, triage, or admin (all); repeatable.")
+        list[str],
+        typer.Option("--scope", "-s", help="ingest, read, triage, or admin (all); repeatable."),
     ],
     days: Annotated[int, typer.Option(help="Days until it expires.", min=1, max=366)] = 90,
     quarantine: Annotated[
-        bool, typer.Option("--quarantine", help="Store records sent with it in quarantine, outside all analysis.")
+        bool,
+        typer.Option(
+            "--quarantine", help="Store records sent with it in quarantine, outside all analysis."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,7 +51,9 @@ def create(
 
     unknown = [one for one in scope if one not in set(Scope)]
     if unknown:
-        raise StoreError(f"scope {unknown[0]!r}: unknown; use {', '.join(Scope)}, one --scope for each")
+        raise StoreError(
+            f"scope {unknown[0]!r}: unknown; use {', '.join(Scope)}, one --scope for each"
+        )
     if (project is None) != all_projects:
         raise StoreError("use either --project or --all-projects")
     if project is not None:
@@ -65,7 +77,9 @@ def create(
 @token_app.command("list")
 def list_(
     *,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="Only for this project.")] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", "-p", help="Only for this project.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """List tokens, without their secrets, and trusted repositories."""
@@ -80,7 +94,11 @@ def list_(
     now = datetime.now(UTC)
     rows = [
         (
-            *(one.token_id, one.name, one.project or "all", " ".join(one.scopes), f"{one.expires_at:%Y-%m-%d}"),
+            one.token_id,
+            one.name,
+            one.project or "all",
+            " ".join(one.scopes),
+            f"{one.expires_at:%Y-%m-%d}",
             "never" if one.last_used_at is None else f"{one.last_used_at:%Y-%m-%d %H:%M}",
             one.state(now),
         )
@@ -112,7 +130,8 @@ def trust(
     ref: Annotated[
         list[str] | None,
         typer.Option(
-            help="Refs whose records count, such as refs/heads/main; others go to quarantine. Repeatable. "
+            help="Refs whose records count, such as refs/heads/main; others go to quarantine. "
+            "Repeatable. "
             "Default: all branches."
         ),
     ] = None,
@@ -125,7 +144,9 @@ def trust(
     _check_project_name(project)
     with open_configured_store() as engine:
         trust_repository(engine, repository, project, refs, actor=ACTOR)
-    print_note(f"workflows of {repository} may send records of {project}; trusted refs: {', '.join(refs)}")
+    print_note(
+        f"workflows of {repository} may send records of {project}; trusted refs: {', '.join(refs)}"
+    )
 
 
 @token_app.command("distrust")
@@ -144,4 +165,6 @@ def _check_project_name(project: str) -> None:
     from roofwatch.db.errors import StoreError
 
     if not _PROJECT.fullmatch(project):
-        raise StoreError(f"project {project!r}: a name has letters, digits, _ . / and -, 200 at most")
+        raise StoreError(
+            f"project {project!r}: a name has letters, digits, _ . / and -, 200 at most"
+        )

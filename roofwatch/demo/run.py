@@ -29,18 +29,27 @@ from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
 from roofwatch.db.values import Regression
-from roofwatch.demo.scenario import BENCHMARK_FILE, CommitOutcome, make_repository, outcomes, outcomes_table
+from roofwatch.demo.scenario import (
+    BENCHMARK_FILE,
+    CommitOutcome,
+    make_repository,
+    outcomes,
+    outcomes_table,
+)
 from roofwatch.terminal import print_note, print_table, progress, write_text
 
 PROJECT = "demo"
 DATABASE = "database"
-"""Folder of the database, kept between demos, because the server of a killed demo may still use it."""
+"""Folder of the database, kept between demos, because the server of a killed demo may still use it.
+"""
 _COMMENT = "comment.md"
 _TEMPORARY = "tmp"
 _MARKER = ".roofwatch-demo"
 _SINGLE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
 # Evidence of all rounds adds up.
-_CONFIRM = replace(_SINGLE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100))
+_CONFIRM = replace(
+    _SINGLE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100)
+)
 _CONFIRM_ROUNDS = 5
 _CONFIRM_BUDGET_S = 60.0
 """After this, remaining suspicions stay unconfirmed."""
@@ -58,18 +67,26 @@ def claimed(root: Path) -> Iterator[None]:
     Raises:
         DemoError: the folder holds other files, cannot be written, or another demo runs in it.
     """
-    if root.exists() and not (root / _MARKER).exists() and (not root.is_dir() or any(root.iterdir())):
+    if (
+        root.exists()
+        and not (root / _MARKER).exists()
+        and (not root.is_dir() or any(root.iterdir()))
+    ):
         raise DemoError(f"{root}: holds other files; choose an empty or new folder with --dir")
     try:
         root.mkdir(parents=True, exist_ok=True)
         marker = (root / _MARKER).open("a")
     except OSError as error:
-        raise DemoError(f"{root}: cannot be written: {error.strerror}; choose another folder with --dir") from None
+        raise DemoError(
+            f"{root}: cannot be written: {error.strerror}; choose another folder with --dir"
+        ) from None
     with marker:
         try:
             fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise DemoError(f"{root}: another demo is running in it; choose another folder with --dir") from None
+            raise DemoError(
+                f"{root}: another demo is running in it; choose another folder with --dir"
+            ) from None
         for path in root.iterdir():
             if path.is_dir() and path.name != DATABASE:
                 shutil.rmtree(path)
@@ -83,7 +100,8 @@ def claimed(root: Path) -> Iterator[None]:
 
 
 def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
-    """Run the demo in its own folder, replacing an earlier demo; 0 if exactly the planted changes were found, else 1.
+    """Run the demo in its own folder, replacing an earlier demo; 0 if exactly the planted changes
+    were found, else 1.
 
     Raises:
         DemoError: the folder holds other files, or another demo runs in it.
@@ -106,7 +124,8 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
 
             use_settings(root)
             serve_dashboard(
-                port=port, on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)")
+                port=port,
+                on_ready=lambda address: print_note(f"dashboard: {address}   (stop with Ctrl-C)"),
             )
         else:
             print_note(f"show it: cd {root} && roofwatch dashboard")
@@ -119,7 +138,9 @@ def settings_of(root: Path) -> str:
 
 
 def use_settings(root: Path) -> None:
-    """Use only the settings of the demo's folder in this process: its current folder may have others."""
+    """Use only the settings of the demo's folder in this process: its current folder may have
+    others.
+    """
     for name in [name for name in os.environ if name.startswith("ROOFWATCH_")]:
         del os.environ[name]
     os.chdir(root)
@@ -145,7 +166,10 @@ def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
             """Measure one commit, or two as a pair; write and store the records."""
             with contextlib.ExitStack() as stack:
                 benchmark = root / "repository" / BENCHMARK_FILE
-                suites = [stack.enter_context(suite_at_revision(benchmark, sha, project=PROJECT)) for sha in shas]
+                suites = [
+                    stack.enter_context(suite_at_revision(benchmark, sha, project=PROJECT))
+                    for sha in shas
+                ]
                 records = measure(suites, plan, fork_server=fork_server, only=only)
             for one in records:
                 one.write(root / "records" / f"{name}-{one.commit.sha[:12]}.json")
@@ -153,18 +177,32 @@ def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
             return records
 
         for number, commit in enumerate(commits, start=1):
-            show(Progress(number - 1, count + 2, f"commit {number} of {count}: {commit.step.subject}"))
+            show(
+                Progress(
+                    number - 1, count + 2, f"commit {number} of {count}: {commit.step.subject}"
+                )
+            )
             record(f"{number:02}", _SINGLE, commit.sha)
         show(Progress(count, count + 2, "analysing the history, confirming suspected changes"))
         regressions = _confirm(engine, record)
-        show(Progress(count + 1, count + 2, "comparing the last commit with its base, for the pull-request comment"))
-        judgement = judge_pull_request(*record("pull-request", _PULL_REQUEST, commits[-2].sha, commits[-1].sha))
+        show(
+            Progress(
+                count + 1,
+                count + 2,
+                "comparing the last commit with its base, for the pull-request comment",
+            )
+        )
+        judgement = judge_pull_request(
+            *record("pull-request", _PULL_REQUEST, commits[-2].sha, commits[-1].sha)
+        )
         write_text(root / _COMMENT, to_markdown(judgement))
     return outcomes(commits, regressions)
 
 
 def _confirm(engine: Engine, record: Callable[..., object]) -> list[Regression]:
-    """Analyse the history, and measure suspected changes as pairs until none is left or the budget is spent."""
+    """Analyse the history, and measure suspected changes as pairs until none is left or the budget
+    is spent.
+    """
     deadline = time.monotonic() + _CONFIRM_BUDGET_S
     for number in range(1, _CONFIRM_ROUNDS + 1):
         suspected: dict[tuple[str, str], set[Subject]] = defaultdict(set)
@@ -174,6 +212,9 @@ def _confirm(engine: Engine, record: Callable[..., object]) -> list[Regression]:
         for shas, subjects in suspected.items():
             if time.monotonic() > deadline:
                 break
-            plan = replace(_CONFIRM, kernels=tuple(sorted({subject.case_id.split("/")[0] for subject in subjects})))
+            plan = replace(
+                _CONFIRM,
+                kernels=tuple(sorted({subject.case_id.split("/")[0] for subject in subjects})),
+            )
             record(f"confirm-{number}-{shas[1][:12]}", plan, *shas, only=frozenset(subjects))
     return analyse_project(engine, PROJECT)

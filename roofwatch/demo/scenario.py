@@ -55,7 +55,11 @@ class MadeCommit:
 
 STEPS = (
     Step("Add the layers of the model"),
-    Step("Describe this repository", file="README.md", new="# Layers\n\nThe kernels of a small language model.\n"),
+    Step(
+        "Describe this repository",
+        file="README.md",
+        new="# Layers\n\nThe kernels of a small language model.\n",
+    ),
     Step(
         "Explain the epsilon",
         old="EPSILON = 1e-6\n",
@@ -85,7 +89,9 @@ STEPS = (
     variance = centred.square().mean(dim=-1, keepdim=True)
     return centred * torch.rsqrt(variance + EPSILON) * weight + bias
 """,
-        planted=Planted("layer_norm", Verdict.REGRESSED, "seven passes over memory in place of one fused pass"),
+        planted=Planted(
+            "layer_norm", Verdict.REGRESSED, "seven passes over memory in place of one fused pass"
+        ),
     ),
     Step(
         "Note where gated_mlp comes from",
@@ -104,11 +110,14 @@ STEPS = (
         new="    return torch.nn.functional.gelu(gate) * up\n",
         planted=Planted("gated_mlp", Verdict.IMPROVED, "one fused GELU in place of five passes"),
     ),
-    Step("List the kernels", file="README.md", new="\nrms_norm, layer_norm, gated_mlp, projection\n"),
+    Step(
+        "List the kernels", file="README.md", new="\nrms_norm, layer_norm, gated_mlp, projection\n"
+    ),
     Step(
         "Put the projection's grid on two lines",
         old="    grid = (triton.cdiv(x.shape[0], BLOCK_M), triton.cdiv(w.shape[1], BLOCK_N))\n",
-        new="    rows, columns = triton.cdiv(x.shape[0], BLOCK_M), triton.cdiv(w.shape[1], BLOCK_N)\n"
+        new="    rows, columns = triton.cdiv(x.shape[0], BLOCK_M), triton.cdiv(w.shape[1], "
+        "BLOCK_N)\n"
         "    grid = (rows, columns)\n",
     ),
     Step(
@@ -120,18 +129,24 @@ STEPS = (
     Step(
         "Note where the formula comes from",
         old="# ---- rms_norm: y = x / sqrt(mean(x^2) + epsilon) * weight ",
-        new="# ---- rms_norm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + epsilon) * weight ",
+        new="# ---- rms_norm (Zhang and Sennrich, 2019): y = x / sqrt(mean(x^2) + epsilon) * "
+        "weight ",
     ),
     Step(
         "Name the output tile",
         old="    y = accumulator.to(y_ptr.dtype.element_ty)  # [BLOCK_M, BLOCK_N]\n",
-        new="    y = accumulator.to(y_ptr.dtype.element_ty)  # the output tile, [BLOCK_M, BLOCK_N]\n",
+        new="    y = accumulator.to(y_ptr.dtype.element_ty)  # the output tile, [BLOCK_M, "
+        "BLOCK_N]\n",
     ),
     Step(
         "Give each warp of the projection a larger tile",
         old="BLOCK_M, BLOCK_N, BLOCK_K, NUM_WARPS = 128, 128, 32, 8",
         new="BLOCK_M, BLOCK_N, BLOCK_K, NUM_WARPS = 128, 256, 32, 4",
-        planted=Planted("projection", Verdict.REGRESSED, "a 128x256 tile at 4 warps spills registers on some targets"),
+        planted=Planted(
+            "projection",
+            Verdict.REGRESSED,
+            "a 128x256 tile at 4 warps spills registers on some targets",
+        ),
     ),
 )
 
@@ -145,7 +160,16 @@ def make_repository(folder: Path) -> tuple[MadeCommit, ...]:
         _apply(folder, step, is_first=number == 0)
         _git(folder, "add", "--all")
         when = (_FIRST_COMMIT_AT + timedelta(days=number)).isoformat()
-        _git(folder, "commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", step.subject, when=when)
+        _git(
+            folder,
+            "commit",
+            "--quiet",
+            "--no-verify",
+            "--no-gpg-sign",
+            "-m",
+            step.subject,
+            when=when,
+        )
         made.append(MadeCommit(_git(folder, "rev-parse", "HEAD").strip(), step))
     return tuple(made)
 
@@ -169,7 +193,10 @@ class CommitOutcome:
 
     def _is_planted(self, regression: Regression) -> bool:
         planted = self.commit.step.planted
-        return planted is not None and (regression.kernel, regression.verdict) == (planted.kernel, planted.verdict)
+        return planted is not None and (regression.kernel, regression.verdict) == (
+            planted.kernel,
+            planted.verdict,
+        )
 
     @property
     def is_found(self) -> bool:
@@ -185,11 +212,17 @@ class CommitOutcome:
         return not self.false_alarms and (self.commit.step.planted is None or self.is_found)
 
 
-def outcomes(commits: Sequence[MadeCommit], regressions: Iterable[Regression]) -> list[CommitOutcome]:
+def outcomes(
+    commits: Sequence[MadeCommit], regressions: Iterable[Regression]
+) -> list[CommitOutcome]:
     """Assign regressions to the commits, in commit order."""
-    open_regressions = [regression for regression in regressions if regression.state is RegressionState.OPEN]
+    open_regressions = [
+        regression for regression in regressions if regression.state is RegressionState.OPEN
+    ]
     return [
-        CommitOutcome(commit, tuple(found for found in open_regressions if found.commit.sha == commit.sha))
+        CommitOutcome(
+            commit, tuple(found for found in open_regressions if found.commit.sha == commit.sha)
+        )
         for commit in commits
     ]
 
@@ -200,8 +233,12 @@ def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
     for outcome in judged:
         step, planted = outcome.commit.step, outcome.commit.step.planted
         words = None if planted is None else f"{planted.kernel} {planted.verdict}: {planted.what}"
-        rows.append((outcome.commit.sha[:8], step.subject, words, _found_text(outcome), _result(outcome)))
-    return make_table(("commit", "subject", "planted", "found", "result"), rows, title="sixteen commits")
+        rows.append(
+            (outcome.commit.sha[:8], step.subject, words, _found_text(outcome), _result(outcome))
+        )
+    return make_table(
+        ("commit", "subject", "planted", "found", "result"), rows, title="sixteen commits"
+    )
 
 
 def _found_text(outcome: CommitOutcome) -> Text:
@@ -223,4 +260,6 @@ def _result(outcome: CommitOutcome) -> Text:
         return Text("false alarm", style="bold red")
     if outcome.commit.step.planted is None:
         return Text("quiet", style="dim")
-    return Text("found", style="bold green") if outcome.is_found else Text("missed", style="bold red")
+    return (
+        Text("found", style="bold green") if outcome.is_found else Text("missed", style="bold red")
+    )

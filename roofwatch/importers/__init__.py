@@ -1,7 +1,7 @@
 """What an importer of another tool's result files returns, and how it reads a file.
 
-An importer is an object with `sniff(head, name) -> float` and `read(path) -> ImportedRun`. Other packages add theirs by
-an entry point of the group `roofwatch.importers`.
+An importer is an object with `sniff(head, name) -> float` and `read(path) -> ImportedRun`. Other
+packages add theirs by an entry point of the group `roofwatch.importers`.
 """
 
 import json
@@ -81,7 +81,9 @@ class Importer(Protocol):
     """Reads files of one format."""
 
     def sniff(self, head: bytes, name: str, /) -> float:
-        """How likely a file is of this format, from 0 to 1, given its first 64 KiB, decompressed, and its name."""
+        """How likely a file is of this format, from 0 to 1, given its first 64 KiB, decompressed,
+        and its name.
+        """
 
     def read(self, path: Path, /) -> ImportedRun:
         """Read a file whole.
@@ -132,7 +134,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def parse_json(document: bytes, path: Path) -> Any:
-    """Parse one JSON document, or one a line. NaN and infinity are read, because several tools write them.
+    """Parse one JSON document, or one a line. NaN and infinity are read, because several tools
+    write them.
 
     Raises:
         FileImportError: it is truncated, no JSON, or nested too deeply.
@@ -147,14 +150,18 @@ def parse_json(document: bytes, path: Path) -> Any:
                 raise
             parsed = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise FileImportError(f"{path}: not a complete JSON document ({error}); copy it again") from None
+        raise FileImportError(
+            f"{path}: not a complete JSON document ({error}); copy it again"
+        ) from None
     if is_deeper(parsed, MAX_DEPTH):
         raise FileImportError(f"{path}: more than {MAX_DEPTH} nested arrays and objects")
     return parsed
 
 
 def number_of(value: object) -> float | None:
-    """A JSON number, or a string that holds one; None for anything else, and for NaN and infinity."""
+    """A JSON number, or a string that holds one; None for anything else,
+    and for NaN and infinity.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -167,7 +174,11 @@ def number_of(value: object) -> float | None:
 def numbers_of(values: object) -> list[float]:
     """The numbers of a list; strings and what is no number are left out."""
     listed: Iterable[object] = values if isinstance(values, list) else ()
-    return [number for value in listed if not isinstance(value, str) and (number := number_of(value)) is not None]
+    return [
+        number
+        for value in listed
+        if not isinstance(value, str) and (number := number_of(value)) is not None
+    ]
 
 
 def seconds_of(text: object) -> float | None:
@@ -188,7 +199,9 @@ class Meaning(NamedTuple):
     statistic: str = "value"
 
 
-def rows_of(values: Json, meaning: Callable[[str], Meaning | None], **shared: Any) -> Iterator[ImportedRow]:
+def rows_of(
+    values: Json, meaning: Callable[[str], Meaning | None], **shared: Any
+) -> Iterator[ImportedRow]:
     """A row for each number in an object; keys without a meaning and strings are left out."""
     for key, value in values.items():
         number, own = None if isinstance(value, str) else number_of(value), meaning(key)
@@ -199,4 +212,6 @@ def rows_of(values: Json, meaning: Callable[[str], Meaning | None], **shared: An
 def samples_of(values: object, meaning: Meaning, **shared: Any) -> Iterator[ImportedRow]:
     """A row for each number in a list of samples."""
     for number in numbers_of(values):
-        yield ImportedRow(value=number, **meaning._replace(statistic="sample")._asdict(), sample_count=1, **shared)
+        yield ImportedRow(
+            value=number, **meaning._replace(statistic="sample")._asdict(), sample_count=1, **shared
+        )

@@ -32,7 +32,8 @@ from roofwatch.importers import (
     with_words,
 )
 
-# --- nvbench. Source: NVIDIA/nvbench, nvbench/json_printer.cu, detail/measure_*.cu and python/scripts
+# --- nvbench. Source: NVIDIA/nvbench, nvbench/json_printer.cu, detail/measure_*.cu and
+# python/scripts
 
 _NVBENCH_UNITS = {
     "duration": "s",
@@ -78,7 +79,9 @@ def _nvbench_rows(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
         reason = str(state.get("skip_reason") or "skipped")
         yield ImportedRow(*missing, outcome=Outcome.UNSUPPORTED, message=reason)
         return
-    summaries = {summary.get("tag") or summary["name"]: summary for summary in state.get("summaries") or []}
+    summaries = {
+        summary.get("tag") or summary["name"]: summary for summary in state.get("summaries") or []
+    }
     counts = {
         tag.removesuffix("sample_size"): int(_data(one)["value"])
         for tag, one in summaries.items()
@@ -97,7 +100,9 @@ def _nvbench_rows(case: str, state: Json, path: Path) -> Iterator[ImportedRow]:
         meanings = {name: Meaning(part, unit, better, statistic) for name, part in parts.items()}
         yield from rows_of(data, meanings.get, case=case, parameters=parameters, sample_count=count)
     if not summaries:
-        yield ImportedRow(*missing, outcome=Outcome.CRASHED, message="the state ran and has no summary")
+        yield ImportedRow(
+            *missing, outcome=Outcome.CRASHED, message="the state ran and has no summary"
+        )
 
 
 def _data(summary: Json) -> dict[str, Any]:
@@ -121,7 +126,9 @@ def _nvbench_better(tag: str, hint: str | None, statistic: str) -> Better:
     if statistic.startswith(_NVBENCH_SPREADS):
         return UNKNOWN
     if hint == "duration":
-        return LOWER if "/time/" in tag else UNKNOWN  # the wall time is what nvbench spent on measuring
+        return (
+            LOWER if "/time/" in tag else UNKNOWN
+        )  # the wall time is what nvbench spent on measuring
     return HIGHER if hint in ("item_rate", "byte_rate") or tag.endswith("/utilization") else UNKNOWN
 
 
@@ -130,11 +137,15 @@ def _sidecar(path: Path, name: str, count: int) -> list[float]:
 
     Only the last two parts of its name are used, so a document reads nothing outside its folder.
     """
-    place = path.parent.joinpath(*[part for part in Path(name).parts if part not in ("/", "..")][-2:])
+    place = path.parent.joinpath(
+        *[part for part in Path(name).parts if part not in ("/", "..")][-2:]
+    )
     if not place.is_file():
         return []
     if place.resolve().parent.parent != path.parent.resolve() or place.stat().st_size != 4 * count:
-        raise FileImportError(f"{place}: does not hold the {count} samples that {path.name} says; copy it again")
+        raise FileImportError(
+            f"{place}: does not hold the {count} samples that {path.name} says; copy it again"
+        )
     if 4 * count > MAX_RECORD_BYTES:
         raise FileImportError(f"{place}: more than {MAX_RECORD_BYTES} bytes")
     samples = np.fromfile(place, dtype="<f4").astype(np.float64)
@@ -178,10 +189,14 @@ def _tritonbench(document: Json, _path: Path) -> ImportedRun:
     environment = document.get("env") or document.get("environ") or {}
     rows = []
     for key, value in document["metrics"].items():
-        found = next((match for match in (form.fullmatch(key) for form in _TRITONBENCH_KEYS) if match), None)
+        found = next(
+            (match for match in (form.fullmatch(key) for form in _TRITONBENCH_KEYS) if match), None
+        )
         named = {"op": key, "metric": "value"} if found is None else found.groupdict()
         parameters = {name: named[name] for name in ("mode", "x") if named.get(name)}
-        rows += _tritonbench_rows(named["op"], parameters, named.get("backend") or "", named["metric"], value)
+        rows += _tritonbench_rows(
+            named["op"], parameters, named.get("backend") or "", named["metric"], value
+        )
     return ImportedRun(
         tool="TritonBench",
         tool_version=environment.get("tritonbench_commit") or environment.get("pytorch_version"),
@@ -190,26 +205,49 @@ def _tritonbench(document: Json, _path: Path) -> ImportedRun:
     )
 
 
-def _tritonbench_rows(case: str, parameters: Json, backend: str, name: str, value: object) -> list[ImportedRow]:
-    metric, _, statistic = name.rpartition("-") if name.endswith(("-avg", "-target")) else (name, "", "")
+def _tritonbench_rows(
+    case: str, parameters: Json, backend: str, name: str, value: object
+) -> list[ImportedRow]:
+    metric, _, statistic = (
+        name.rpartition("-") if name.endswith(("-avg", "-target")) else (name, "", "")
+    )
     unit, better = _TRITONBENCH_METRICS.get(metric, ("", UNKNOWN))
     statistic = statistic or ("median" if metric == "latency" else "value")
     if statistic == "target":
         better = UNKNOWN
     spread = _VARIANCE.fullmatch(value) if isinstance(value, str) else None
-    number = float(value) if isinstance(value, bool) else number_of(spread["value"] if spread else value)
+    number = (
+        float(value) if isinstance(value, bool) else number_of(spread["value"] if spread else value)
+    )
     common = (case, metric, number, unit, better, statistic, parameters)
     if number is not None:
         rows = [ImportedRow(*common, implementation=backend)]
         if spread is not None:
             share = float(spread["spread"])
-            rows.append(ImportedRow(case, metric, share, "%", UNKNOWN, "variation", parameters, implementation=backend))
+            rows.append(
+                ImportedRow(
+                    case,
+                    metric,
+                    share,
+                    "%",
+                    UNKNOWN,
+                    "variation",
+                    parameters,
+                    implementation=backend,
+                )
+            )
         return rows
     if metric not in _TRITONBENCH_METRICS and not (isinstance(value, str) and _ERROR.search(value)):
         return []  # the name of a trace, a configuration
     text = str(value or "no value")
     is_memory = re.search(r"out of memory|\bOOM\b", text, re.IGNORECASE)
-    failed = Outcome.UNSUPPORTED if not value else Outcome.OUT_OF_MEMORY if is_memory else Outcome.CRASHED
+    failed = (
+        Outcome.UNSUPPORTED
+        if not value
+        else Outcome.OUT_OF_MEMORY
+        if is_memory
+        else Outcome.CRASHED
+    )
     return [ImportedRow(*common, outcome=failed, message=text[:1_000], implementation=backend)]
 
 
@@ -219,7 +257,11 @@ class _TritonBenchTable:
     def sniff(self, head: bytes, name: str, /) -> float:
         first = head.lstrip().split(b"\n", 1)[0]
         has_metric = any(f"-{metric}".encode() in first for metric in _TRITONBENCH_METRICS)
-        return 0.8 if has_metric and not first.startswith((b"{", b"[")) and not name.endswith(".js") else 0.0
+        return (
+            0.8
+            if has_metric and not first.startswith((b"{", b"[")) and not name.endswith(".js")
+            else 0.0
+        )
 
     def read(self, path: Path, /) -> ImportedRun:
         lines = [line for line in read_bytes(path).decode("utf-8-sig").splitlines() if line.strip()]
@@ -240,16 +282,21 @@ class _TritonBenchTable:
         rows: list[ImportedRow] = []
         for cells in body:
             if len(cells) != len(headers):
-                raise ValueError(f"a row has {len(cells)} cells, and the head has {len(headers)}: {cells[0]}")
+                raise ValueError(
+                    f"a row has {len(cells)} cells, and the head has {len(headers)}: {cells[0]}"
+                )
             for header, cell in zip(headers[1:], cells[1:], strict=True):
                 backend, _, metric = header.partition("-")
                 backend, metric = (backend, metric) if metric else ("", backend)
                 if cell or cells[0] != "average":
-                    rows += _tritonbench_rows(operator, {headers[0]: cells[0]}, backend, metric, cell)
+                    rows += _tritonbench_rows(
+                        operator, {headers[0]: cells[0]}, backend, metric, cell
+                    )
         return ImportedRun(tool="TritonBench", rows=tuple(rows))
 
 
-# --- PyTorch's benchmark database. Source: pytorch/test-infra, clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql
+# --- PyTorch's benchmark database. Source: pytorch/test-infra,
+# clickhouse_db_schema/oss_ci_benchmark_v3/schema.sql
 
 
 def _pytorch(document: Any, _path: Path) -> ImportedRun:
@@ -265,7 +312,11 @@ def _pytorch(document: Any, _path: Path) -> ImportedRun:
         rows=tuple(rows),
         commit=rows[0].commit or ImportedCommit() if len(commits) == 1 else ImportedCommit(),
         project=first.get("repo"),
-        device=runner.get("gpu_info") or info.get("device") or info.get("arch") or runner.get("name") or None,
+        device=runner.get("gpu_info")
+        or info.get("device")
+        or info.get("arch")
+        or runner.get("name")
+        or None,
     )
 
 
@@ -281,7 +332,10 @@ def _pytorch_rows(entry: Json) -> Iterator[ImportedRow]:
             **(benchmark.get("extra_info") or {}),
             **(model.get("extra_info") or {}),
             **(metric.get("extra_info") or {}),
-            **{f"input {name}": json.dumps(one, sort_keys=True) for name, one in (entry.get("inputs") or {}).items()},
+            **{
+                f"input {name}": json.dumps(one, sort_keys=True)
+                for name, one in (entry.get("inputs") or {}).items()
+            },
         }.items()
         if value not in (None, "", {}, [])
     }
@@ -292,18 +346,38 @@ def _pytorch_rows(entry: Json) -> Iterator[ImportedRow]:
         "parameters": parameters,
         "implementation": model.get("backend") or "",
         "commit": ImportedCommit(
-            sha=entry.get("head_sha") or None, measured_at=timestamp, branch=entry.get("head_branch") or None
+            sha=entry.get("head_sha") or None,
+            measured_at=timestamp,
+            branch=entry.get("head_branch") or None,
         ),
     }
-    case, values = str(model.get("name") or benchmark.get("name") or "benchmark"), metric["benchmark_values"]
+    case, values = (
+        str(model.get("name") or benchmark.get("name") or "benchmark"),
+        metric["benchmark_values"],
+    )
     if not values:
         message = "the metric has no value"
-        yield ImportedRow(case, metric["name"], None, unit, better, outcome=Outcome.CRASHED, message=message, **shared)
+        yield ImportedRow(
+            case,
+            metric["name"],
+            None,
+            unit,
+            better,
+            outcome=Outcome.CRASHED,
+            message=message,
+            **shared,
+        )
     statistic = statistic or ("value" if len(values) == 1 else "sample")
     for value in values:
         number = number_of(value)
-        failed = {"outcome": Outcome.CRASHED, "message": f"its value is {value}"} if number is None else {}
-        yield ImportedRow(case, metric["name"], number, unit, better, statistic, sample_count=1, **shared | failed)
+        failed = (
+            {"outcome": Outcome.CRASHED, "message": f"its value is {value}"}
+            if number is None
+            else {}
+        )
+        yield ImportedRow(
+            case, metric["name"], number, unit, better, statistic, sample_count=1, **shared | failed
+        )
     target = number_of(metric.get("target_value"))
     if target is not None:
         yield ImportedRow(case, metric["name"], target, unit, UNKNOWN, "target", **shared)
@@ -314,7 +388,9 @@ _UNIT, _BETTER, _STATISTIC = "roofwatch_unit", "roofwatch_better", "roofwatch_st
 
 
 def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
-    """Records as entries of PyTorch's benchmark database, one for each metric; failed results are left out."""
+    """Records as entries of PyTorch's benchmark database, one for each metric; failed results are
+    left out.
+    """
     entries = []
     for record in records:
         cases = {case.case_id: case for case in record.cases}
@@ -341,7 +417,12 @@ def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
             model = {"name": case.kernel, "type": case.family, "backend": result.implementation}
             shape = {key: str(length) for key, length in case.shape.items()}
             own = {
-                "benchmark": {"name": record.project, "mode": case.direction, "dtype": case.dtype, "extra_info": {}},
+                "benchmark": {
+                    "name": record.project,
+                    "mode": case.direction,
+                    "dtype": case.dtype,
+                    "extra_info": {},
+                },
                 "model": {**model, "extra_info": shape},
                 "metric": {"name": name, "benchmark_values": [value], "extra_info": extra},
             }

@@ -1,4 +1,6 @@
-"""Benchmarks of programs and functions: pytest-benchmark, Google Benchmark, hyperfine, Bencher Metric Format."""
+"""Benchmarks of programs and functions: pytest-benchmark, Google Benchmark, hyperfine, Bencher
+Metric Format.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -34,7 +36,10 @@ _PYTEST_TIMES = {
     **{name: Meaning("time", "s", UNKNOWN, name) for name in ("stddev", "iqr", "total")},
     "ops": Meaning("ops", "1/s", HIGHER, "mean"),
 }
-_PYTEST_COUNTS = {name: Meaning(name, "count") for name in ("rounds", "iterations", "iqr_outliers", "stddev_outliers")}
+_PYTEST_COUNTS = {
+    name: Meaning(name, "count")
+    for name in ("rounds", "iterations", "iqr_outliers", "stddev_outliers")
+}
 
 
 def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
@@ -49,7 +54,9 @@ def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
             sha=None if sha in (None, "unversioned", "unknown") else sha,
             committed_at=seconds_of(info.get("time")),
             measured_at=seconds_of(document.get("datetime")),
-            branch=info.get("branch") if info.get("branch") not in ("(unknown)", "(detached head)") else None,
+            branch=info.get("branch")
+            if info.get("branch") not in ("(unknown)", "(detached head)")
+            else None,
             is_dirty=bool(info.get("dirty")),
         ),
         project=info.get("project"),
@@ -60,10 +67,15 @@ def _pytest_benchmark(document: Json, _path: Path) -> ImportedRun:
 def _pytest_rows(benchmark: Json) -> Iterator[ImportedRow]:
     stats = benchmark["stats"]
     rounds = stats.get("rounds")
-    shared: dict[str, Any] = {"case": benchmark["fullname"], "parameters": benchmark.get("params") or {}}
+    shared: dict[str, Any] = {
+        "case": benchmark["fullname"],
+        "parameters": benchmark.get("params") or {},
+    }
     if not rounds:
         failed = {"outcome": Outcome.CRASHED, "message": "no round was measured"}
-        yield ImportedRow(metric="time", value=None, unit="s", better=LOWER, statistic="median", **shared | failed)
+        yield ImportedRow(
+            metric="time", value=None, unit="s", better=LOWER, statistic="median", **shared | failed
+        )
         return
     yield from rows_of(stats, _PYTEST_TIMES.get, sample_count=rounds, **shared)
     yield from rows_of(stats, _PYTEST_COUNTS.get, **shared)
@@ -76,9 +88,24 @@ def _pytest_rows(benchmark: Json) -> Iterator[ImportedRow]:
 _GOOGLE_TIMES = ("real_time", "cpu_time")
 _GOOGLE_NOT_COUNTERS = frozenset(
     (
-        *("name", "run_name", "run_type", "family_index", "per_family_instance_index", "repetitions"),
-        *("repetition_index", "threads", "aggregate_name", "aggregate_unit", *_GOOGLE_TIMES, "time_unit", "big_o"),
-        *("label", "error_occurred", "error_message", "skipped", "skip_message"),
+        "name",
+        "run_name",
+        "run_type",
+        "family_index",
+        "per_family_instance_index",
+        "repetitions",
+        "repetition_index",
+        "threads",
+        "aggregate_name",
+        "aggregate_unit",
+        *_GOOGLE_TIMES,
+        "time_unit",
+        "big_o",
+        "label",
+        "error_occurred",
+        "error_message",
+        "skipped",
+        "skip_message",
     )
 )
 _GOOGLE_COUNTERS = {
@@ -119,7 +146,9 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
         outcome = Outcome.CRASHED if benchmark.get("error_occurred") else Outcome.UNSUPPORTED
         reason = str(benchmark.get("error_message") or benchmark.get("skip_message") or "") or None
         for key in _GOOGLE_TIMES:
-            yield ImportedRow(case, key, None, unit, time_better, statistic, outcome=outcome, message=reason)
+            yield ImportedRow(
+                case, key, None, unit, time_better, statistic, outcome=outcome, message=reason
+            )
         return
 
     def other(key: str) -> Meaning | None:
@@ -128,9 +157,13 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
         if key == "iterations":
             return Meaning(key, "count", statistic=statistic)
         if key in ("real_coefficient", "cpu_coefficient"):
-            return Meaning(key, unit, statistic=f"{statistic} {benchmark.get('big_o', '')}".rstrip())
+            return Meaning(
+                key, unit, statistic=f"{statistic} {benchmark.get('big_o', '')}".rstrip()
+            )
         own_unit, better = _GOOGLE_COUNTERS.get(key, ("", UNKNOWN))
-        return Meaning(key, "ratio" if is_share else own_unit, better if is_centre else UNKNOWN, statistic)
+        return Meaning(
+            key, "ratio" if is_share else own_unit, better if is_centre else UNKNOWN, statistic
+        )
 
     times = {key: Meaning(key, unit, time_better, statistic) for key in _GOOGLE_TIMES}
     count = benchmark.get("repetitions" if is_aggregate else "iterations")
@@ -138,14 +171,21 @@ def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
     yield from rows_of(benchmark, other, case=case)
 
 
-# --- hyperfine. Source: sharkdp/hyperfine, src/benchmark/benchmark_result.rs: times in seconds, memory in bytes
+# --- hyperfine. Source: sharkdp/hyperfine, src/benchmark/benchmark_result.rs: times in seconds,
+# memory in bytes
 
 _HYPERFINE_TIMES = {
     **{name: Meaning("time", "s", LOWER, name) for name in ("mean", "median", "min", "max")},
     "stddev": Meaning("time", "s", UNKNOWN, "stddev"),
     **{name: Meaning(name, "s", LOWER, "mean") for name in ("user", "system")},
 }
-_HYPERFINE_METRICS = ("time_wall_clock", "time_cpu", "time_user", "time_system", "memory_peak_resident")
+_HYPERFINE_METRICS = (
+    "time_wall_clock",
+    "time_cpu",
+    "time_user",
+    "time_system",
+    "memory_peak_resident",
+)
 
 
 def _hyperfine(document: Json, _path: Path) -> ImportedRun:
@@ -166,7 +206,9 @@ def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
         "case": result.get("name") or result["command"],
         "parameters": result.get("parameters") or {},
         "outcome": Outcome.CRASHED if failed else Outcome.OK,
-        "message": f"{len(failed)} of {len(codes)} runs ended with exit status {failed[0]}" if failed else None,
+        "message": f"{len(failed)} of {len(codes)} runs ended with exit status {failed[0]}"
+        if failed
+        else None,
     }
     count = len(numbers_of(result.get("times"))) or None
     yield from rows_of(result, _HYPERFINE_TIMES.get, sample_count=count, **shared)
@@ -174,7 +216,10 @@ def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
     yield from samples_of(result.get("memory_usage_byte"), Meaning("memory", "B", LOWER), **shared)
     for one in measurements:
         code = one.get("exit_code")
-        ended = {"outcome": Outcome.OK if code == 0 else Outcome.CRASHED, "message": f"exit status {code}"}
+        ended = {
+            "outcome": Outcome.OK if code == 0 else Outcome.CRASHED,
+            "message": f"exit status {code}",
+        }
         for name, measured in one.items():
             if isinstance(measured, Mapping):
                 better = LOWER if name in _HYPERFINE_METRICS else UNKNOWN
@@ -182,10 +227,13 @@ def _hyperfine_rows(result: Json) -> Iterator[ImportedRow]:
                 yield from samples_of([measured.get("value")], meaning, **shared | ended)
     if not count and not measurements and number_of(result.get("mean")) is None:
         missing = {"outcome": Outcome.CRASHED, "message": "no run was measured"}
-        yield ImportedRow(metric="time", value=None, unit="s", better=LOWER, statistic="mean", **shared | missing)
+        yield ImportedRow(
+            metric="time", value=None, unit="s", better=LOWER, statistic="mean", **shared | missing
+        )
 
 
-# --- Bencher Metric Format. Source: bencher.dev/docs/reference/bencher-metric-format and its built-in measures
+# --- Bencher Metric Format. Source: bencher.dev/docs/reference/bencher-metric-format and its
+# built-in measures
 
 _BENCHER_MEASURES = {
     "latency": ("ns", LOWER),
@@ -206,18 +254,27 @@ def _bencher(document: Json, _path: Path) -> ImportedRun:
     for case, measures in document.items():
         if not measures:
             message = "the benchmark has no measure"
-            rows.append(ImportedRow(case, "latency", None, "ns", LOWER, outcome=Outcome.CRASHED, message=message))
+            rows.append(
+                ImportedRow(
+                    case, "latency", None, "ns", LOWER, outcome=Outcome.CRASHED, message=message
+                )
+            )
         for name, measured in measures.items():
             unit, better = _BENCHER_MEASURES.get(name.lower().replace(" ", "-"), ("", UNKNOWN))
             if not math.isfinite(measured["value"]):
                 raise ValueError(f"{case} {name}: the value is {measured['value']}")
-            meanings = {key: Meaning(name, unit, better, key) for key in ("value", "lower_value", "upper_value")}
+            meanings = {
+                key: Meaning(name, unit, better, key)
+                for key in ("value", "lower_value", "upper_value")
+            }
             rows += rows_of(measured, meanings.get, case=case)
     return ImportedRun(tool="Bencher", rows=tuple(rows))
 
 
 PROGRAMS = {
-    "pytest-benchmark": JsonImporter(_pytest_benchmark, with_words(b'"machine_info"', b'"benchmarks"')),
+    "pytest-benchmark": JsonImporter(
+        _pytest_benchmark, with_words(b'"machine_info"', b'"benchmarks"')
+    ),
     "google-benchmark": JsonImporter(_google_benchmark, with_words(b'"context"', b'"benchmarks"')),
     "hyperfine": JsonImporter(_hyperfine, with_words(b'"results"', b'"command"')),
     "bencher": JsonImporter(_bencher, _is_bencher),

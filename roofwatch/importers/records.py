@@ -1,4 +1,6 @@
-"""Which importer reads a file, imported files as records, and the mapping that `--dry-run` prints."""
+"""Which importer reads a file, imported files as records,
+and the mapping that `--dry-run` prints.
+"""
 
 import hashlib
 import re
@@ -22,7 +24,14 @@ from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import Commit, RunRecord, utc_now
 from roofwatch.collector.record.results import ImportedValue
-from roofwatch.importers import FileImportError, ImportedCommit, ImportedRow, ImportedRun, Importer, read_bytes
+from roofwatch.importers import (
+    FileImportError,
+    ImportedCommit,
+    ImportedRow,
+    ImportedRun,
+    Importer,
+    read_bytes,
+)
 from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
 from roofwatch.importers.programs import PROGRAMS
@@ -35,13 +44,16 @@ _GROUP = "roofwatch.importers"
 
 
 def importers() -> dict[str, Importer]:
-    """All importers by format, those of other packages first; of those equally likely, the first reads a file."""
+    """All importers by format, those of other packages first; of those equally likely, the first
+    reads a file.
+    """
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
     return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS}
 
 
 def import_file(path: Path, format_name: str | None = None) -> tuple[str, ImportedRun]:
-    """Read a file by the importer that recognises it, or by the named one; returns the format's name too.
+    """Read a file by the importer that recognises it, or by the named one; returns the format's
+    name too.
 
     Raises:
         FileImportError: no importer knows the file, or it is damaged.
@@ -49,17 +61,25 @@ def import_file(path: Path, format_name: str | None = None) -> tuple[str, Import
     known = importers()
     name = format_name or _recognised(path, known)
     if name not in known:
-        what = f"{path}: of no known format; name it with --as" if name is None else f"--as {name}: unknown; choose one"
+        what = (
+            f"{path}: of no known format; name it with --as"
+            if name is None
+            else f"--as {name}: unknown; choose one"
+        )
         raise FileImportError(f"{what}: {', '.join(known)}")
     try:
         run = known[name].read(path)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         kind = type(error).__name__
-        raise FileImportError(f"{path}: not a complete {name} file ({kind}: {error}); copy it again") from None
+        raise FileImportError(
+            f"{path}: not a complete {name} file ({kind}: {error}); copy it again"
+        ) from None
     if not run.rows:
         raise FileImportError(f"{path}: the {name} file holds no results")
     if len(run.rows) > MAX_VALUES:
-        raise FileImportError(f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file")
+        raise FileImportError(
+            f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file"
+        )
     return name, run
 
 
@@ -107,7 +127,10 @@ def turned(run: ImportedRun, given: Iterable[str]) -> ImportedRun:
     if unknown:
         known = ", ".join(sorted({row.metric for row in run.rows})[:50])
         raise FileImportError(f"--direction {min(unknown)}: no such metric; the file has {known}")
-    return replace(run, rows=tuple(replace(row, better=directions.get(row.metric, row.better)) for row in run.rows))
+    return replace(
+        run,
+        rows=tuple(replace(row, better=directions.get(row.metric, row.better)) for row in run.rows),
+    )
 
 
 def mapping(format_name: str, run: ImportedRun) -> dict[str, Any]:
@@ -142,11 +165,26 @@ def mapping_table(file: Path, format_name: str, run: ImportedRun) -> Table:
     ):
         first, *others = own = list(group)
         listed = " ".join(f"{key}={value}" for key, value in first.parameters.items())
-        shown = f"{len(own)} values" if others else "" if first.value is None else f"{first.value:g}"
+        shown = (
+            f"{len(own)} values" if others else "" if first.value is None else f"{first.value:g}"
+        )
         outcomes = " ".join(dict.fromkeys(str(row.outcome) for row in own))
-        rows.append((first.case, listed, first.metric, first.statistic, shown, first.unit, str(first.better), outcomes))
+        rows.append(
+            (
+                first.case,
+                listed,
+                first.metric,
+                first.statistic,
+                shown,
+                first.unit,
+                str(first.better),
+                outcomes,
+            )
+        )
     commit = f"commit {run.commit.sha or 'not named'}{', dirty' if run.commit.is_dirty else ''}"
-    title = f"{file}: {format_name} ({run.tool} {run.tool_version or 'of unknown version'}), {commit}"
+    title = (
+        f"{file}: {format_name} ({run.tool} {run.tool_version or 'of unknown version'}), {commit}"
+    )
     columns = ("case", "parameters", "metric", "statistic", "value", "unit", "better", "outcome")
     return make_table(columns, rows, title=title)
 
@@ -166,8 +204,8 @@ def to_records(
 ) -> Iterator[RunRecord]:
     """Turn a file into records, one for each commit and time. Equal content gives equal records.
 
-    A project or revision is used in place of what the file names. The repository around the folder knows the order and
-    dates of the commits; it may lack them.
+    A project or revision is used in place of what the file names. The repository around the folder
+    knows the order and dates of the commits; it may lack them.
 
     Raises:
         FileImportError: the commit or the project is not known.
@@ -178,11 +216,15 @@ def to_records(
     for row in run.rows:
         groups[row.commit or run.commit].append(row)
     if revision is not None and len(groups) > 1:
-        raise FileImportError(f"{path}: has results of {len(groups)} commits, so --commit cannot name one")
+        raise FileImportError(
+            f"{path}: has results of {len(groups)} commits, so --commit cannot name one"
+        )
     commits = _commits(groups, path, revision, repository)
     for told, rows in groups.items():
         commit = commits[told]
-        measured_at = told.measured_at if told.measured_at is not None else commit.committed_at.timestamp()
+        measured_at = (
+            told.measured_at if told.measured_at is not None else commit.committed_at.timestamp()
+        )
         started_at = datetime.fromtimestamp(measured_at, UTC)
         cases, values = _results(rows, run.tool)
         record = RunRecord(
@@ -191,7 +233,9 @@ def to_records(
             commit=commit,
             started_at=started_at,
             finished_at=started_at,
-            harness_version=_shortened(f"{run.tool} {run.tool_version or 'of unknown version'}", _MAX_NAME),
+            harness_version=_shortened(
+                f"{run.tool} {run.tool_version or 'of unknown version'}", _MAX_NAME
+            ),
             environment=_environment(run),
             cases=cases,
             imported=values,
@@ -202,17 +246,23 @@ def to_records(
 def _project(run: ImportedRun, path: Path, repository: Path | None) -> str:
     named = re.sub(r"[^\w./-]", "-", run.project or "").lstrip("-./")[:200]
     if not named and repository is None:
-        raise FileImportError(f"{path}: names no project, and there is no repository here; name it with --project")
+        raise FileImportError(
+            f"{path}: names no project, and there is no repository here; name it with --project"
+        )
     return named or project_of(repository or path)
 
 
 def _commits(
     told: Iterable[ImportedCommit], path: Path, revision: str | None, repository: Path | None
 ) -> dict[ImportedCommit, Commit]:
-    """The commits as git knows them. If it lacks any, as the file tells them all, in the order of their times."""
+    """The commits as git knows them. If it lacks any, as the file tells them all, in the order of
+    their times.
+    """
     wanted = {one: revision or one.sha for one in told}
     if None in wanted.values():
-        raise FileImportError(f"{path}: names no commit; name it with --commit, or look at the file with --dry-run")
+        raise FileImportError(
+            f"{path}: names no commit; name it with --commit, or look at the file with --dry-run"
+        )
     try:
         if repository is not None:
             # the work tree says nothing of what was measured earlier
@@ -230,7 +280,9 @@ def _commits(
 
 def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
     if not _SHA.fullmatch(sha):
-        raise FileImportError(f"{path}: {sha[:50]!r} is no full sha, and no repository here knows it; use --commit")
+        raise FileImportError(
+            f"{path}: {sha[:50]!r} is no full sha, and no repository here knows it; use --commit"
+        )
     time = told.committed_at if told.committed_at is not None else told.measured_at
     committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
     return Commit(
@@ -254,18 +306,31 @@ def _environment(run: ImportedRun) -> Environment:
     )
 
 
-def _results(rows: Iterable[ImportedRow], tool: str) -> tuple[tuple[CaseRecord, ...], tuple[ImportedValue, ...]]:
-    """Cases and values. Several numbers under one name, such as samples, become their median and quartiles."""
+def _results(
+    rows: Iterable[ImportedRow], tool: str
+) -> tuple[tuple[CaseRecord, ...], tuple[ImportedValue, ...]]:
+    """Cases and values. Several numbers under one name, such as samples, become their median and
+    quartiles.
+    """
     cases: dict[str, CaseRecord] = {}
     groups: dict[tuple[Any, ...], list[ImportedRow]] = defaultdict(list)
     for row in rows:
         case = _case(row)
         cases[case.case_id] = case
-        implementation = (row.implementation or tool) + (f" ({row.definition})" if row.definition else "")
-        key = (case.case_id, _shortened(implementation, _MAX_NAME), *map(_label, (row.metric, row.statistic, row.unit)))
+        implementation = (row.implementation or tool) + (
+            f" ({row.definition})" if row.definition else ""
+        )
+        key = (
+            case.case_id,
+            _shortened(implementation, _MAX_NAME),
+            *map(_label, (row.metric, row.statistic, row.unit)),
+        )
         groups[*key, row.better].append(row)
     names = ("case_id", "implementation", "metric", "statistic", "unit", "better")
-    values = (ImportedValue(**dict(zip(names, key, strict=True)), **_summary(own)) for key, own in groups.items())
+    values = (
+        ImportedValue(**dict(zip(names, key, strict=True)), **_summary(own))
+        for key, own in groups.items()
+    )
     return tuple(cases.values()), tuple(values)
 
 
@@ -281,14 +346,28 @@ def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
         return {"outcome": failed.outcome, "message": (failed.message or "")[:4_000] or None}
     if len(good) == 1:
         count = rows[0].sample_count
-        return {"outcome": Outcome.OK, "value": good[0], "sample_count": count if isinstance(count, int) else None}
+        return {
+            "outcome": Outcome.OK,
+            "value": good[0],
+            "sample_count": count if isinstance(count, int) else None,
+        }
     low, middle, high = statistics.quantiles(good, n=4, method="inclusive")
-    return {"outcome": Outcome.OK, "value": middle, "low": low, "high": high, "sample_count": len(good)}
+    return {
+        "outcome": Outcome.OK,
+        "value": middle,
+        "low": low,
+        "high": high,
+        "sample_count": len(good),
+    }
 
 
 def _case(row: ImportedRow) -> CaseRecord:
     kernel = _shortened(row.case.replace("/", ".") or "unnamed", _MAX_TEXT)
-    shape = {_shortened(str(key), 50): _length(value) for key, value in row.parameters.items() if str(key)}
+    shape = {
+        _shortened(str(key), 50): _length(value)
+        for key, value in row.parameters.items()
+        if str(key)
+    }
     listed = ",".join(f"{key}={value}" for key, value in shape.items())
     return CaseRecord(
         case_id=_shortened(f"{kernel}/{listed}" if listed else kernel, _MAX_NAME),

@@ -1,7 +1,7 @@
 """Serving benchmarks: `vllm bench serve` and SGLang's `bench_serving`.
 
-Sources: vllm/benchmarks/serve.py and sglang/bench_serving.py. Both write `<statistic>_<metric>_ms` and throughputs; if
-no request succeeds, vLLM writes 0 for every latency.
+Sources: vllm/benchmarks/serve.py and sglang/bench_serving.py. Both write `<statistic>_<metric>_ms`
+and throughputs; if no request succeeds, vLLM writes 0 for every latency.
 """
 
 import re
@@ -66,9 +66,19 @@ _LISTS = {
 """Lists with one entry a request. That of `itls` is a list itself."""
 _PARAMETERS = frozenset(
     (
-        *("num_prompts", "request_rate", "burstiness", "max_concurrency", "best_of", "random_input_len"),
-        *("random_output_len", "random_range_ratio", "sharegpt_output_len", "fixed_output_len"),
-        *("num_processes", "ramp_up_start_rps", "ramp_up_end_rps"),
+        "num_prompts",
+        "request_rate",
+        "burstiness",
+        "max_concurrency",
+        "best_of",
+        "random_input_len",
+        "random_output_len",
+        "random_range_ratio",
+        "sharegpt_output_len",
+        "fixed_output_len",
+        "num_processes",
+        "ramp_up_start_rps",
+        "ramp_up_end_rps",
     )
 )
 _NOT_PARAMETERS = frozenset({"date", "model_id"})
@@ -93,7 +103,11 @@ def _serving(tool: str, document: Any, _path: Path) -> ImportedRun:
 
 def _itl(tool: str, backend: str) -> str:
     # only SGLang's own endpoint says how many tokens a chunk has
-    return _ITL_EACH if tool == "SGLang" and backend.startswith("sglang") and "oai" not in backend else _ITL_CHUNK
+    return (
+        _ITL_EACH
+        if tool == "SGLang" and backend.startswith("sglang") and "oai" not in backend
+        else _ITL_CHUNK
+    )
 
 
 def _server_info(run: Json) -> Json:
@@ -104,7 +118,12 @@ def _server_info(run: Json) -> Json:
 
 def _rows(run: Json, itl: str) -> Iterator[ImportedRow]:
     shared: dict[str, Any] = {
-        "case": str(run.get("model_id") or _server_info(run).get("model_path") or run.get("model") or "serving"),
+        "case": str(
+            run.get("model_id")
+            or _server_info(run).get("model_path")
+            or run.get("model")
+            or "serving"
+        ),
         "parameters": {
             key: value
             for key, value in run.items()
@@ -128,7 +147,9 @@ def _latency(key: str) -> Meaning | None:
     found = _LATENCY.fullmatch(key)
     if found is None:
         return None
-    return Meaning(found["metric"], "ms", UNKNOWN if found["statistic"] == "std" else LOWER, found["statistic"])
+    return Meaning(
+        found["metric"], "ms", UNKNOWN if found["statistic"] == "std" else LOWER, found["statistic"]
+    )
 
 
 def _number(key: str) -> Meaning | None:
@@ -145,7 +166,9 @@ def _requests(run: Json, shared: Json) -> Iterator[ImportedRow]:
         if isinstance(values, list) and key not in _PARAMETERS:
             for at, own in enumerate(values):
                 error = errors[at] if key in _LISTS and at < len(errors) else None
-                failed = {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
+                failed = (
+                    {"outcome": Outcome.CRASHED, "message": str(error)[:1_000]} if error else {}
+                )
                 samples = own if isinstance(own, list) else [own]
                 yield from samples_of(samples, _LISTS.get(key, Meaning(key)), **shared, **failed)
 
@@ -155,9 +178,17 @@ def _failure(run: Json) -> str | None:
     completed = run.get("completed")
     if completed is not None:
         asked = run.get("num_prompts")
-        return None if completed else f"none of {asked if asked is not None else 'its'} requests succeeded"
+        return (
+            None
+            if completed
+            else f"none of {asked if asked is not None else 'its'} requests succeeded"
+        )
     latencies = [value for key, value in run.items() if _LATENCY.fullmatch(key)]
-    return "every latency is 0, as of a run without a successful request" if latencies and not any(latencies) else None
+    return (
+        "every latency is 0, as of a run without a successful request"
+        if latencies and not any(latencies)
+        else None
+    )
 
 
 _MARKS = (b"_ttft_ms", b"_itl_ms", b'"request_throughput"', b'"total_input_tokens"')

@@ -1,4 +1,6 @@
-"""`roofwatch check`: select cases and check them in worker processes, sum up, and explain what failed."""
+"""`roofwatch check`: select cases and check them in worker processes, sum up, and explain what
+failed.
+"""
 
 import math
 import os
@@ -33,8 +35,9 @@ _FAST_TAGS = {"small", "quick"}
 def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
     """Select what to check and how, grouped by case so that implementations share its reference.
 
-    Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the interpreter's stand-ins
-    on a CPU. Without patterns of implementations, those compiled by torch.compile are left out.
+    Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the
+    interpreter's stand-ins on a CPU. Without patterns of implementations, those compiled by
+    torch.compile are left out.
 
     Raises:
         SuiteError: nothing matches the plan.
@@ -45,7 +48,9 @@ def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
         raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
     jobs = {job: mode for kernel in kernels for job, mode in _jobs_of(kernel, info.device, plan)}
     if not jobs:
-        names = sorted({implementation.name for kernel in kernels for implementation in kernel.implementations})
+        names = sorted(
+            {implementation.name for kernel in kernels for implementation in kernel.implementations}
+        )
         raise SuiteError(
             f"nothing to check: no case matches {' '.join(plan.cases or ALL)} with implementation "
             f"{' '.join(plan.implementations or ALL)}; implementations: {', '.join(names)}; "
@@ -55,7 +60,11 @@ def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
 
 
 def check_suite(
-    source: SuiteSource, plan: RunPlan, on_progress: OnProgress = lambda _: None, *, fork_server: ForkServer
+    source: SuiteSource,
+    plan: RunPlan,
+    on_progress: OnProgress = lambda _: None,
+    *,
+    fork_server: ForkServer,
 ) -> tuple[CheckReport, ...]:
     """Check each selected case as declared and, if it passes, in other layouts.
 
@@ -67,7 +76,9 @@ def check_suite(
     """
     with (
         WorkerPool(fork_server, WorkerSettings(source=source, device=plan.device)) as workers,
-        WorkerPool(fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")) as interpreter,
+        WorkerPool(
+            fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
+        ) as interpreter,
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
@@ -78,7 +89,9 @@ def check_suite(
             for job in jobs:
                 if jobs[job] is mode:
                     found[job] = list(_reports(where, job, mode, plan.timeout_s))
-                    on_progress(Progress(sum(map(bool, found.values())), len(jobs), str(job.subject)))
+                    on_progress(
+                        Progress(sum(map(bool, found.values())), len(jobs), str(job.subject))
+                    )
 
         interpreting = pool.submit(check_all, interpreter, Mode.INTERPRETER)
         check_all(workers, Mode.DEVICE)
@@ -86,34 +99,50 @@ def check_suite(
     return tuple(report for reports in found.values() for report in reports)
 
 
-def _jobs_of(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterator[tuple[CheckAccuracy, Mode]]:
+def _jobs_of(
+    kernel: KernelInfo, device: str, plan: RunPlan
+) -> Iterator[tuple[CheckAccuracy, Mode]]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
         for implementation in kernel.implementations:
             patterns = plan.implementations
-            is_selected = matches(implementation.name, patterns) if patterns else not implementation.is_compiled
+            is_selected = (
+                matches(implementation.name, patterns)
+                if patterns
+                else not implementation.is_compiled
+            )
             if case.direction not in implementation.directions or not is_selected:
                 continue
             is_interpreted = device == "cpu" and implementation.language == "triton"
             own = by_id[case.stand_in_id] if is_interpreted else case
             job = CheckAccuracy(
-                case_id=own.case_id, implementation=implementation.name, rank_count=own.rank_count, is_exact=True
+                case_id=own.case_id,
+                implementation=implementation.name,
+                rank_count=own.rank_count,
+                is_exact=True,
             )
             yield job, Mode.INTERPRETER if is_interpreted else Mode.DEVICE
 
 
-def _select_cases(kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None) -> Iterable[CheckableCase]:
+def _select_cases(
+    kernel: KernelInfo, device: str, patterns: tuple[str, ...] | None
+) -> Iterable[CheckableCase]:
     if patterns is not None:
         return [case for case in kernel.checkable if matches(case.case_id, patterns)]
     declared = [case for case in kernel.checkable if case.kind == "declared"]
     edges = [case for case in kernel.checkable if case.kind == "edge"]
     if device != "cpu":
-        return [*(case for case in declared if not case.tags or _FAST_TAGS & set(case.tags)), *edges]
+        return [
+            *(case for case in declared if not case.tags or _FAST_TAGS & set(case.tags)),
+            *edges,
+        ]
     stand_ins = {case.stand_in_id for case in declared}
     return [*(case for case in kernel.checkable if case.case_id in stand_ins), *edges]
 
 
-def _reports(workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float) -> Iterator[CheckReport]:
+def _reports(
+    workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float
+) -> Iterator[CheckReport]:
     reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
         yield reply.checked.report
@@ -135,7 +164,8 @@ _MAX_NAMED = 10
 
 
 def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
-    """Return the suite and the patterns of kernels for a path, or for a pattern of names of bundled kernels.
+    """Return the suite and the patterns of kernels for a path, or for a pattern of names of bundled
+    kernels.
 
     Raises:
         SuiteError: there is no such file or folder.
@@ -169,7 +199,15 @@ def check_summary(reports: Sequence[CheckReport]) -> str:
 
 def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
     """The command that checks one case of one implementation again."""
-    words = ["roofwatch", "check", target, "--case", report.case_id, "--implementation", report.implementation]
+    words = [
+        "roofwatch",
+        "check",
+        target,
+        "--case",
+        report.case_id,
+        "--implementation",
+        report.implementation,
+    ]
     return shlex.join([*words, *(["--device", device] if device else [])])
 
 
@@ -189,24 +227,41 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
     }
 
 
-def explain_failures(target: str, reports: Sequence[CheckReport], device: str | None) -> Iterator[str]:
+def explain_failures(
+    target: str, reports: Sequence[CheckReport], device: str | None
+) -> Iterator[str]:
     """Describe the first failure of each kind of a kernel's implementation, and name the others."""
     kinds: dict[tuple[object, ...], list[CheckReport]] = {}
     for report in filter(lambda report: report.outcome.is_failure, reports):
         message = None if report.tensors else report.message
-        kind = (report.case_id.partition("/")[0], report.implementation, report.outcome, report.layout is None, message)
+        kind = (
+            report.case_id.partition("/")[0],
+            report.implementation,
+            report.outcome,
+            report.layout is None,
+            message,
+        )
         kinds.setdefault(kind, []).append(report)
     for first, *others in kinds.values():
         lines = ["", *explain_failure(first)]
         if others:
             names = "".join(f"\n    {_name(other)}" for other in others[:_MAX_NAMED])
-            lines.append(f"  {len(others)} more of this kind:{names}" + ("\n    …" if len(others) > _MAX_NAMED else ""))
-        yield "\n".join([*lines, f"  repeat, in all layouts: {repeat_command(target, first, device)}"])
+            lines.append(
+                f"  {len(others)} more of this kind:{names}"
+                + ("\n    …" if len(others) > _MAX_NAMED else "")
+            )
+        yield "\n".join(
+            [*lines, f"  repeat, in all layouts: {repeat_command(target, first, device)}"]
+        )
 
 
 def _name(report: CheckReport) -> str:
     layout = report.layout
-    where = "" if layout is None else f" with {layout.tensor} {layout.arrangement.replace('_', '-')} in memory"
+    where = (
+        ""
+        if layout is None
+        else f" with {layout.tensor} {layout.arrangement.replace('_', '-')} in memory"
+    )
     return f"{report.case_id} {report.implementation}{where}"
 
 
@@ -223,7 +278,10 @@ def explain_failure(report: CheckReport) -> Iterator[str]:
 
 def _explain_tensor(tensor: TensorReport) -> Iterator[str]:
     count = math.prod(tensor.shape)
-    yield f"  {tensor.tensor} ({tensor.dtype} {list(tensor.shape)}): {tensor.wrong_count} of {count} elements are wrong"
+    yield (
+        f"  {tensor.tensor} ({tensor.dtype} {list(tensor.shape)}): {tensor.wrong_count} of "
+        f"{count} elements are wrong"
+    )
     if tensor.where:
         yield f"    where     {tensor.where}"
     if tensor.values:
@@ -233,7 +291,11 @@ def _explain_tensor(tensor: TensorReport) -> Iterator[str]:
     if tensor.nonfinite_count < tensor.wrong_count:
         for name, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
             error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = "" if tensor.baseline is None else f", torch {getattr(tensor.baseline, quantity):.1e}"
+            eager = (
+                ""
+                if tensor.baseline is None
+                else f", torch {getattr(tensor.baseline, quantity):.1e}"
+            )
             yield f"    {name}   {error:.1e}, limit {limit:.1e}{eager}"
     for element in tensor.worst:
         yield f"    {list(element.index)}  expected {element.expected:.6g}, got {element.got:.6g}"

@@ -1,4 +1,5 @@
-"""A suite at two revisions: open it, find the base of a branch, and find the kernels that a change can affect.
+"""A suite at two revisions: open it, find the base of a branch, and find the kernels that a change
+can affect.
 
 A path of None is the bundled suite, a head of None the work tree.
 """
@@ -32,7 +33,8 @@ AUTO = "auto"
 def open_suite(
     path: Path | None, revision: str, fork_server: ForkServer, benchmarks: Path | None = None
 ) -> Iterator[SuiteAt]:
-    """Check out a suite at a commit, with the benchmark files of the head if given and if the suite loads with them.
+    """Check out a suite at a commit, with the benchmark files of the head if given and if the suite
+    loads with them.
 
     Raises:
         GitError: there is no such revision.
@@ -46,7 +48,9 @@ def open_suite(
             except SuiteError as error:
                 if not suite.has_own:
                     raise
-                print_error(f"{revision}: measured with its own benchmark file, not the head's: {error}")
+                print_error(
+                    f"{revision}: measured with its own benchmark file, not the head's: {error}"
+                )
             else:
                 yield suite
                 return
@@ -72,16 +76,22 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> None:
 def open_pair(
     path: Path | None, base: str, head: str | None, fork_server: ForkServer, *, uses_head: bool
 ) -> Iterator[tuple[SuiteAt, SuiteAt]]:
-    """Open a suite at base and head, and load both; `uses_head` uses the head's benchmark files at the base.
+    """Open a suite at base and head, and load both; `uses_head` uses the head's benchmark files at
+    the base.
 
     Raises:
         GitError: there is no such revision.
-        SideError: the suite of a side does not exist or cannot be loaded; of the base if both cannot.
+        SideError: the suite of a side does not exist or cannot be loaded; of the base if both
+        cannot.
     """
     with ExitStack() as stack:
         failure, benchmarks = None, None
         try:
-            new = suite_at(path, None) if head is None else stack.enter_context(suite_at_revision(path, head))
+            new = (
+                suite_at(path, None)
+                if head is None
+                else stack.enter_context(suite_at_revision(path, head))
+            )
             load_suite_at(new, fork_server)
             benchmarks = new.source.path if uses_head else None
         except SuiteError as error:
@@ -102,7 +112,9 @@ def open_pair(
 
 @contextmanager
 def noting_failure(path: Path | None, head: str | None, folder: Path) -> Iterator[None]:
-    """Write why nothing was measured into the folder of records, for `roofwatch post`; delete an earlier note first."""
+    """Write why nothing was measured into the folder of records, for `roofwatch post`; delete an
+    earlier note first.
+    """
     (folder / FILE_NAME).unlink(missing_ok=True)
     try:
         yield
@@ -112,10 +124,16 @@ def noting_failure(path: Path | None, head: str | None, folder: Path) -> Iterato
         raise
 
 
-def note_not_measured(path: Path | None, head: str | None, folder: Path, error: CollectorError | None = None) -> None:
-    """Write that nothing was measured, because of an error or because the change touches no kernel."""
+def note_not_measured(
+    path: Path | None, head: str | None, folder: Path, error: CollectorError | None = None
+) -> None:
+    """Write that nothing was measured, because of an error or because the change touches no
+    kernel.
+    """
     repository = repository_of(path)
-    side, reason = (error.side, error.reason) if isinstance(error, SideError) else (None, str(error or ""))
+    side, reason = (
+        (error.side, error.reason) if isinstance(error, SideError) else (None, str(error or ""))
+    )
     text = Redaction.of_this_machine(project=repository).text(reason)
     note = NotMeasured.of(read_commit(repository, head or "HEAD"), text, side)
     write_text(folder / FILE_NAME, json_text(note))
@@ -127,7 +145,8 @@ def note_not_measured(path: Path | None, head: str | None, folder: Path, error: 
 def find_base(path: Path | None, base: str, head: str | None, variables: Mapping[str, str]) -> str:
     """Return a base revision; for `auto` the commit at which the head left its target branch.
 
-    The target is that of the pull request or merge queue in a job of GitHub Actions, else origin's default branch.
+    The target is that of the pull request or merge queue in a job of GitHub Actions, else origin's
+    default branch.
 
     Raises:
         GitError: the target branch is unknown, or the head is on it.
@@ -137,10 +156,14 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
     repository = repository_of(path)
     target = _target(repository, variables)
     found = merge_base(repository, target, head or run_git(repository, "rev-parse", "HEAD").strip())
-    tip = run_git(repository, "rev-parse", "--verify", "--end-of-options", f"{head or 'HEAD'}^{{commit}}").strip()
+    tip = run_git(
+        repository, "rev-parse", "--verify", "--end-of-options", f"{head or 'HEAD'}^{{commit}}"
+    ).strip()
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
     if found == tip and not is_changed:
-        raise GitError(f"{tip[:12]} is part of {target}, so it has no base; name one, such as --base HEAD~1")
+        raise GitError(
+            f"{tip[:12]} is part of {target}, so it has no base; name one, such as --base HEAD~1"
+        )
     return found
 
 
@@ -149,10 +172,14 @@ def _target(repository: Path, variables: Mapping[str, str]) -> str:
     if branch := variables.get("GITHUB_BASE_REF"):
         return branch
     with suppress(OSError, ValueError, KeyError, TypeError):
-        return str(json.loads(Path(variables["GITHUB_EVENT_PATH"]).read_text())["merge_group"]["base_sha"])
+        return str(
+            json.loads(Path(variables["GITHUB_EVENT_PATH"]).read_text())["merge_group"]["base_sha"]
+        )
     with suppress(GitError):
         return (
-            run_git(repository, "symbolic-ref", "--short", "refs/remotes/origin/HEAD").strip().removeprefix("origin/")
+            run_git(repository, "symbolic-ref", "--short", "refs/remotes/origin/HEAD")
+            .strip()
+            .removeprefix("origin/")
         )
     return "main"
 
@@ -173,20 +200,29 @@ class Affected:
     def summary(self) -> str:
         if self.shared_files:
             return f"every kernel is affected: {listed(self.shared_files)} changed"
-        return f"skipped, source unchanged: {', '.join(self.skipped)}" if self.skipped else "every kernel is affected"
+        return (
+            f"skipped, source unchanged: {', '.join(self.skipped)}"
+            if self.skipped
+            else "every kernel is affected"
+        )
 
 
 def only_affected(
     path: Path | None, base: str, head: str | None, plan: RunPlan, patterns: Sequence[str] | None
 ) -> tuple[RunPlan, tuple[str, ...]] | None:
-    """Restrict a plan to the affected kernels that match a pattern of the user, and print what is skipped.
+    """Restrict a plan to the affected kernels that match a pattern of the user, and print what is
+    skipped.
 
     Returns:
         The restricted plan, and the skipped kernels; None if nothing is left to measure.
     """
     found = find_affected(path, base, head)
     print_error(found.summary)
-    names = [name for name in found.kernels if not patterns or any(fnmatchcase(name, each) for each in patterns)]
+    names = [
+        name
+        for name in found.kernels
+        if not patterns or any(fnmatchcase(name, each) for each in patterns)
+    ]
     if not names:
         print_error("nothing to measure: the change affects no selected kernel")
         return None
@@ -196,16 +232,22 @@ def only_affected(
 def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     """Load a suite at two revisions and compare the sources of each kernel.
 
-    A kernel is affected if the code of a module that it may use differs; comments and docstrings do not count. Changed
-    files that are neither Python nor documentation affect every kernel.
+    A kernel is affected if the code of a module that it may use differs; comments and docstrings do
+    not count. Changed files that are neither Python nor documentation affect every kernel.
 
     Raises:
         GitError: a revision is unknown.
         CollectorError: the suite of the head cannot be loaded.
     """
-    shared_files = tuple(sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file)))
+    shared_files = tuple(
+        sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file))
+    )
     with ForkServer() as fork_server:
-        with nullcontext(suite_at(path, None)) if head is None else suite_at_revision(path, head) as suite:
+        with (
+            nullcontext(suite_at(path, None))
+            if head is None
+            else suite_at_revision(path, head) as suite
+        ):
             new = source_digests(suite.source, fork_server)
         if new is None:
             raise CollectorError("the source files of the suite cannot be read; omit --affected")
@@ -214,21 +256,39 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
                 old = source_digests(suite.source, fork_server) or {}
         except SuiteError:  # missing or broken there, so every kernel is new
             old = {}
-    names = [*new, *(name for name in old if name not in new)]  # a removed kernel is measured at the base
+    names = [
+        *new,
+        *(name for name in old if name not in new),
+    ]  # a removed kernel is measured at the base
     skipped = [name for name in names if not shared_files and old.get(name) == new.get(name)]
-    return Affected(tuple(name for name in names if name not in skipped), tuple(skipped), shared_files)
+    return Affected(
+        tuple(name for name in names if name not in skipped), tuple(skipped), shared_files
+    )
 
 
 def affects_every_kernel(file: str) -> bool:
     """Return whether any kernel may read a file of the repository at run time."""
     path = PurePosixPath(file)
-    return path.suffix not in {".py", ".md", ".rst"} and path.parts[0] != ".github" and "__pycache__" not in path.parts
+    return (
+        path.suffix not in {".py", ".md", ".rst"}
+        and path.parts[0] != ".github"
+        and "__pycache__" not in path.parts
+    )
 
 
 def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
     repository = repository_of(path)
     revisions = [base] if head is None else [base, head]
-    listed = run_git(repository, "diff", "--name-only", "-z", "--no-renames", "--end-of-options", *revisions, "--")
+    listed = run_git(
+        repository,
+        "diff",
+        "--name-only",
+        "-z",
+        "--no-renames",
+        "--end-of-options",
+        *revisions,
+        "--",
+    )
     if head is None:
         listed += run_git(repository, "ls-files", "--others", "--exclude-standard", "-z")
     return [file for file in listed.split("\0") if file]

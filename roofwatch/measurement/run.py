@@ -1,4 +1,5 @@
-"""Measure a suite at one commit or at two revisions, write its records, and calibrate the noise floor.
+"""Measure a suite at one commit or at two revisions, write its records, and calibrate the noise
+floor.
 
 An interrupted run can be resumed.
 """
@@ -49,15 +50,18 @@ def measure_suite(
     skipped: tuple[str, ...] = (),
     is_resumed: bool = False,
 ) -> list[tuple[Path, RunRecord]]:
-    """Measure a suite on this machine, or on the Ray cluster at an address, and write a record per kind of machine.
+    """Measure a suite on this machine, or on the Ray cluster at an address, and write a record per
+    kind of machine.
 
-    An interrupted run at the destination is continued if asked. The record names the kernels that were skipped.
+    An interrupted run at the destination is continued if asked. The record names the kernels that
+    were skipped.
 
     Returns:
         Each record with its path.
 
     Raises:
-        CollectorError: a record cannot be written, or something cannot be measured; results so far can be resumed.
+        CollectorError: a record cannot be written, or something cannot be measured; results so far
+        can be resumed.
     """
     check_writable(destination)
     header = make_header({ALONE: suite}, plan, is_spread=address is not None)
@@ -69,14 +73,16 @@ def measure_suite(
             records = spread_run(suite, plan, address, on_progress, journal=journal)
         else:
             with ForkServer() as fork_server:
-                records = measure([suite], plan, on_progress, fork_server=fork_server, journal=journal)
+                records = measure(
+                    [suite], plan, on_progress, fork_server=fork_server, journal=journal
+                )
         return _write(_paths(destination, len(records)), records, skipped, journal)
 
 
 @contextmanager
 def resumable(destination: Path, header: Header, *, is_resumed: bool) -> Iterator[Journal]:
-    """Keep a journal beside the record's destination, or continue that of an interrupted run. If the block fails, print
-    how to resume.
+    """Keep a journal beside the record's destination, or continue that of an interrupted run. If
+    the block fails, print how to resume.
 
     Raises:
         JournalError: there is an interrupted run that was not to be resumed, or it cannot be.
@@ -86,13 +92,16 @@ def resumable(destination: Path, header: Header, *, is_resumed: bool) -> Iterato
         if journal.result_count:
             print_error(f"resuming with {journal.result_count} results in {path}")
         for number in journal.damaged_lines:
-            print_error(f"{path}: line {number} is damaged and was skipped; its result is measured again")
+            print_error(
+                f"{path}: line {number} is damaged and was skipped; its result is measured again"
+            )
         try:
             yield journal
         except BaseException:
             if journal.result_count:
                 print_error(
-                    f"{journal.result_count} results are kept in {path}: repeat the command with --resume to continue, "
+                    f"{journal.result_count} results are kept in {path}: repeat the command with "
+                    f"--resume to continue, "
                     "or delete the file to start again"
                 )
             raise
@@ -102,7 +111,8 @@ def _write(
     paths: Sequence[Path], records: Sequence[RunRecord], skipped: tuple[str, ...], journal: Journal
 ) -> list[tuple[Path, RunRecord]]:
     written = [
-        (path, record.model_copy(update={"skipped": skipped})) for path, record in zip(paths, records, strict=True)
+        (path, record.model_copy(update={"skipped": skipped}))
+        for path, record in zip(paths, records, strict=True)
     ]
     for path, record in reversed(written):  # the first one last: if it exists, all do
         record.write(path)
@@ -113,7 +123,13 @@ def _write(
 def _paths(destination: Path, count: int) -> list[Path]:
     """`run.json`, then `run-2.json` and so on."""
     name, dot, endings = destination.name.partition(".")
-    return [destination, *(destination.with_name(f"{name}-{number}{dot}{endings}") for number in range(2, count + 1))]
+    return [
+        destination,
+        *(
+            destination.with_name(f"{name}-{number}{dot}{endings}")
+            for number in range(2, count + 1)
+        ),
+    ]
 
 
 def measure_revisions(
@@ -132,8 +148,8 @@ def measure_revisions(
 ) -> list[tuple[Path, RunRecord]]:
     """Measure base and head in one job, and add blocks for `budget_s` seconds where they help.
 
-    `helps` tells whether more blocks would help a case. An interrupted job in the output folder is continued if asked.
-    The records name the kernels that were skipped.
+    `helps` tells whether more blocks would help a case. An interrupted job in the output folder is
+    continued if asked. The records name the kernels that were skipped.
 
     Returns:
         Base and head, each with its file.
@@ -142,7 +158,9 @@ def measure_revisions(
         CollectorError: a record cannot be written, or the machine or the suite cannot be measured.
     """
     check_writable(output / "record.json")
-    names = [f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(Side, (base, head), strict=True)]
+    names = [
+        f"{side}-{suite.commit.sha[:12]}" for side, suite in zip(Side, (base, head), strict=True)
+    ]
     header = make_header({"base": base, "head": head}, plan)
     with (
         resumable(output / "-".join(names), header, is_resumed=is_resumed) as journal,
@@ -154,8 +172,12 @@ def measure_revisions(
 
         note(f"undecided cases are measured for up to {budget_s:.0f} s more (--budget)")
         more = AdaptiveBlocks(judge, helps, budget_s, note)
-        measured = measure([base, head], plan, on_progress, fork_server=fork_server, more=more, journal=journal)
-        return _write([output / f"{name}{RECORD_SUFFIX}" for name in names], measured, skipped, journal)
+        measured = measure(
+            [base, head], plan, on_progress, fork_server=fork_server, more=more, journal=journal
+        )
+        return _write(
+            [output / f"{name}{RECORD_SUFFIX}" for name in names], measured, skipped, journal
+        )
 
 
 # --- more blocks for undecided cases
@@ -167,7 +189,9 @@ def is_undecided(case: CaseJudgement) -> bool:
 
 
 def needs_more(case: CaseJudgement) -> bool:
-    """Whether a case is undecided, or its change needs confirmation after the first interim analysis."""
+    """Whether a case is undecided, or its change needs confirmation after the first interim
+    analysis.
+    """
     return is_undecided(case) or (_has_change(case) and look_number(_block_count(case)) == 1)
 
 
@@ -178,7 +202,8 @@ def is_noise_floor_unknown(case: CaseJudgement) -> bool:
 
 @dataclass
 class AdaptiveBlocks:
-    """Decides after each interim analysis which cases get more blocks: those closest to a verdict, while time is left.
+    """Decides after each interim analysis which cases get more blocks: those closest to a verdict,
+    while time is left.
 
     The analyses are those of `roofwatch.ci.ab.compare`, so verdicts remain valid.
     """
@@ -229,7 +254,9 @@ def _blocks_to_go(case: CaseJudgement) -> float:
     return case.comparison.more_blocks
 
 
-def _affordable(open_cases: list[CaseJudgement], left_s: float, *, seconds_per_pair: float) -> dict[Subject, int]:
+def _affordable(
+    open_cases: list[CaseJudgement], left_s: float, *, seconds_per_pair: float
+) -> dict[Subject, int]:
     """Blocks up to the next interim analysis for as many cases as the time allows."""
     wanted: dict[Subject, int] = {}
     for case in open_cases:
@@ -245,7 +272,9 @@ def _affordable(open_cases: list[CaseJudgement], left_s: float, *, seconds_per_p
 def _seconds_per_pair(base: RunRecord, head: RunRecord) -> float:
     """Mean time of a block on both sides so far."""
     records = (base, head)
-    spent_ns = sum(record.spent_ns.get(activity, 0) for record in records for activity in _BLOCK_ACTIVITIES)
+    spent_ns = sum(
+        record.spent_ns.get(activity, 0) for record in records for activity in _BLOCK_ACTIVITIES
+    )
     blocks = sum(len(measured.blocks) for record in records for measured in record.measurements)
     return 2 * spent_ns / 1e9 / max(1, blocks)
 
@@ -257,13 +286,16 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
     """Noise floor from two measurements of one commit, sampled with a preset."""
     judged = judge_pull_request(base, head)
     comparisons = {
-        (case.case_id, case.implementation): case.comparison for case in judged.cases if case.comparison is not None
+        (case.case_id, case.implementation): case.comparison
+        for case in judged.cases
+        if case.comparison is not None
     }
     return noise_floor_of(head, comparisons, preset)
 
 
 def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:
-    """Read a file written by `roofwatch calibrate`, which must match the sampling of a preset if given; None for None.
+    """Read a file written by `roofwatch calibrate`, which must match the sampling of a preset if
+    given; None for None.
 
     Raises:
         NoiseFloorError: the file cannot be read, is not a noise floor, or was sampled differently.
@@ -288,11 +320,14 @@ def noise_floor_summary(noise: NoiseFloor) -> Iterator[str]:
         return
     floors = [case.noise_floor for case in noise.cases]
     yield (
-        f"noise floor of {len(floors)} cases on {noise.runner_class}: median {statistics.median(floors):.2%}, "
-        f"maximum {max(floors):.2%}; a change must exceed {FLOOR_FACTOR:g} times the floor of its case"
+        f"noise floor of {len(floors)} cases on {noise.runner_class}: median "
+        f"{statistics.median(floors):.2%}, "
+        f"maximum {max(floors):.2%}; a change must exceed {FLOOR_FACTOR:g} times the floor of its "
+        f"case"
     )
     significant_count = sum(case.is_significant for case in noise.cases)
     yield (
-        f"false alarms: {sum(case.is_false_alarm for case in noise.cases)} of {len(floors)} cases; {significant_count} "
+        f"false alarms: {sum(case.is_false_alarm for case in noise.cases)} of {len(floors)} "
+        f"cases; {significant_count} "
         f"intervals exclude zero change, at most {ERROR_RATE * len(floors):.1f} expected"
     )

@@ -36,9 +36,19 @@ class Request:
 
     def command(self) -> str:
         """The command that repeats the submission."""
-        words = ["roofwatch", "submit", str(self.candidate), "--spec", str(self.spec), "--rev", self.revision]
+        words = [
+            "roofwatch",
+            "submit",
+            str(self.candidate),
+            "--spec",
+            str(self.spec),
+            "--rev",
+            self.revision,
+        ]
         optional = {"--kernel": self.kernel, "--against": self.against}
-        words += [word for name, value in optional.items() if value is not None for word in (name, value)]
+        words += [
+            word for name, value in optional.items() if value is not None for word in (name, value)
+        ]
         words += [word for case in self.cases or () for word in ("--case", case)]
         return shlex.join(words if self.entry == "candidate" else [*words, "--entry", self.entry])
 
@@ -71,7 +81,8 @@ class Result:
 
 
 def entries() -> list[dict[str, Any]]:
-    """The ledger: all submissions, oldest first, one JSON document per line of a file in the data folder.
+    """The ledger: all submissions, oldest first, one JSON document per line of a file in the data
+    folder.
 
     Raises:
         CollectorError: the file cannot be read.
@@ -95,7 +106,11 @@ def append(result: Result, request: Request, *, at: datetime) -> None:
         CollectorError: the file cannot be written.
     """
     file = str(request.candidate.resolve())
-    parents = [each["hash"] for each in entries() if (each["target"], each["file"]) == (result.target, file)]
+    parents = [
+        each["hash"]
+        for each in entries()
+        if (each["target"], each["file"]) == (result.target, file)
+    ]
     entry = {
         "at": at.isoformat(timespec="seconds"),
         "target": result.target,

@@ -24,7 +24,13 @@ from roofwatch.ci.submission import (
 )
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.accuracy.trial import Bench, NotComparableError
-from roofwatch.collector.accuracy.variations import Test, Trial, other_layouts, other_values, unseen_shapes
+from roofwatch.collector.accuracy.variations import (
+    Test,
+    Trial,
+    other_layouts,
+    other_values,
+    unseen_shapes,
+)
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.errors import CollectorError, SuiteError
@@ -87,10 +93,13 @@ def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
         raise SuiteError(f"{request.spec} declares no kernel {request.kernel!r}, but {names}")
     spec = found[0]
     if spec.rank_dimension is not None:
-        raise SuiteError(f"{spec.name} runs on several ranks, which submit does not support; use ab")
+        raise SuiteError(
+            f"{spec.name} runs on several ranks, which submit does not support; use ab"
+        )
     if request.against is not None and request.against not in spec.implementations:
         raise SuiteError(
-            f"{spec.name} has no implementation {request.against!r}, but {', '.join(spec.implementations)}"
+            f"{spec.name} has no implementation {request.against!r}, but "
+            f"{', '.join(spec.implementations)}"
         )
     return spec
 
@@ -100,7 +109,9 @@ def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
 
 def _refuse_other_changes(own: Submission) -> None:
     repository = repository_of(own.request.spec)
-    changed = run_git(repository, "diff", "--name-only", "-z", own.suite.commit.sha, "--").split("\0")
+    changed = run_git(repository, "diff", "--name-only", "-z", own.suite.commit.sha, "--").split(
+        "\0"
+    )
     candidate = own.request.candidate.resolve()
     others = [name for name in changed if name and (repository / name).resolve() != candidate]
     if others:
@@ -108,7 +119,10 @@ def _refuse_other_changes(own: Submission) -> None:
         raise Rejected(
             SubmissionVerdict.INVALID,
             f"the work tree changes other files than the candidate: {listed}; commit or stash them",
-            [own.evidence("changed files", name, "differs from the revision") for name in others[:20]],
+            [
+                own.evidence("changed files", name, "differs from the revision")
+                for name in others[:20]
+            ],
         )
 
 
@@ -121,9 +135,15 @@ def _run(own: Submission) -> TimeVerdict:
             _, arguments, _ = bench.call_base(trials[0])
             own.result.kernels = list(bench.call_candidate(arguments, is_recorded=True).kernels)
         if own.is_interpreted:
-            raise Rejected(SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU")
+            raise Rejected(
+                SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU"
+            )
         own.on_status("timing")
-        timed = [trial for trial in trials if trial.test is Test.LISTED and trial.case in cases[-_MAX_TIMED:]]
+        timed = [
+            trial
+            for trial in trials
+            if trial.test is Test.LISTED and trial.case in cases[-_MAX_TIMED:]
+        ]
         screened, _ = _measure(own, bench, timed, ERROR_RATE, _SCREEN_UNTIL)
     unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
     if screened.verdict is not SubmissionVerdict.FASTER:
@@ -135,12 +155,15 @@ def _run(own: Submission) -> TimeVerdict:
 
 
 def _confirm(own: Submission, cases: Sequence[Case], trials: Sequence[Trial]) -> TimeVerdict:
-    """Measure again in new processes, with a stricter error rate; the screening has chosen the candidate."""
+    """Measure again in new processes, with a stricter error rate; the screening has chosen the
+    candidate.
+    """
     budget = own.result.budget
     if confirmations(own.result.target) >= MAX_CONFIRMATIONS:
         raise Rejected(
             SubmissionVerdict.UNCONFIRMED,
-            f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends the error rate; "
+            f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends "
+            f"the error rate; "
             "commit a new version of the spec",
         )
     own.on_status("confirming")
@@ -149,7 +172,9 @@ def _confirm(own: Submission, cases: Sequence[Case], trials: Sequence[Trial]) ->
     own.result.effect = None  # the screening's is the best of many, by the winner's curse
     with _processes(own, cases) as bench:
         confirmed, blocks = _measure(own, bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
-    _place_under_roof(own, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks))
+    _place_under_roof(
+        own, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks)
+    )
     return confirmed
 
 
@@ -161,7 +186,9 @@ def _processes(own: Submission, cases: Sequence[Case]) -> Iterator[Bench]:
         folder.chmod(0o711)  # the sandbox may run as another user
         own.on_status("starting")
         base, candidate = own.start(stack, folder, cases)
-        bench = Bench(own.spec, own.device, base, candidate, own.result.spec["against"], own.call_timeout_s)
+        bench = Bench(
+            own.spec, own.device, base, candidate, own.result.spec["against"], own.call_timeout_s
+        )
         try:
             bench.against = own.result.spec["against"] = bench.against or own.fastest(bench, cases)
             yield bench
@@ -189,7 +216,9 @@ def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
         *random.sample(edges, min(MAX_LISTED, len(edges))),
         *unseen_shapes(cases, known, count=_MAX_UNSEEN),
         *(trial for case in varied for trial in other_values(case)),
-        *other_layouts({case: make_inputs(own.spec, case, "cpu", only_integers=True) for case in varied}),
+        *other_layouts(
+            {case: make_inputs(own.spec, case, "cpu", only_integers=True) for case in varied}
+        ),
     ]
     random.shuffle(trials)
     passed: list[Trial] = []
@@ -197,7 +226,9 @@ def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
     not_comparable = ""
     for trial in trials:
         if own.left_s(_CHECK_UNTIL) <= 0 and not failures:
-            raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget ended before all checks; raise --budget")
+            raise Rejected(
+                SubmissionVerdict.INCONCLUSIVE, "the budget ended before all checks; raise --budget"
+            )
         try:
             if bench.try_once(trial):
                 passed.append(trial)
@@ -205,7 +236,10 @@ def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
             not_comparable = str(error)
         except CandidateError as error:
             failures.append((trial, error))
-            is_over = isinstance(error, (CandidateGoneError, ForgeryError)) or len(failures) == _MAX_FAILURES
+            is_over = (
+                isinstance(error, (CandidateGoneError, ForgeryError))
+                or len(failures) == _MAX_FAILURES
+            )
             if is_over or own.left_s(_CHECK_UNTIL) <= 0:
                 break
     if failures:
@@ -226,9 +260,13 @@ def _measure(
     blocks: list[list[CaseTimes]] = []
     next_look = FIRST_LOOK_BLOCKS
     while True:
-        while len(blocks) < next_look and (len(blocks) < FIRST_LOOK_BLOCKS or own.left_s(until) > 0):
+        while len(blocks) < next_look and (
+            len(blocks) < FIRST_LOOK_BLOCKS or own.left_s(until) > 0
+        ):
             if own.left_s(_CONFIRM_UNTIL) <= 0:
-                raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget")
+                raise Rejected(
+                    SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget"
+                )
             blocks.append(_block(bench, trials))
         judged = judge_times(blocks, rate=rate)
         own.result.effect = asdict(judged.effect)
@@ -250,7 +288,10 @@ def _block(bench: Bench, trials: Sequence[Trial]) -> list[CaseTimes]:
     times = []
     for trial in trials:
         of_case = [pair for pair in pairs if pair.case == trial.case]
-        elapsed_ns = [(each.base.elapsed_ns, each.candidate.elapsed_ns, bench.exchange_ns(each)) for each in of_case]
+        elapsed_ns = [
+            (each.base.elapsed_ns, each.candidate.elapsed_ns, bench.exchange_ns(each))
+            for each in of_case
+        ]
         times.append(CaseTimes(*map(statistics.median, zip(*elapsed_ns, strict=True))))
     return times
 
@@ -270,11 +311,19 @@ def _place_under_roof(own: Submission, case: Case, median_ns: float) -> None:
     if roof.ideal_ns is None:
         return
     excess = roof.least_ns / median_ns
-    shares = {"bound": roof.bound, "ideal_ns": roof.ideal_ns, "utilisation": roof.ideal_ns / median_ns}
+    shares = {
+        "bound": roof.bound,
+        "ideal_ns": roof.ideal_ns,
+        "utilisation": roof.ideal_ns / median_ns,
+    }
     own.result.roofline = {"case": case.id, "median_ns": median_ns, **shares, "excess": excess}
     if excess > INVALID_ABOVE["cpu" if own.device == "cpu" else "cuda"]:
-        reason = f"takes {median_ns / 1e3:.0f} us, {excess:.1f} times as fast as the hardware allows"
-        raise Rejected(SubmissionVerdict.INVALID, reason, [own.evidence("roofline", case.id, reason)])
+        reason = (
+            f"takes {median_ns / 1e3:.0f} us, {excess:.1f} times as fast as the hardware allows"
+        )
+        raise Rejected(
+            SubmissionVerdict.INVALID, reason, [own.evidence("roofline", case.id, reason)]
+        )
 
 
 def _rejection(own: Submission, failures: Sequence[tuple[Trial, CandidateError]]) -> Rejected:

@@ -26,7 +26,13 @@ from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import CandidateError, CandidateLateError
-from roofwatch.collector.workers.sandbox import LAYERS, Policy, essential, make_groups, remove_groups
+from roofwatch.collector.workers.sandbox import (
+    LAYERS,
+    Policy,
+    essential,
+    make_groups,
+    remove_groups,
+)
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.measurement.submissions import Request, Result, confirmations
 from roofwatch.spec import Case, KernelSpec, Language
@@ -45,7 +51,9 @@ _IMPORTS_COMPILER = re.compile(rb"^\s*(?:import|from)\s+(?:triton|roofwatch\.cud
 class Rejected(Exception):  # noqa: N818
     """The verdict is known."""
 
-    def __init__(self, verdict: SubmissionVerdict, reason: str, evidence: Sequence[dict[str, str]] = ()) -> None:
+    def __init__(
+        self, verdict: SubmissionVerdict, reason: str, evidence: Sequence[dict[str, str]] = ()
+    ) -> None:
         super().__init__(reason)
         self.verdict, self.evidence = verdict, list(evidence)
 
@@ -53,7 +61,9 @@ class Rejected(Exception):  # noqa: N818
 class Submission:
     """What is judged, and the result so far."""
 
-    def __init__(self, request: Request, suite: SuiteAt, spec: KernelSpec, on_status: Callable[[str], None]) -> None:
+    def __init__(
+        self, request: Request, suite: SuiteAt, spec: KernelSpec, on_status: Callable[[str], None]
+    ) -> None:
         self.request, self.suite, self.spec, self.on_status = request, suite, spec, on_status
         self.began_s = time.monotonic()
         self.device = choose_device(None)
@@ -83,8 +93,11 @@ class Submission:
             "submissions_left": max(0, MAX_CONFIRMATIONS - confirmations(self.result.target)),
         }
 
-    def start(self, stack: ExitStack, folder: Path, cases: Sequence[Case]) -> tuple[CandidateProcess, CandidateProcess]:
-        """Start the implementation's process and the candidate's, which the stack ends, for the cases to call.
+    def start(
+        self, stack: ExitStack, folder: Path, cases: Sequence[Case]
+    ) -> tuple[CandidateProcess, CandidateProcess]:
+        """Start the implementation's process and the candidate's, which the stack ends, for the
+        cases to call.
 
         Raises:
             Rejected: the candidate cannot be loaded, or not be isolated as demanded.
@@ -103,47 +116,68 @@ class Submission:
         of_spec = {**common, "spec": str(self.suite.source.path), "kernel": self.spec.name}
         own = {**common, "file": str(copy), "entry": self.request.entry}
         policy = self._policy(folder)
-        groups = make_groups(f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count)
+        groups = make_groups(
+            f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count
+        )
         stack.callback(remove_groups, groups)
         limited = replace(policy, groups=list(map(str, groups)))
         base = stack.enter_context(CandidateProcess("implementation", of_spec, policy))
         candidate = stack.enter_context(CandidateProcess("candidate", own, limited))
         base.wait_until_isolated(self.call_timeout_s())
         missing = candidate.wait_until_isolated(self.call_timeout_s())
-        self.result.isolation = {"in_force": [name for name in LAYERS if name not in missing], "missing": missing}
+        self.result.isolation = {
+            "in_force": [name for name in LAYERS if name not in missing],
+            "missing": missing,
+        }
         lacking = essential(missing)
         if lacking and self.request.must_be_isolated:
             why = ", ".join(f"{name} ({why})" for name, why in lacking.items())
-            raise Rejected(SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {why}")
+            raise Rejected(
+                SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {why}"
+            )
         try:
             base.load(self.call_timeout_s())
         except CandidateLateError:
-            raise Rejected(SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget") from None
+            raise Rejected(
+                SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget"
+            ) from None
         except CandidateError as error:
-            raise CollectorError(f"{self.request.spec} cannot be loaded in the sandbox: {error}") from None
+            raise CollectorError(
+                f"{self.request.spec} cannot be loaded in the sandbox: {error}"
+            ) from None
         try:
             candidate.load(self.call_timeout_s())
         except CandidateError as error:
             evidence = [self.evidence("load", self.request.entry, str(error))]
-            raise Rejected(SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence) from None
+            raise Rejected(
+                SubmissionVerdict.ERROR, f"the candidate cannot be loaded: {error}", evidence
+            ) from None
         if self._is_compiled and not self.result.static:
             case = self.chosen_cases()[0]
-            self._compile({**of_spec, **own, "compiled_case": case.id, "is_interpreted": False}, limited)
+            self._compile(
+                {**of_spec, **own, "compiled_case": case.id, "is_interpreted": False}, limited
+            )
         return base, candidate
 
     def _compile(self, setup: Mapping[str, Any], policy: Policy) -> None:
-        """Compile what the candidate launches in a process that has ended before anything is timed."""
+        """Compile what the candidate launches in a process that has ended before anything
+        is timed.
+        """
         try:
             with CandidateProcess("compiler", setup, policy) as compiler:
                 compiler.wait_until_isolated(self.call_timeout_s())
                 self.result.static = compiler.load(self.call_timeout_s())
         except CandidateError as error:  # says nothing about results or times
-            self.result.evidence.append(self.evidence("static", "compile for the targets", str(error)))
+            self.result.evidence.append(
+                self.evidence("static", "compile for the targets", str(error))
+            )
 
     def _arena_bytes(self, cases: Sequence[Case]) -> int:
         def needed_bytes(case: Case) -> int:
             inputs = make_inputs(self.spec, case, "cpu", only_integers=True).values()
-            input_bytes = sum(each.untyped_storage().nbytes() for each in inputs if isinstance(each, torch.Tensor))
+            input_bytes = sum(
+                each.untyped_storage().nbytes() for each in inputs if isinstance(each, torch.Tensor)
+            )
             return 2 * input_bytes + int(self.spec.memory_bytes(case))
 
         return 2 * max(map(needed_bytes, cases)) + _SLACK_BYTES
@@ -151,12 +185,23 @@ class Submission:
     def _policy(self, folder: Path) -> Policy:
         memory_bytes = None
         if self.device == "cpu":
-            memory_bytes = max(_MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3)
-        readable = [INSTALL_ROOT, folder / "candidate", *self.suite.source.import_roots, *map(Path, sys.path)]
+            memory_bytes = max(
+                _MIN_MEMORY_BYTES, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 3
+            )
+        readable = [
+            INSTALL_ROOT,
+            folder / "candidate",
+            *self.suite.source.import_roots,
+            *map(Path, sys.path),
+        ]
         return Policy(
             scratch=str(folder),
             scratch_bytes=_SCRATCH_BYTES,
-            readable=list(dict.fromkeys(str(path) for path in readable if path.is_absolute() and path.exists())),
+            readable=list(
+                dict.fromkeys(
+                    str(path) for path in readable if path.is_absolute() and path.exists()
+                )
+            ),
             memory_bytes=memory_bytes,
             cpu_seconds=math.ceil(2 * self.request.budget_s),
             process_count=_MAX_PROCESSES,
@@ -175,7 +220,8 @@ class Submission:
         ]
         if not found:
             raise CollectorError(
-                f"{self.spec.name} has no implementation that runs on {self.device}; name one with --against"
+                f"{self.spec.name} has no implementation that runs on {self.device}; name one "
+                f"with --against"
             )
         if len(found) == 1:
             return found[0]
@@ -187,11 +233,18 @@ class Submission:
             except NotComparableError:  # it does not run here
                 continue
         if not times:
-            raise CollectorError(f"none of {', '.join(found)} runs on {trial.name} here; name one with --against")
+            raise CollectorError(
+                f"none of {', '.join(found)} runs on {trial.name} here; name one with --against"
+            )
         return min(times, key=lambda name: times[name])
 
     def evidence(self, test: str, case: str, message: str) -> dict[str, str]:
-        return {"test": str(test), "case": case, "message": message, "repeat": self.request.command()}
+        return {
+            "test": str(test),
+            "case": case,
+            "message": message,
+            "repeat": self.request.command(),
+        }
 
     def left_s(self, share: float) -> float:
         """Seconds until a share of the budget is spent."""
@@ -204,7 +257,11 @@ class Submission:
         """The largest of the declared cases that were asked for, the largest last."""
         cases = list(self.spec.cases)
         if self.request.cases is not None:
-            cases = [case for case in cases if any(fnmatchcase(case.id, each) for each in self.request.cases)]
+            cases = [
+                case
+                for case in cases
+                if any(fnmatchcase(case.id, each) for each in self.request.cases)
+            ]
             if not cases:
                 raise CollectorError(f"no case matches {', '.join(self.request.cases)}")
         else:

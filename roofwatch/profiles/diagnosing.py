@@ -41,8 +41,12 @@ def diagnose_record(
     ]
     if not selected:
         known = listed(dict.fromkeys(case_id for case_id, _ in every))
-        wanted = f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
-        raise RecordError(f"{name}: has no results of {wanted}{f'; it has {known}' if known else ''}")
+        wanted = (
+            f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
+        )
+        raise RecordError(
+            f"{name}: has no results of {wanted}{f'; it has {known}' if known else ''}"
+        )
     return list(map(diagnose, collect_evidence(record, selected)))
 
 
@@ -76,13 +80,20 @@ def _speedup(finding: Finding) -> str:
 
 def _ceilings(evidence: Evidence) -> Iterator[str]:
     """The measured ceilings of the case, compared with the datasheet if the device is known."""
-    binding = {ceiling.method for ceiling in (evidence.roof.memory, evidence.roof.compute) if ceiling is not None}
+    binding = {
+        ceiling.method
+        for ceiling in (evidence.roof.memory, evidence.roof.compute)
+        if ceiling is not None
+    }
     parts = []
     for each in evidence.published:
         if each.measured.method in binding:
-            write = metric("memory_bytes_per_s" if each.measured.resource == "memory" else "flop_per_s").format
+            write = metric(
+                "memory_bytes_per_s" if each.measured.resource == "memory" else "flop_per_s"
+            ).format
             parts.append(
-                f"{each.measured.dtype or 'memory'} {write(each.measured.per_s)}, {each.share:.0%} of the datasheet's "
+                f"{each.measured.dtype or 'memory'} {write(each.measured.per_s)}, "
+                f"{each.share:.0%} of the datasheet's "
                 f"{write(each.at_clock_per_s)}"
             )
     if parts:
@@ -127,7 +138,11 @@ def _one_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         ],
         "findings": [
             {
-                **{name: value for name, value in asdict(finding).items() if name not in {"text", "words"}},
+                **{
+                    name: value
+                    for name, value in asdict(finding).items()
+                    if name not in {"text", "words"}
+                },
                 "weight": finding.weight.name.lower(),
                 "evidence": str(finding.evidence),
             }

@@ -9,7 +9,15 @@ from rich.table import Table
 from roofwatch.ci import messages
 from roofwatch.ci.ab.step_ledger import LedgerRow, StepLedger, find_ledger, ledgers_of_records
 from roofwatch.ci.messages import short_name
-from roofwatch.ci.report.step import Term, changed_rows, kernels_text, sentences, signed_ns, terms, what_a_step_is
+from roofwatch.ci.report.step import (
+    Term,
+    changed_rows,
+    kernels_text,
+    sentences,
+    signed_ns,
+    terms,
+    what_a_step_is,
+)
 from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps
@@ -25,11 +33,12 @@ _COLUMNS = ("change", "place", "launches", "base", "head", "change of the step")
 
 
 def read_ledgers(base: Path, head: Path) -> list[StepLedger]:
-    """Compare two traces on each device, or two records in each case and implementation that both profiled.
+    """Compare two traces on each device, or two records in each case and implementation that both
+    profiled.
 
     Raises:
-        ProfileError: a file is neither, the two are of different kinds, or they have nothing in common.
-        RecordError: a record is not valid.
+        ProfileError: a file is neither, the two are of different kinds, or they have nothing in
+        common. RecordError: a record is not valid.
     """
     before, after = _read(base), _read(head)
     if isinstance(before, Trace) and isinstance(after, Trace):
@@ -37,9 +46,14 @@ def read_ledgers(base: Path, head: Path) -> list[StepLedger]:
         missing = f"{base} and {head}: no device is in both traces"
     elif isinstance(before, RunRecord) and isinstance(after, RunRecord):
         ledgers = ledgers_of_records(before, after)
-        missing = f"{base} and {head}: no case is profiled in both records; measure both with roofwatch run --profile"
+        missing = (
+            f"{base} and {head}: no case is profiled in both records; measure both with "
+            f"roofwatch run --profile"
+        )
     else:
-        raise ProfileError(f"{base} and {head}: one is a trace and the other a record; compare two of a kind")
+        raise ProfileError(
+            f"{base} and {head}: one is a trace and the other a record; compare two of a kind"
+        )
     if not ledgers:
         raise ProfileError(missing)
     return ledgers
@@ -64,21 +78,32 @@ def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
         by_device = {times.device: times for times in after}
         pairs = [(times, by_device[times.device]) for times in before if times.device in by_device]
     return [
-        find_ledger(one, other, title="host" if one.device == HOST else f"GPU {one.device}") for one, other in pairs
+        find_ledger(one, other, title="host" if one.device == HOST else f"GPU {one.device}")
+        for one, other in pairs
     ]
 
 
 def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
-    """A table of the terms, one of the launches that changed most, one of the gaps, and sentences."""
+    """A table of the terms, one of the launches that changed most, one of the gaps,
+    and sentences.
+    """
     yield f"{ledger.title}: {what_a_step_is(ledger)}"
     yield make_table(("", "base", "head", "change"), map(_term_cells, terms(ledger)), left=1)
     rows = changed_rows(ledger)
     if rows:
         shown = [_cells(row) for row in rows[:_MOST_ROWS]]
-        yield make_table(_COLUMNS, shown, title=f"launches that changed most ({len(shown)} of {len(rows)})", left=3)
+        yield make_table(
+            _COLUMNS,
+            shown,
+            title=f"launches that changed most ({len(shown)} of {len(rows)})",
+            left=3,
+        )
     gaps = _gaps(ledger)
     if gaps:
-        cells = [(short_name((row.head_names or row.base_names)[0]), row.place, signed_ns(ns)) for row, ns in gaps]
+        cells = [
+            (short_name((row.head_names or row.base_names)[0]), row.place, signed_ns(ns))
+            for row, ns in gaps
+        ]
         yield make_table(("gaps before", "place", "change of the step"), cells, left=2)
     yield from sentences(ledger)
 
@@ -87,10 +112,19 @@ def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
     """Write the tables as one page."""
     lines = [f"# {messages.code(base.name)} → {messages.code(head.name)}", ""]
     for ledger in ledgers:
-        term_rows = [[messages.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)]
-        rows = [[messages.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)]
+        term_rows = [
+            [messages.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)
+        ]
+        rows = [
+            [messages.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)
+        ]
         lines += [f"## {messages.code(ledger.title)}", "", what_a_step_is(ledger), ""]
-        lines += [*messages.table(("term", "base", "head", "change"), term_rows), "", *sentences(ledger), ""]
+        lines += [
+            *messages.table(("term", "base", "head", "change"), term_rows),
+            "",
+            *sentences(ledger),
+            "",
+        ]
         lines += [*messages.table(_COLUMNS, rows), ""] if rows else []
     return page(f"{base.name} and {head.name}", "\n".join(lines))
 
@@ -99,10 +133,18 @@ def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
     """Times are in ns: of a side, totals over its steps; of changes and rows, those of one step."""
     return [
         {
-            **_values(ledger, *StepLedger.__dataclass_fields__, "step_change_ns", "residual_ns", "is_explained"),
+            **_values(
+                ledger,
+                *StepLedger.__dataclass_fields__,
+                "step_change_ns",
+                "residual_ns",
+                "is_explained",
+            ),
             "base": _side(ledger.base),
             "head": _side(ledger.head),
-            "rows": [_values(row, *LedgerRow.__dataclass_fields__, "change_ns") for row in ledger.rows],
+            "rows": [
+                _values(row, *LedgerRow.__dataclass_fields__, "change_ns") for row in ledger.rows
+            ],
         }
         for ledger in ledgers
     ]
@@ -124,7 +166,9 @@ def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
 
 
 def _term_cells(term: Term) -> tuple[str | None, ...]:
-    base, head = (None if side_ns is None else format_ns(side_ns) for side_ns in (term.base_ns, term.head_ns))
+    base, head = (
+        None if side_ns is None else format_ns(side_ns) for side_ns in (term.base_ns, term.head_ns)
+    )
     return term.name, base, head, signed_ns(term.change_ns)
 
 

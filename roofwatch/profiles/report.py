@@ -1,4 +1,6 @@
-"""The report of `roofwatch profile`: where a program spent its time, as values, sentences and tables."""
+"""The report of `roofwatch profile`: where a program spent its time, as values, sentences and
+tables.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +11,12 @@ from pathlib import Path
 from rich.table import Table
 
 from roofwatch.ci.messages import short_name
-from roofwatch.collector.profiling.profile_program import Capture, CapturedKernel, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.profile_program import (
+    Capture,
+    CapturedKernel,
+    CapturedProcess,
+    CapturedTrace,
+)
 from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
 from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.terminal import console, make_table
@@ -62,7 +69,9 @@ def _busy_ns(time: TimeSpent) -> int:
     return sum(device.busy_ns for device in time.devices)
 
 
-def _summary(traces: Sequence[CapturedTrace], processes: Sequence[CapturedProcess]) -> Iterator[str]:
+def _summary(
+    traces: Sequence[CapturedTrace], processes: Sequence[CapturedProcess]
+) -> Iterator[str]:
     if not traces:
         yield _why_nothing_was_recorded(processes)
         return
@@ -74,44 +83,62 @@ def _summary(traces: Sequence[CapturedTrace], processes: Sequence[CapturedProces
 
 def _device_sentences(time: TimeSpent) -> Iterator[str]:
     busiest = max(time.devices, key=lambda device: device.busy_ns)
-    yield f"GPU {busiest.device} was busy for {busiest.busy_share:.0%} of the recorded {format_ns(time.window_ns)}."
+    yield (
+        f"GPU {busiest.device} was busy for {busiest.busy_share:.0%} of the recorded "
+        f"{format_ns(time.window_ns)}."
+    )
     if time.kernels:
         first = time.kernels[0]
         yield (
-            f"The kernel with the most time is {short_name(first.name)}: {_percent(first.share)} of the busy time, in "
+            f"The kernel with the most time is {short_name(first.name)}: {_percent(first.share)} "
+            f"of the busy time, in "
             f"{first.count} launches of {format_ns(first.mean_ns)}."
         )
     if busiest.transfer_ns:
         yield f"Copies and fills took {busiest.transfer_ns / busiest.busy_ns:.0%}."
     if busiest.busy_share < _MOSTLY_IDLE:
-        yield "The GPU mostly waited for the program, so faster kernels will gain little until work is issued sooner."
+        yield (
+            "The GPU mostly waited for the program, so faster kernels will gain little until "
+            "work is issued sooner."
+        )
     if time.gaps:
         gap = time.gaps[0]
         host = "outside PyTorch: Python, loading data, or waiting"
         if gap.host and gap.host_inside_ns >= gap.length_ns / 2:
             host = f"in {short_name(gap.host[0][0])}"
-        yield f"Its longest idle time was {format_ns(gap.length_ns)}; meanwhile the host was mostly {host}."
+        yield (
+            f"Its longest idle time was {format_ns(gap.length_ns)}; meanwhile the host was "
+            f"mostly {host}."
+        )
 
 
 def _host_sentences(time: TimeSpent) -> Iterator[str]:
     if not time.operators or not time.window_ns:
-        yield "The trace has no PyTorch operator: the program did nothing with PyTorch during the recording."
+        yield (
+            "The trace has no PyTorch operator: the program did nothing with PyTorch during the "
+            "recording."
+        )
         return
     inside, first = time.host_inside_ns / time.window_ns, time.operators[0]
     yield (
-        f"No GPU was used in the recorded {format_ns(time.window_ns)}. The busiest thread spent {inside:.0%} of the "
+        f"No GPU was used in the recorded {format_ns(time.window_ns)}. The busiest thread spent "
+        f"{inside:.0%} of the "
         "time in PyTorch operators."
     )
     yield (
-        f"The operator with the most time is {short_name(first.name)}: {_percent(first.share)} of the time, in "
+        f"The operator with the most time is {short_name(first.name)}: {_percent(first.share)} of "
+        f"the time, in "
         f"{first.count} call(s) of {format_ns(first.mean_ns)}."
     )
-    mark = next((mark for mark in time.marks if (mark.share or 0) > max(inside, _MOSTLY_IDLE)), None)
+    mark = next(
+        (mark for mark in time.marks if (mark.share or 0) > max(inside, _MOSTLY_IDLE)), None
+    )
     if mark is not None:
         yield f"The annotation {short_name(mark.name)} covers {_percent(mark.share)} of it."
     elif inside < _MOSTLY_IDLE:
         yield (
-            "Most of the time passed outside PyTorch: in Python, loading data, or waiting; faster operators will gain "
+            "Most of the time passed outside PyTorch: in Python, loading data, or waiting; faster "
+            "operators will gain "
             "little."
         )
 
@@ -119,7 +146,8 @@ def _host_sentences(time: TimeSpent) -> Iterator[str]:
 def _why_nothing_was_recorded(processes: Sequence[CapturedProcess]) -> str:
     if not processes:
         return (
-            "Nothing was recorded: the profiler was not loaded. The program is not a Python program, or runs Python "
+            "Nothing was recorded: the profiler was not loaded. The program is not a Python "
+            "program, or runs Python "
             "in isolation (-I, -E or -S); remove those options."
         )
     if not any(process.torch_version for process in processes):
@@ -133,7 +161,11 @@ def _notes(capture: Capture) -> Iterator[str]:
     if capture.was_ended:
         yield "The program was ended after --max-seconds."
     elif capture.exit_status:
-        kept = "; the profile shows what it did until then" if any(each.traces for each in capture.processes) else ""
+        kept = (
+            "; the profile shows what it did until then"
+            if any(each.traces for each in capture.processes)
+            else ""
+        )
         if capture.exit_status > _SIGNAL_BASE:
             yield f"The program was ended by signal {capture.exit_status - _SIGNAL_BASE}{kept}."
         else:
@@ -143,7 +175,8 @@ def _notes(capture: Capture) -> Iterator[str]:
             yield f"Process {process.pid} was killed before its trace could be written."
         if process.forked_count:
             yield (
-                f"{process.forked_count} process(es) were forked from process {process.pid}, for example DataLoader "
+                f"{process.forked_count} process(es) were forked from process {process.pid}, for "
+                f"example DataLoader "
                 "workers: the trace shows waiting for them, but not their work."
             )
         for trace in process.traces:
@@ -186,11 +219,15 @@ def _tables(report: ProfileReport) -> Iterator[Table]:
         if time.kernels:
             yield _time_rows("kernel", "launches", "share of busy", time.kernels, time.kernel_names)
         if time.transfers:
-            yield _time_rows("copies and fills", "count", "share of busy", time.transfers, len(time.transfers))
+            yield _time_rows(
+                "copies and fills", "count", "share of busy", time.transfers, len(time.transfers)
+            )
         if time.gaps:
             yield _gaps(time)
         if time.operators:
-            yield _time_rows("on the host", "calls", "share of time", time.operators, time.operator_names)
+            yield _time_rows(
+                "on the host", "calls", "share of time", time.operators, time.operator_names
+            )
         if time.marks:
             yield _time_rows("annotations", "count", "share of time", time.marks, len(time.marks))
     if report.kernels:
@@ -205,15 +242,28 @@ def _traces(report: ProfileReport) -> Table:
             short_name(trace.command),
             format_ns(trace.time.window_ns),
             percent(max((device.busy_share for device in trace.time.devices), default=None)),
-            percent(trace.time.host_inside_ns / trace.time.window_ns if trace.time.window_ns else None),
+            percent(
+                trace.time.host_inside_ns / trace.time.window_ns if trace.time.window_ns else None
+            ),
         )
         for trace in report.traces
     ]
-    return make_table(("trace", "process", "command", "recorded", "GPU busy", "in operators"), rows, left=3)
+    return make_table(
+        ("trace", "process", "command", "recorded", "GPU busy", "in operators"), rows, left=3
+    )
 
 
 def _devices(time: TimeSpent) -> Table:
-    columns = ("GPU", "busy", "idle", "busy share", "kernels", "in kernels", "copies and fills", "launch delay")
+    columns = (
+        "GPU",
+        "busy",
+        "idle",
+        "busy share",
+        "kernels",
+        "in kernels",
+        "copies and fills",
+        "launch delay",
+    )
     delay_ns = time.median_launch_delay_ns
     rows = [
         (
@@ -231,7 +281,9 @@ def _devices(time: TimeSpent) -> Table:
     return make_table(columns, rows, left=1)
 
 
-def _time_rows(what: str, count: str, share: str, rows: Sequence[TimeRow], name_count: int) -> Table:
+def _time_rows(
+    what: str, count: str, share: str, rows: Sequence[TimeRow], name_count: int
+) -> Table:
     title = f"the first {len(rows)} of {name_count} names" if name_count > len(rows) else None
     cells = [
         (
@@ -244,7 +296,13 @@ def _time_rows(what: str, count: str, share: str, rows: Sequence[TimeRow], name_
         )
         for row in rows
     ]
-    return make_table((what, count, "total", share, "mean", "registers"), cells, title=title, left=1, omit_empty=True)
+    return make_table(
+        (what, count, "total", share, "mean", "registers"),
+        cells,
+        title=title,
+        left=1,
+        omit_empty=True,
+    )
 
 
 def _gaps(time: TimeSpent) -> Table:
@@ -271,7 +329,16 @@ def _host_work(gap: Gap) -> Iterator[str]:
 
 
 def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
-    columns = ("Triton kernel", "target", "warps", "stages", "registers", "spills", "shared", "compiled in")
+    columns = (
+        "Triton kernel",
+        "target",
+        "warps",
+        "stages",
+        "registers",
+        "spills",
+        "shared",
+        "compiled in",
+    )
     rows = [
         (
             short_name(kernel.name),

@@ -1,7 +1,7 @@
 """The names of a benchmark file: kernels, their cases, implementations and cost.
 
-The package imports nothing else of the project, so a worker that loads a user's suite loads none of it
-(docs/decisions/0001-where-the-spec-lives.md).
+The package imports nothing else of the project, so a worker that loads a user's suite loads none of
+it (docs/decisions/0001-where-the-spec-lives.md).
 """
 
 from roofwatch.spec.case import Case as Case

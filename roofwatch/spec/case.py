@@ -27,7 +27,8 @@ class SpecError(ValueError):
 
 
 class UnsupportedError(NotImplementedError):
-    """Raised by an implementation that cannot run a case here: outcome `unsupported`, which is not a failure.
+    """Raised by an implementation that cannot run a case here: outcome `unsupported`, which is not
+    a failure.
 
     The message names what is missing, for example `needs a GPU of compute capability 8.9 or newer`.
     """
@@ -42,7 +43,8 @@ class Direction(StrEnum):
 class Case:
     """One kernel at one shape, dtype and direction.
 
-    `case["n_rows"]` is a dimension of its shape, and `case.choice("routing")` a word among its dimensions.
+    `case["n_rows"]` is a dimension of its shape, and `case.choice("routing")` a word among its
+    dimensions.
     """
 
     kernel: str
@@ -57,7 +59,10 @@ class Case:
     def __getitem__(self, dimension: str) -> int:
         length = self._value(dimension)
         if isinstance(length, str):
-            raise SpecError(f"{self.id}: {dimension} is the word {length!r}; read it with case.choice({dimension!r})")
+            raise SpecError(
+                f"{self.id}: {dimension} is the word {length!r}; read it with "
+                f"case.choice({dimension!r})"
+            )
         return length
 
     def choice(self, name: str) -> str:
@@ -72,7 +77,8 @@ class Case:
             if known == name:
                 return value
         raise SpecError(
-            f"{self.id}: no dimension {name!r}; the shape has {', '.join(known for known, _ in self.shape)}"
+            f"{self.id}: no dimension {name!r}; the shape has "
+            f"{', '.join(known for known, _ in self.shape)}"
         )
 
     @property
@@ -106,13 +112,15 @@ def cases(
     """Every combination of shape, dtype and direction, nested in this order.
 
     Args:
-        shapes: Lengths by dimension, or words for kinds of case, for example `{"T": 512, "routing": "zipf"}`.
+        shapes: Lengths by dimension, or words for kinds of case, for example `{"T": 512, "routing":
+            "zipf"}`.
         dtypes: Of the main operand.
         directions: `fwd`, `bwd` or both.
         tags: Words to select them by, for example `quick`.
 
     Raises:
-        SpecError: an unknown dtype or direction, a dimension that is neither an integer >= 0 nor a word, or an
+        SpecError: an unknown dtype or direction, a dimension that is neither an integer >= 0 nor a
+        word, or an
             invalid tag.
     """
     for tag in tags:
@@ -120,7 +128,9 @@ def cases(
             raise SpecError(f"tag {tag!r}: use letters, digits, '_', '.' and '-'")
     for dtype in dtypes:
         if dtype not in _ITEMSIZE_BYTES:
-            raise SpecError(f"dtype {dtype!r} is not known; choose from {', '.join(_ITEMSIZE_BYTES)}")
+            raise SpecError(
+                f"dtype {dtype!r} is not known; choose from {', '.join(_ITEMSIZE_BYTES)}"
+            )
     for direction in directions:
         if direction not in {"fwd", "bwd"}:
             raise SpecError(f"direction {direction!r} is not known; choose 'fwd' or 'bwd'")

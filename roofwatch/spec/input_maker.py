@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """Keeps up to `max_bytes` of random numbers of the last case: drawing takes most of the time to make inputs."""
+    """Keeps up to `max_bytes` of random numbers of the last case: drawing takes most of the time to
+    make inputs.
+    """
 
     def __init__(self, max_bytes: int = 2**30) -> None:
         self._max_bytes = max_bytes
@@ -34,18 +36,25 @@ class Draws:
 class InputMaker:
     """Makes a case's seeded inputs on a device.
 
-    Random numbers, because zeros and low-entropy data run faster than real data (NVIDIA/cutlass#2004).
+    Random numbers, because zeros and low-entropy data run faster than real data
+    (NVIDIA/cutlass#2004).
 
     Args:
         case: Provides the seed and the dtype.
         device: Of the tensors; use `make.device` for tensors made in another way.
-        only_integers: Leave floating-point tensors uninitialised, which is enough to compile for a case; a model's
-            weights then take address space, but neither memory nor time. Compute nothing from them.
+        only_integers: Leave floating-point tensors uninitialised, which is enough to compile for a
+            case; a model's weights then take address space, but neither memory nor time. Compute
+            nothing from them.
         draws: Keeps random numbers for the next inputs of the same case.
     """
 
     def __init__(
-        self, case: Case, device: str = "cpu", *, only_integers: bool = False, draws: Draws | None = None
+        self,
+        case: Case,
+        device: str = "cpu",
+        *,
+        only_integers: bool = False,
+        draws: Draws | None = None,
     ) -> None:
         self._case = case
         self.device = device
@@ -57,11 +66,16 @@ class InputMaker:
     def rank(self) -> int:
         """Rank of this process in torch.distributed's default group, from 0.
 
-        Every rank draws the same numbers. An input holds the data of all ranks, and an input `rank` selects its part.
+        Every rank draws the same numbers. An input holds the data of all ranks, and an input `rank`
+        selects its part.
         """
         from torch import distributed
 
-        return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
+        return (
+            distributed.get_rank()
+            if distributed.is_available() and distributed.is_initialized()
+            else 0
+        )
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normally distributed around 0 with standard deviation `scale`."""
@@ -71,19 +85,27 @@ class InputMaker:
             return self._uninitialised(shape, dtype)
         return self._drawn(lambda generator: torch.randn(shape, generator=generator) * scale, dtype)
 
-    def uniform(self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+    def uniform(
+        self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None
+    ) -> torch.Tensor:
         """Uniformly distributed over [low, high)."""
         import torch
 
         if self.only_integers:
             return self._uninitialised(shape, dtype)
-        return self._drawn(lambda generator: torch.rand(shape, generator=generator) * (high - low) + low, dtype)
+        return self._drawn(
+            lambda generator: torch.rand(shape, generator=generator) * (high - low) + low, dtype
+        )
 
     def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
-        """Uniformly distributed over low … high − 1; always initialised, because launchers read sizes and indices."""
+        """Uniformly distributed over low … high − 1; always initialised, because launchers read
+        sizes and indices.
+        """
         import torch
 
-        return self._drawn(lambda generator: torch.randint(low, high, shape, generator=generator), dtype)
+        return self._drawn(
+            lambda generator: torch.randint(low, high, shape, generator=generator), dtype
+        )
 
     def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
         """The numbers 0 … length − 1, shuffled."""
@@ -98,9 +120,9 @@ class InputMaker:
     def routing(self, tokens: int, experts: int, top_k: int, load: str = "uniform") -> torch.Tensor:
         """Draw `top_k` different ones of the experts for each token, [tokens, top_k] int32.
 
-        The load is `uniform`; `zipf`, where that of the n-th expert is proportional to 1 / n; or `all_to_one`, where
-        all tokens choose the same experts. Source of the Gumbel top-k method: Kool et al., Stochastic beams and where
-        to find them, 2019 (arXiv 1903.06059).
+        The load is `uniform`; `zipf`, where that of the n-th expert is proportional to 1 / n; or
+        `all_to_one`, where all tokens choose the same experts. Source of the Gumbel top-k method:
+        Kool et al., Stochastic beams and where to find them, 2019 (arXiv 1903.06059).
         """
         import torch
 
@@ -114,17 +136,24 @@ class InputMaker:
             scores = gumbel - log_rank if load == "zipf" else gumbel
         return scores.topk(top_k, dim=1).indices.to(device=self.device, dtype=torch.int32)
 
-    def _drawn(self, draw: Callable[[torch.Generator], torch.Tensor], dtype: str | None) -> torch.Tensor:
+    def _drawn(
+        self, draw: Callable[[torch.Generator], torch.Tensor], dtype: str | None
+    ) -> torch.Tensor:
         import torch
 
-        # on the CPU, for equal numbers on every device; a seed per draw, because kept numbers are not drawn again
+        # on the CPU, for equal numbers on every device; a seed per draw, because kept numbers are
+        # not drawn again
         generator = torch.Generator().manual_seed(self._case.seed - self._drawn_count)
         numbers = self._draws.at(self._case.id, self._drawn_count, lambda: draw(generator))
         self._drawn_count += 1
         # always a copy: an implementation may change its input
-        return numbers.to(device=self.device, dtype=getattr(torch, dtype or self._case.dtype), copy=True)
+        return numbers.to(
+            device=self.device, dtype=getattr(torch, dtype or self._case.dtype), copy=True
+        )
 
     def _uninitialised(self, shape: tuple[int, ...], dtype: str | None) -> torch.Tensor:
         import torch
 
-        return torch.empty(shape, device=self.device, dtype=getattr(torch, dtype or self._case.dtype))
+        return torch.empty(
+            shape, device=self.device, dtype=getattr(torch, dtype or self._case.dtype)
+        )

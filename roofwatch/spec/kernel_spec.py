@@ -50,23 +50,27 @@ class KernelSpec:
 
     Args:
         name: Identifier of the kernel, part of every series' key.
-        inputs: `inputs(case, make)` returns the keyword arguments of every implementation. Floating-point tensors are
-            differentiated in the `bwd` direction unless `gradients` names fewer.
+        inputs: `inputs(case, make)` returns the keyword arguments of every implementation.
+            Floating-point tensors are differentiated in the `bwd` direction unless `gradients`
+            names fewer.
         reference: The same operation in plain torch; called with float64 inputs.
         cases: From `roofwatch.cases(...)`; lists may be concatenated.
         flop_count: FLOP of one call in the case's direction; with several ranks, of one rank.
         memory_bytes: Minimum bytes that one call moves, likewise.
         gradients: Inputs to differentiate; default all floating-point tensors.
-        mutates: Inputs that implementations change in place, such as a cache. They are returned, and the reference
-            returns their expected values. Repeating a call on the changed inputs must give the same result.
-        bus_bytes: For a collective, bytes that each link carries in one call: the size of the data times the
-            operation's factor (NVIDIA/nccl-tests doc/PERFORMANCE.md).
+        mutates: Inputs that implementations change in place, such as a cache. They are returned,
+            and the reference returns their expected values. Repeating a call on the changed inputs
+            must give the same result.
+        bus_bytes: For a collective, bytes that each link carries in one call: the size of the data
+            times the operation's factor (NVIDIA/nccl-tests doc/PERFORMANCE.md).
         token_count: Tokens that one call processes, for rates in tokens per second.
-        rank_dimension: Dimension with the number of ranks that make one call together, at least 2. Each is a process
-            in torch.distributed's default group with its own GPU, or on the CPU; `make.rank` is its rank.
+        rank_dimension: Dimension with the number of ranks that make one call together, at least 2.
+            Each is a process in torch.distributed's default group with its own GPU, or on the CPU;
+            `make.rank` is its rank.
         tolerances: Replaces entries of the tolerance table, by dtype.
         family: Groups kernels in lists and on the dashboard, for example `normalisation`.
-        interpreted_shape: Smaller lengths by dimension, for accuracy checks in Triton's interpreter.
+        interpreted_shape: Smaller lengths by dimension, for accuracy checks in Triton's
+            interpreter.
         edges: Cases that are checked and not timed: odd sizes, one row, an empty batch.
         formula: One line of mathematics, for lists.
         source: Origin of the operation, for example a paper.
@@ -93,21 +97,29 @@ class KernelSpec:
 
     def __post_init__(self) -> None:
         if not _IDENTIFIER.fullmatch(self.name):
-            raise SpecError(f"kernel name {self.name!r}: use letters, digits, '_' and '.', not starting with a digit")
+            raise SpecError(
+                f"kernel name {self.name!r}: use letters, digits, '_' and '.', not starting with "
+                f"a digit"
+            )
         if not self.cases:
             raise SpecError(f"{self.name}: no cases; give cases=roofwatch.cases(shapes=[...])")
         if not all(isinstance(case, Case) for case in (*self.cases, *self.edges)):
-            raise SpecError(f"{self.name}: cases and edges are made by roofwatch.cases(shapes=[...])")
+            raise SpecError(
+                f"{self.name}: cases and edges are made by roofwatch.cases(shapes=[...])"
+            )
         self.cases = tuple(replace(case, kernel=self.name) for case in self.cases)
         self.edges = tuple(replace(case, kernel=self.name) for case in self.edges)
-        if len({case.id for case in (*self.cases, *self.edges)}) != len(self.cases) + len(self.edges):
+        if len({case.id for case in (*self.cases, *self.edges)}) != len(self.cases) + len(
+            self.edges
+        ):
             raise SpecError(f"{self.name}: a case is declared twice")
         if self.rank_dimension in self.interpreted_shape:
             raise SpecError(f"{self.name}: interpreted_shape must not change {self.rank_dimension}")
         for case in (*self.cases, *self.edges):
             if self.rank_dimension is not None and self.rank_count(case) < 2:
                 raise SpecError(
-                    f"{case.id}: {self.rank_dimension}={self.rank_count(case)}: a group has at least 2 ranks; "
+                    f"{case.id}: {self.rank_dimension}={self.rank_count(case)}: a group has at "
+                    f"least 2 ranks; "
                     "omit rank_dimension for a kernel that one process runs"
                 )
 
@@ -137,7 +149,8 @@ class KernelSpec:
         """
         if language not in list(Language):
             raise SpecError(
-                f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}, and set the "
+                f"{self.name}: language {language!r} is not known; choose {', '.join(Language)}, "
+                f"and set the "
                 "implementation's name with name=…"
             )
         chosen = Language(language)
@@ -163,9 +176,14 @@ class KernelSpec:
 
     def _add(self, implementation: Implementation) -> None:
         if not _IDENTIFIER.fullmatch(implementation.name):
-            raise SpecError(f"{self.name}: implementation name {implementation.name!r}: use letters, digits and '_'")
+            raise SpecError(
+                f"{self.name}: implementation name {implementation.name!r}: use letters, digits "
+                f"and '_'"
+            )
         if implementation.name in self.implementations:
-            raise SpecError(f"{self.name}: implementation {implementation.name!r} is declared twice")
+            raise SpecError(
+                f"{self.name}: implementation {implementation.name!r} is declared twice"
+            )
         self.implementations[implementation.name] = implementation
 
     def tolerance(self, case: Case, output_dtype: str | None = None) -> Tolerance:
@@ -173,15 +191,17 @@ class KernelSpec:
 
         Args:
             case: Its dtype selects the tolerance.
-            output_dtype: If it has its own entry, the looser of the two applies, for example for an fp8 output of a
-                bfloat16 case; integers without an entry must be exact.
+            output_dtype: If it has its own entry, the looser of the two applies, for example for an
+                fp8 output of a bfloat16 case; integers without an entry must be exact.
 
         Raises:
             SpecError: there is no entry for the case's dtype.
         """
         found = self._tolerance_of(case.dtype)
         if found is None:
-            raise SpecError(f"{case.id}: no tolerance for {case.dtype}; give tolerances={{{case.dtype!r}: ...}}")
+            raise SpecError(
+                f"{case.id}: no tolerance for {case.dtype}; give tolerances={{{case.dtype!r}: ...}}"
+            )
         if output_dtype is None or output_dtype == case.dtype:
             return found
         own = self._tolerance_of(output_dtype)
@@ -197,8 +217,12 @@ class KernelSpec:
         return 1 if self.rank_dimension is None else case[self.rank_dimension]
 
     def interpreted_case(self, case: Case) -> Case:
-        """The smaller case that replaces `case` in Triton's interpreter, which is thousands of times slower."""
-        shape = tuple((name, self.interpreted_shape.get(name, length)) for name, length in case.shape)
+        """The smaller case that replaces `case` in Triton's interpreter, which is thousands of
+        times slower.
+        """
+        shape = tuple(
+            (name, self.interpreted_shape.get(name, length)) for name, length in case.shape
+        )
         return replace(case, shape=shape)
 
 
@@ -208,10 +232,13 @@ _POINTER_ELEMENTS = 64
 
 
 def pointer(dtype: str, *, aligned: bool = True) -> "torch.Tensor":
-    """Make a tensor that Triton specialises as a pointer to a dtype, with an address divisible by 16 if aligned."""
+    """Make a tensor that Triton specialises as a pointer to a dtype, with an address divisible by
+    16 if aligned.
+    """
     import torch
 
-    # torch aligns allocations; one element further, the address is divisible by the element size only
+    # torch aligns allocations; one element further, the address is divisible by the element size
+    # only
     elements = torch.empty(_POINTER_ELEMENTS + 1, dtype=getattr(torch, dtype))
     return elements[:-1] if aligned else elements[1:]
 
@@ -219,15 +246,24 @@ def pointer(dtype: str, *, aligned: bool = True) -> "torch.Tensor":
 def jit_launch(
     name: str, function: Any, arguments: Mapping[str, Any], options: Mapping[str, Any] | None = None
 ) -> KernelSpec:
-    """Declare a launch of a jitted, perhaps autotuned function as a kernel with one case and without a reference.
+    """Declare a launch of a jitted, perhaps autotuned function as a kernel with one case and
+    without a reference.
 
-    Triton specialises integers among the arguments by their size, by divisibility by 16 and by equality to 1. Options
-    are those of the compiler, such as `num_warps`.
+    Triton specialises integers among the arguments by their size, by divisibility by 16 and by
+    equality to 1. Options are those of the compiler, such as `num_warps`.
     """
     parameters, tuned = _parameters(function)
-    constexprs = {key: arguments.get(key) for key, one in parameters.items() if "constexpr" in str(one.annotation)}
+    constexprs = {
+        key: arguments.get(key)
+        for key, one in parameters.items()
+        if "constexpr" in str(one.annotation)
+    }
     lengths = {key: value for key, value in constexprs.items() if type(value) is int and value >= 0}
-    dtypes = [str(value.dtype).removeprefix("torch.") for value in arguments.values() if hasattr(value, "data_ptr")]
+    dtypes = [
+        str(value.dtype).removeprefix("torch.")
+        for value in arguments.values()
+        if hasattr(value, "data_ptr")
+    ]
     dtypes = [dtype for dtype in dtypes if dtype in TOLERANCES]
 
     def reference() -> "torch.Tensor":
@@ -235,8 +271,12 @@ def jit_launch(
 
     def launch() -> "torch.Tensor":
         if unknown := sorted(set(arguments) - parameters.keys()):
-            raise UnsupportedError(f"{name}: the function has no parameter {unknown[0]!r}, but {', '.join(parameters)}")
-        required = [key for key, one in parameters.items() if one.default is one.empty and key not in tuned]
+            raise UnsupportedError(
+                f"{name}: the function has no parameter {unknown[0]!r}, but {', '.join(parameters)}"
+            )
+        required = [
+            key for key, one in parameters.items() if one.default is one.empty and key not in tuned
+        ]
         if missing := [key for key in required if key not in arguments]:
             raise UnsupportedError(f"{name}: the launch has no value for {missing[0]!r}")
         function[(1,)](**arguments, **(options or {}))
@@ -255,7 +295,9 @@ def jit_launch(
 
 
 def _parameters(function: Any) -> tuple[Mapping[str, inspect.Parameter], set[str]]:
-    """Parameters of a jitted function, and the names of those that an autotuner or a heuristic around it sets."""
+    """Parameters of a jitted function, and the names of those that an autotuner or a heuristic
+    around it sets.
+    """
     tuned: set[str] = set()
     while hasattr(function, "fn"):
         tuned |= set(getattr(function, "values", ()))

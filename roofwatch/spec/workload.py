@@ -30,7 +30,9 @@ class _StepCost(NamedTuple):
     """Each input read once and each output written once."""
 
 
-def counted_cost(forward: Callable[..., Any], step: Callable[..., Any], inputs: Inputs) -> Callable[[Case], _StepCost]:
+def counted_cost(
+    forward: Callable[..., Any], step: Callable[..., Any], inputs: Inputs
+) -> Callable[[Case], _StepCost]:
     """Count the cost of a step by running it on tensors without data, once for each case.
 
     A backward pass counts as two forward passes, without what it recomputes.
@@ -46,9 +48,13 @@ def counted_cost(forward: Callable[..., Any], step: Callable[..., Any], inputs: 
         arguments = inputs(case, InputMaker(case, "meta", only_integers=True))
         with FlopCounterMode(display=False) as counter:
             forward(**{name: value for name, value in arguments.items() if name != GRADIENT})
-        tensors = [leaf for leaf in tree_leaves([arguments, step(**arguments)]) if hasattr(leaf, "nbytes")]
+        tensors = [
+            leaf for leaf in tree_leaves([arguments, step(**arguments)]) if hasattr(leaf, "nbytes")
+        ]
         pass_count = 3 if GRADIENT in arguments else 1
-        return _StepCost(float(pass_count * counter.get_total_flops()), float(sum(one.nbytes for one in tensors)))
+        return _StepCost(
+            float(pass_count * counter.get_total_flops()), float(sum(one.nbytes for one in tensors))
+        )
 
     return cost
 
@@ -57,12 +63,13 @@ def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[t
     """Turn a forward pass into one with a backward pass, without an optimizer.
 
     Args:
-        forward: Calls `then` with its output while the model has its parameters: activation checkpointing reads them
-            in the backward pass.
+        forward: Calls `then` with its output while the model has its parameters: activation
+            checkpointing reads them in the backward pass.
 
     Returns:
-        A step that takes the arguments of the forward pass and the gradient `grad_out` of its output. It returns the
-        output, and the gradients of all floating-point tensors among the arguments.
+        A step that takes the arguments of the forward pass and the gradient `grad_out` of its
+        output. It returns the output, and the gradients of all floating-point tensors among the
+        arguments.
     """
 
     def step(grad_out: torch.Tensor, **arguments: Any) -> tuple[torch.Tensor, ...]:
@@ -76,7 +83,10 @@ def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[t
             # the FLOP counter fails in autograd.grad
             out = forward(**leaves, then=lambda out: out.backward(grad_out))
         wanted = [value for value in leaves.values() if _is_floating(value)]
-        return (out.detach(), *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in wanted))
+        return (
+            out.detach(),
+            *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in wanted),
+        )
 
     return step
 
@@ -126,9 +136,10 @@ def workload(
         cases: From `roofwatch.cases(...)`.
         token_count: Tokens of one step, for tokens per second.
         training: Measure forward and backward together.
-        variants: The same model with kernels of another language, by language (`triton`, `cuda`); its parameters have
-            the same names.
-        flop_count: As of `KernelSpec`. Default: counted by torch, for which the model must run on tensors without data.
+        variants: The same model with kernels of another language, by language (`triton`, `cuda`);
+            its parameters have the same names.
+        flop_count: As of `KernelSpec`. Default: counted by torch, for which the model must run on
+            tensors without data.
         memory_bytes: Likewise. Default: the arguments and results.
         mutates: As of `KernelSpec`.
         interpreted_shape: As of `KernelSpec`.
@@ -145,7 +156,11 @@ def workload(
         def forward(case: Case, then: Then | None = None, **arguments: Any) -> torch.Tensor:
             model = skeleton(case)
             state = {key: arguments.pop(_argument(key)) for key in model.state_dict()}
-            hook = None if then is None else model.register_forward_hook(lambda _model, _inputs, out: then(out))
+            hook = (
+                None
+                if then is None
+                else model.register_forward_hook(lambda _model, _inputs, out: then(out))
+            )
             try:
                 out: torch.Tensor = torch.func.functional_call(model, state, kwargs=arguments)
             finally:
@@ -157,23 +172,33 @@ def workload(
 
     def all_inputs(case: Case, make: InputMaker) -> dict[str, Any]:
         arguments = {"case": case, **inputs(case, make)}
-        with torch.random.fork_rng(devices=[]), torch.device("meta" if make.only_integers else "cpu"):
+        with (
+            torch.random.fork_rng(devices=[]),
+            torch.device("meta" if make.only_integers else "cpu"),
+        ):
             torch.manual_seed(case.seed)
             state = module(case).state_dict()
         for key, value in state.items():
             dtype = getattr(torch, case.dtype) if value.is_floating_point() else value.dtype
             if make.only_integers:
-                arguments[_argument(key)] = torch.empty(value.shape, device=make.device, dtype=dtype)
+                arguments[_argument(key)] = torch.empty(
+                    value.shape, device=make.device, dtype=dtype
+                )
             else:
                 arguments[_argument(key)] = value.to(device=make.device, dtype=dtype, copy=True)
         if training:
-            meta = {key: value.to("meta") if hasattr(value, "device") else value for key, value in arguments.items()}
+            meta = {
+                key: value.to("meta") if hasattr(value, "device") else value
+                for key, value in arguments.items()
+            }
             arguments[GRADIENT] = make.normal(*forward(**meta).shape)
         return arguments
 
     forward = forward_of(module)
     compiled = compiled_step(forward)
-    step: Callable[[Callable[..., Any]], Callable[..., Any]] = training_step if training else lambda forward: forward
+    step: Callable[[Callable[..., Any]], Callable[..., Any]] = (
+        training_step if training else lambda forward: forward
+    )
     cost = counted_cost(forward, step(forward), all_inputs)
     spec = KernelSpec(
         name=name,

@@ -44,7 +44,9 @@ class DatabaseSource:
         """List the readable projects by name."""
         return self._ask(list_projects)
 
-    def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+    def list_runs(
+        self, project: str, limit: int | None, *, is_quarantined: bool = False
+    ) -> Sequence[RunSummary]:
         """List runs, newest first; all without a limit."""
         return self._ask(list_runs, project, limit, is_quarantined=is_quarantined)
 
@@ -60,7 +62,9 @@ class DatabaseSource:
         """Read series in the order of their keys; None means any."""
         cases = None if case_id is None else [case_id]
         with reading_session(self.engine) as session:
-            keys = list_series_keys(session, project, kernel=kernel, metric=metric, cases=cases, **included)
+            keys = list_series_keys(
+                session, project, kernel=kernel, metric=metric, cases=cases, **included
+            )
             return read_series(session, project, keys, **included)
 
     def list_regressions(
@@ -80,18 +84,24 @@ class DatabaseSource:
         return self._ask(load_record, run_id)
 
     def read_noise_floor(self, project: str, run_id: UUID) -> NoiseFloor | None:
-        """Read the noise floor from the newest calibrations of a run's runner and harness; None without any."""
+        """Read the noise floor from the newest calibrations of a run's runner and harness; None
+        without any.
+        """
         return stored_floor(self._ask(list_newest_calibrations, project, run_id))
 
     def list_step_shares(self, project: str, runner_class: str) -> Sequence[StepShare]:
-        """List the shares of functions in steps of workloads, of the newest run of each on a runner class."""
+        """List the shares of functions in steps of workloads, of the newest run of each on a runner
+        class.
+        """
         return self._ask(list_step_shares, project, runner_class)
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         """Answer a question of the dashboard."""
         return self._ask(question.ask, *args, **kwargs)
 
-    def _ask(self, query: Callable[Concatenate[Session, P], A], *args: P.args, **kwargs: P.kwargs) -> A:
+    def _ask(
+        self, query: Callable[Concatenate[Session, P], A], *args: P.args, **kwargs: P.kwargs
+    ) -> A:
         with reading_session(self.engine) as session:
             return query(session, *args, **kwargs)
 
@@ -99,12 +109,17 @@ class DatabaseSource:
         """List the files that the record of a run names."""
         with reading_session(self.engine) as session:
             if read_run_state(session, run_id) is None:
-                raise StoreError(f"run {run_id}: not in this database; ingest its record file first, or use --url")
+                raise StoreError(
+                    f"run {run_id}: not in this database; ingest its record file first, or use "
+                    f"--url"
+                )
             return list_artefacts(session, run_id)
 
     def fetch_artefact(self, run_id: UUID, artefact: Artefact, path: Path) -> None:
         """Write one file to a path, completely or not at all."""
-        ArtefactFolder(path.parent).receive(artefact, read_artefact(self.engine, run_id, artefact.sha256), path)
+        ArtefactFolder(path.parent).receive(
+            artefact, read_artefact(self.engine, run_id, artefact.sha256), path
+        )
 
     def read_artefact(self, run_id: UUID, sha256: str) -> bytes:
         """Read the content of one file."""

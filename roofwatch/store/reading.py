@@ -46,7 +46,8 @@ def open_source(url: str | None) -> Iterator[Source]:
 
 
 def choose_project(source: Source, project: str | None) -> str:
-    """Return a stored project: the named one, else the only one, else that of the current repository.
+    """Return a stored project: the named one, else the only one, else that of the current
+    repository.
 
     Raises:
         StoreError: there is no such project, or several to choose from.
@@ -86,9 +87,9 @@ def read_sides(
 ) -> Sides:
     """Read the two records of a comparison from files or from stored results.
 
-    With a project a side may also be a commit's sha, perhaps abbreviated, or a run id. Two commits are compared by
-    their newest pair, else by the best run of each; a commit is compared with a file by its best run on the file's
-    runner class.
+    With a project a side may also be a commit's sha, perhaps abbreviated, or a run id. Two commits
+    are compared by their newest pair, else by the best run of each; a commit is compared with a
+    file by its best run on the file's runner class.
 
     Raises:
         RecordError: a file cannot be read, or the project is missing.
@@ -101,7 +102,9 @@ def read_sides(
             raise RecordError("--url and --runner-class select stored results: add --project")
         for side in sides:
             if _REVISION.fullmatch(str(side)) and not side.exists():
-                raise RecordError(f"{side}: no such file; add --project if it is a stored commit or run")
+                raise RecordError(
+                    f"{side}: no such file; add --project if it is a stored commit or run"
+                )
         return Sides(RunRecord.read(base), RunRecord.read(head))
     files = [RunRecord.read(side) if side.is_file() else None for side in sides]
     measured_on = [record.environment.runner_class for record in files if record is not None]
@@ -112,7 +115,15 @@ def read_sides(
     with open_source(url) as source:
         wanted = runner_class or next(iter(measured_on), None)
         run_ids = source.resolve_revisions(project, names[0], names[-1], wanted)
-        read = [record or source.load_record(run_id) for record, run_id in zip(files, run_ids, strict=True)]
+        read = [
+            record or source.load_record(run_id)
+            for record, run_id in zip(files, run_ids, strict=True)
+        ]
         floor = source.read_noise_floor(project, run_ids[1])
         steps = source.list_step_shares(project, read[1].environment.runner_class)
-    return Sides(read[0], read[1], None if floor is None or floor.why_of_other_runner(read[1]) else floor, steps)
+    return Sides(
+        read[0],
+        read[1],
+        None if floor is None or floor.why_of_other_runner(read[1]) else floor,
+        steps,
+    )

@@ -104,7 +104,8 @@ def server_at(url: str) -> Server:
 
 @dataclass(frozen=True)
 class Server:
-    """Every method raises SpoolError if the server cannot be reached, refuses, or answers something unexpected.
+    """Every method raises SpoolError if the server cannot be reached, refuses, or answers something
+    unexpected.
 
     AgedError: the server's retention policy removed the data.
     """
@@ -115,8 +116,16 @@ class Server:
     def url(self) -> str:
         return self.client.url
 
-    def get(self, path: str, query: Mapping[str, object] | None = None, *, max_bytes: int = _MAX_ANSWER_BYTES) -> bytes:
-        """Return the complete answer of a route, up to a size; query parameters that are None are left out."""
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, object] | None = None,
+        *,
+        max_bytes: int = _MAX_ANSWER_BYTES,
+    ) -> bytes:
+        """Return the complete answer of a route, up to a size; query parameters that are None are
+        left out.
+        """
         return self._read(f"{path}?{_encode(query)}" if query else path, None, max_bytes)
 
     def read(self, path: str, query: Mapping[str, object], kind: TypeAdapter[_Value]) -> _Value:
@@ -125,12 +134,21 @@ class Server:
 
     def _post(self, question: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
         """Post the parameters of a question and return the parsed answer."""
-        return self._parse(self._read(f"/v1/questions/{question}", document, _MAX_ANSWER_BYTES), kind)
+        return self._parse(
+            self._read(f"/v1/questions/{question}", document, _MAX_ANSWER_BYTES), kind
+        )
 
     def pages(
-        self, path: str, query: Mapping[str, object], entries: TypeAdapter[list[_Value]], *, size: int | None = None
+        self,
+        path: str,
+        query: Mapping[str, object],
+        entries: TypeAdapter[list[_Value]],
+        *,
+        size: int | None = None,
     ) -> Iterator[_Value]:
-        """Yield the entries of a list; pages of `size` entries, at most 1,000, are requested when needed."""
+        """Yield the entries of a list; pages of `size` entries, at most 1,000, are requested when
+        needed.
+        """
         size = min(size or _PAGE_SIZE, _PAGE_SIZE)
         cursor: str | None = ""
         while cursor is not None:
@@ -155,7 +173,9 @@ class Server:
             for chunk in self._chunks(response):
                 body += chunk
                 if len(body) > max_bytes:
-                    raise SpoolError(f"{self.url}: an answer of more than {max_bytes} bytes; ask for less")
+                    raise SpoolError(
+                        f"{self.url}: an answer of more than {max_bytes} bytes; ask for less"
+                    )
         return bytes(body)
 
     @contextmanager
@@ -179,11 +199,16 @@ class Server:
         reason = _problem(body).get("detail") or body.decode(errors="replace").strip()
         message = f"HTTP {response.status}: {reason or 'no reason given'}"
         if 300 <= response.status < 400:
-            message = f"redirects to {response.headers.get('Location')}; the token is not sent there, use it as --url"
+            message = (
+                f"redirects to {response.headers.get('Location')}; the token is not sent "
+                f"there, use it as --url"
+            )
         elif response.status == 401:
             message += f"; the token is read from {TOKEN_VARIABLE}"
         elif response.status == 404 and (not reason or str(reason).startswith(_NO_ROUTE)):
-            message = f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
+            message = (
+                f"knows no {path}: another server, or older than roofwatch {__version__}; update it"
+            )
         elif (wait_s := response.headers.get("Retry-After")) is not None:
             message += f"; after {wait_s} s"
         kind = AgedError if response.status == 410 else SpoolError
@@ -197,7 +222,9 @@ class Server:
                 yield chunk
                 size_bytes += len(chunk)
         except (OSError, HTTPException) as error:
-            raise ConnectionFailedError(self.client.clean(f"the connection broke: {error}")) from None
+            raise ConnectionFailedError(
+                self.client.clean(f"the connection broke: {error}")
+            ) from None
         if length.isdecimal() and size_bytes < int(length):
             raise ConnectionFailedError("the connection broke within the answer")
 
@@ -216,7 +243,9 @@ class Server:
     def list_projects(self) -> Sequence[str]:
         return list(self.pages("/v1/projects", {}, _NAMES))
 
-    def list_runs(self, project: str, limit: int | None, *, is_quarantined: bool = False) -> Sequence[RunSummary]:
+    def list_runs(
+        self, project: str, limit: int | None, *, is_quarantined: bool = False
+    ) -> Sequence[RunSummary]:
         query = {"project": project, "quarantined": is_quarantined}
         return list(islice(self.pages("/v1/runs", query, RUNS, size=limit), limit))
 
@@ -229,7 +258,13 @@ class Server:
         case_id: str | None = None,
         **included: Unpack[IncludedRuns],
     ) -> Sequence[Series]:
-        query = {"project": project, "kernel": kernel, "metric": metric, "case": case_id, **included}
+        query = {
+            "project": project,
+            "kernel": kernel,
+            "metric": metric,
+            "case": case_id,
+            **included,
+        }
         return list(self.pages("/v1/series/points", query, _SERIES))
 
     def list_regressions(
@@ -270,13 +305,20 @@ class Server:
     def read_artefact(self, run_id: UUID, sha256: str) -> bytes:
         content = self.get(f"/v1/runs/{run_id}/artefacts/{sha256}")
         if hashlib.sha256(content).hexdigest() != sha256:
-            raise SpoolError(f"{self.url}: content {sha256[:12]}… of run {run_id} is incomplete; try again")
+            raise SpoolError(
+                f"{self.url}: content {sha256[:12]}… of run {run_id} is incomplete; try again"
+            )
         return content
 
 
 def _encode(query: Mapping[str, object]) -> str:
     texts = {name: str(value) for name, value in query.items() if value is not None}
-    return urlencode({name: value.lower() if isinstance(query[name], bool) else value for name, value in texts.items()})
+    return urlencode(
+        {
+            name: value.lower() if isinstance(query[name], bool) else value
+            for name, value in texts.items()
+        }
+    )
 
 
 def _problem(body: bytes) -> dict[str, Any]:

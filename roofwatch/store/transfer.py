@@ -28,7 +28,8 @@ if TYPE_CHECKING:  # a machine that only measures has no SQLAlchemy
 
 
 def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, Spool]:
-    """Open the sender and the spool folder; defaults come from the settings, the token from the environment.
+    """Open the sender and the spool folder; defaults come from the settings, the token from the
+    environment.
 
     Raises:
         SpoolError: no server is named, or its URL cannot be used.
@@ -42,7 +43,9 @@ def summary(delivery: Delivery, spool: Spool) -> list[str]:
     if delivery == Delivery():
         return [f"no records to send in {spool.folder}; name record files or their folder"]
     lines = [f"{len(delivery.sent)} record(s) sent and acknowledged"]
-    lines += [f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused]
+    lines += [
+        f"refused: {spool.folder / 'refused' / name}: {reason}" for name, reason in delivery.refused
+    ]
     lines += [f"sent without an artefact: {name}: {reason}" for name, reason in delivery.incomplete]
     lines += [f"kept for later: {spool.folder / name}: {reason}" for name, reason in delivery.left]
     return lines
@@ -54,11 +57,14 @@ def exit_status(delivery: Delivery) -> int:
     return EXIT_WRONG if delivery.refused or delivery.incomplete else 0
 
 
-def fetch_records(url: str | None, project: str, commits: Sequence[str], folder: Path) -> list[tuple[RunSummary, Path]]:
-    """Write the newest record of each commit into a folder, named by its run; return the runs with their files.
+def fetch_records(
+    url: str | None, project: str, commits: Sequence[str], folder: Path
+) -> list[tuple[RunSummary, Path]]:
+    """Write the newest record of each commit into a folder, named by its run; return the runs with
+    their files.
 
-    Runs of a modified work tree are ignored. The URL defaults to the setting `server_url`; the token comes from the
-    environment. Shas may be abbreviated.
+    Runs of a modified work tree are ignored. The URL defaults to the setting `server_url`; the
+    token comes from the environment. Shas may be abbreviated.
 
     Raises:
         SpoolError: the server cannot be reached, or has no run of a commit.
@@ -84,8 +90,11 @@ def fetch_records(url: str | None, project: str, commits: Sequence[str], folder:
     return fetched
 
 
-def name_artefacts(record: RunRecord, path: Path, files: Sequence[Path], redaction: Redaction) -> RunRecord:
-    """Copy files next to a record's file, and return the record with their names; files of the same name are replaced.
+def name_artefacts(
+    record: RunRecord, path: Path, files: Sequence[Path], redaction: Redaction
+) -> RunRecord:
+    """Copy files next to a record's file, and return the record with their names; files of the same
+    name are replaced.
 
     The record itself is not written. Each kind is derived from the suffix.
 
@@ -101,8 +110,11 @@ def name_artefacts(record: RunRecord, path: Path, files: Sequence[Path], redacti
     return record.model_copy(update={"artefacts": (*kept, *new)})
 
 
-def store_artefacts(engine: Engine, run_id: UUID, artefacts: Sequence[Artefact], file: Path) -> list[str]:
-    """Store the files of a record that are not stored yet; return one sentence for each that is missing.
+def store_artefacts(
+    engine: Engine, run_id: UUID, artefacts: Sequence[Artefact], file: Path
+) -> list[str]:
+    """Store the files of a record that are not stored yet; return one sentence for each that is
+    missing.
 
     Raises:
         StoreError: the database failed, or a file differs from the record.
@@ -122,7 +134,9 @@ def store_artefacts(engine: Engine, run_id: UUID, artefacts: Sequence[Artefact],
             continue
         found = folder.find(artefact)
         if found is None:
-            missing.append(f"{file}: {artefact.name} is not in {folder.folder}; the run is stored without it")
+            missing.append(
+                f"{file}: {artefact.name} is not in {folder.folder}; the run is stored without it"
+            )
             continue
         with found.open("rb") as content:
             store_artefact(engine, run_id, artefact.sha256, content)
@@ -151,11 +165,17 @@ def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: 
     return paths
 
 
-def _choose(offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID) -> list[StoredArtefact]:
+def _choose(
+    offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID
+) -> list[StoredArtefact]:
     known = {one.name: one for one in offered}
     for name in names:
         if name not in known:
-            raise RecordError(f"{name}: not a file of run {run_id}; it has {', '.join(known) or 'none'}")
+            raise RecordError(
+                f"{name}: not a file of run {run_id}; it has {', '.join(known) or 'none'}"
+            )
         if not known[name].is_stored:
-            raise RecordError(f"{name}: not stored yet; push or ingest the record with its artefacts")
+            raise RecordError(
+                f"{name}: not stored yet; push or ingest the record with its artefacts"
+            )
     return [known[name] for name in names] if names else [one for one in offered if one.is_stored]

@@ -14,7 +14,16 @@ from starlette.testclient import TestClient
 from roofwatch.api.limits import Limits
 from roofwatch.db.access import revoke_token
 from roofwatch.db.values import Scope
-from tests.api.conftest import NOW, PARAMETERS, RECORD, SECOND_RUN_ID, UNLIMITED, MakeToken, headers_of, make_app
+from tests.api.conftest import (
+    NOW,
+    PARAMETERS,
+    RECORD,
+    SECOND_RUN_ID,
+    UNLIMITED,
+    MakeToken,
+    headers_of,
+    make_app,
+)
 from tests.builders import PROJECT, sha_of
 
 OTHER = "other/project"
@@ -34,7 +43,9 @@ class Route:
 
     def ask(self, client: TestClient, headers: Any) -> Any:
         body: dict[str, Any] = {"content" if isinstance(self.body, bytes) else "json": self.body}
-        return client.request(self.method, self.path.format(**PARAMETERS), params=self.query, headers=headers, **body)
+        return client.request(
+            self.method, self.path.format(**PARAMETERS), params=self.query, headers=headers, **body
+        )
 
 
 DECISION = {"person": "Example Engineer", "reason": "because"}
@@ -42,7 +53,13 @@ OF_PROJECT = {"project": PROJECT}
 ROUTES = [
     Route("post", "/v1/records", Scope.INGEST, body=RECORD.model_dump(mode="json")),
     Route("get", "/v1/runs/{run_id}/artefacts", Scope.READ, refusal_elsewhere=404),
-    Route("put", "/v1/runs/{run_id}/artefacts/{sha256}", Scope.INGEST, body=b"a trace", refusal_elsewhere=404),
+    Route(
+        "put",
+        "/v1/runs/{run_id}/artefacts/{sha256}",
+        Scope.INGEST,
+        body=b"a trace",
+        refusal_elsewhere=404,
+    ),
     Route("get", "/v1/runs/{run_id}/artefacts/{sha256}", Scope.READ, refusal_elsewhere=404),
     Route("get", "/v1/projects", Scope.READ, refusal_elsewhere=None),
     Route("get", "/v1/runs", Scope.READ, OF_PROJECT),
@@ -54,9 +71,20 @@ ROUTES = [
     Route("get", "/v1/series/points", Scope.READ, OF_PROJECT),
     Route("get", "/v1/series/metrics", Scope.READ, OF_PROJECT),
     Route("get", "/v1/comparison", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
-    Route("get", "/v1/comparison/runs", Scope.READ, OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)}),
+    Route(
+        "get",
+        "/v1/comparison/runs",
+        Scope.READ,
+        OF_PROJECT | {"base": sha_of(0), "head": sha_of(1)},
+    ),
     Route("get", "/v1/regressions", Scope.READ, OF_PROJECT),
-    Route("post", "/v1/regressions/{regression}/triage", Scope.TRIAGE, OF_PROJECT, DECISION | {"state": "expected"}),
+    Route(
+        "post",
+        "/v1/regressions/{regression}/triage",
+        Scope.TRIAGE,
+        OF_PROJECT,
+        DECISION | {"state": "expected"},
+    ),
     Route("post", "/v1/questions/{question}", Scope.READ, body=OF_PROJECT),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
@@ -79,8 +107,15 @@ def routes_of(app: Any) -> Iterator[Any]:
 
 def test_every_route_is_documented_and_tested(filled: Engine) -> None:
     app = make_app(filled)
-    described = {(method, path) for path, methods in app.openapi()["paths"].items() for method in methods}
-    served = {(method.lower(), route.path) for route in routes_of(app) for method in route.methods if method != "HEAD"}
+    described = {
+        (method, path) for path, methods in app.openapi()["paths"].items() for method in methods
+    }
+    served = {
+        (method.lower(), route.path)
+        for route in routes_of(app)
+        for method in route.methods
+        if method != "HEAD"
+    }
 
     assert {(route.method, route.path) for route in ROUTES} | PUBLIC == described
     assert served == described | {DESCRIPTION}
@@ -93,7 +128,11 @@ def test_scopes_open_their_routes(anonymous: TestClient, make_token: MakeToken) 
             answer = route.ask(anonymous, headers)
 
             if scope in (route.scope, Scope.ADMIN):
-                assert answer.status_code < 300 or answer.status_code == 409, (route, scope, answer.text)
+                assert answer.status_code < 300 or answer.status_code == 409, (
+                    route,
+                    scope,
+                    answer.text,
+                )
             else:
                 assert answer.status_code == 403, (route, scope, answer.text)
                 assert f'scope="{route.scope}"' in answer.headers["WWW-Authenticate"]
@@ -131,8 +170,12 @@ def test_all_invalid_tokens_get_the_same_refusal(filled: Engine, make_token: Mak
 
         assert {answer.status_code for answer in refused + unnamed} == {401}, route
         assert len({answer.json()["detail"] for answer in refused}) == 1
-        assert all('error="invalid_token"' in answer.headers["WWW-Authenticate"] for answer in refused)
-        assert all(answer.headers["WWW-Authenticate"] == 'Bearer realm="roofwatch"' for answer in unnamed)
+        assert all(
+            'error="invalid_token"' in answer.headers["WWW-Authenticate"] for answer in refused
+        )
+        assert all(
+            answer.headers["WWW-Authenticate"] == 'Bearer realm="roofwatch"' for answer in unnamed
+        )
 
 
 def test_rate_limit_per_token(filled: Engine, make_token: MakeToken) -> None:
@@ -152,7 +195,9 @@ def test_rate_limit_of_wrong_tokens_per_address(filled: Engine, make_token: Make
     right = make_token(Scope.READ).text
 
     def ask(text: str, client: TestClient = here) -> Any:
-        return client.get("/v1/projects", headers=headers_of(text) | {"X-Forwarded-For": "192.0.2.9"})
+        return client.get(
+            "/v1/projects", headers=headers_of(text) | {"X-Forwarded-For": "192.0.2.9"}
+        )
 
     wrong = right[:-1] + ("A" if right[-1] != "A" else "B")
     answers = [ask(wrong) for _ in range(4)]
@@ -169,11 +214,17 @@ def test_log_has_no_tokens_and_no_client_text(
 ) -> None:
     token = make_token()
     with caplog.at_level("DEBUG"):
-        anonymous.get("/v1/runs", params={"project": "a\nforged line", "token": token.text}, headers=headers_of(token))
+        anonymous.get(
+            "/v1/runs",
+            params={"project": "a\nforged line", "token": token.text},
+            headers=headers_of(token),
+        )
         anonymous.get(f"/v1/{token.text}%0aforged", headers=headers_of(token))
         anonymous.get("/v1/projects", headers=headers_of(token.text + "x"))
 
     ours = [record.getMessage() for record in caplog.records if record.name == "roofwatch.api"]
     assert len(ours) == 3
-    assert all(token.text[16:] not in line and "forged" not in line and "\n" not in line for line in ours)
+    assert all(
+        token.text[16:] not in line and "forged" not in line and "\n" not in line for line in ours
+    )
     assert f"token {token.token.token_id}" in ours[0]

@@ -46,7 +46,10 @@ def test_file_is_sent_once_and_downloaded_as_an_attachment_that_no_browser_runs(
     downloaded = client.get(url(record))
 
     assert (lacking, lacking_later) == ([ARTEFACT.sha256], [])
-    assert [(answer.status_code, answer.json()["was_new"]) for answer in sent] == [(201, True), (200, False)]
+    assert [(answer.status_code, answer.json()["was_new"]) for answer in sent] == [
+        (201, True),
+        (200, False),
+    ]
     assert downloaded.content == PAGE
     headers = downloaded.headers
     assert headers["content-type"] == "application/octet-stream"

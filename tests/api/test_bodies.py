@@ -61,7 +61,10 @@ class Sent:
             "path": path,
             "raw_path": path.encode(),
             "query_string": f"project={PROJECT}".encode(),
-            "headers": [(name.lower().encode(), value.encode()) for name, value in (headers | self.headers).items()],
+            "headers": [
+                (name.lower().encode(), value.encode())
+                for name, value in (headers | self.headers).items()
+            ],
         }
 
         async def run() -> None:
@@ -85,7 +88,9 @@ def routes_with_body(app: FastAPI) -> Iterator[tuple[str, str]]:
                 yield method.upper(), path.format(**PARAMETERS)
 
 
-def test_body_is_not_read_without_authentication_or_the_scope(app: FastAPI, make_token: MakeToken) -> None:
+def test_body_is_not_read_without_authentication_or_the_scope(
+    app: FastAPI, make_token: MakeToken
+) -> None:
     for method, path in routes_with_body(app):
         for chunk_count in (0, ENDLESS):
             for headers in ({}, {"content-length": str(10**12)}, headers_of("garbage")):
@@ -123,7 +128,10 @@ def test_bodies_in_memory_are_limited() -> None:
             with pytest.raises(ProblemError) as caught:
                 async with bodies.read(sent(), LIMITS.body_bytes):
                     pass
-            assert (caught.value.status, int(caught.value.headers["Retry-After"]) > 0) == (503, True)
+            assert (caught.value.status, int(caught.value.headers["Retry-After"]) > 0) == (
+                503,
+                True,
+            )
 
         async with bodies.read(sent(), LIMITS.body_bytes) as body:
             assert body == CHUNK * 2

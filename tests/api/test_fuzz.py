@@ -38,20 +38,36 @@ def repeatable(examples: int) -> settings:
         deadline=None,
         database=None,
         phases=[Phase.explicit, Phase.generate],
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
+        suppress_health_check=[
+            HealthCheck.function_scoped_fixture,
+            HealthCheck.too_slow,
+            HealthCheck.filter_too_much,
+        ],
     )
 
 
 RECORD: dict[str, Any] = make_complete_record(artefacts=[make_artefact()]).model_dump(mode="json")
 
-odd_text = st.sampled_from(["", "\0", "\ud800", "\u202e", "'", '"', "a" * 600, "a" * 5_000, "é" * 500, "NaN", "${x}"])
-odd_number = st.sampled_from([0, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, 1e-320, 1e308, -0.0, True])
+odd_text = st.sampled_from(
+    ["", "\0", "\ud800", "\u202e", "'", '"', "a" * 600, "a" * 5_000, "é" * 500, "NaN", "${x}"]
+)
+odd_number = st.sampled_from(
+    [0, -1, 2**31, 2**63 - 1, 2**63, 2**64, 10**400, 1e-320, 1e308, -0.0, True]
+)
 odd_time = st.sampled_from(
     ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30T00:00:00Z", 1e18, "Z"]
 )
 values = st.recursive(
-    st.none() | odd_text | odd_number | odd_time | st.text(max_size=20) | st.integers() | st.floats(),
-    lambda children: st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=10), children, max_size=3),
+    st.none()
+    | odd_text
+    | odd_number
+    | odd_time
+    | st.text(max_size=20)
+    | st.integers()
+    | st.floats(),
+    lambda children: (
+        st.lists(children, max_size=3) | st.dictionaries(st.text(max_size=10), children, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -59,7 +75,13 @@ values = st.recursive(
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path to every value of a document."""
     found = [path] if path else []
-    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    children = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
     for step, child in children:
         found += places(child, (*path, step))
     return found
@@ -77,7 +99,9 @@ def replaced(value: Any, path: tuple[Any, ...], new: Any) -> Any:
 @pytest.mark.slow
 @repeatable(150)
 @given(
-    path=st.sampled_from(places(RECORD)), new=values, unknown=st.dictionaries(st.text(max_size=5), values, max_size=1)
+    path=st.sampled_from(places(RECORD)),
+    new=values,
+    unknown=st.dictionaries(st.text(max_size=5), values, max_size=1),
 )
 def test_mutated_records_are_stored_or_refused(
     client: TestClient, path: tuple[Any, ...], new: Any, unknown: dict[str, Any]
@@ -98,7 +122,9 @@ def test_mutated_records_are_stored_or_refused(
     encoding=st.sampled_from(["identity", "gzip", "zstd", "br", "gzip, gzip", ""]),
     cut=st.integers(0, 30),
 )
-def test_random_bytes_are_refused(client: TestClient, body: bytes, pack: Any, encoding: str, cut: int) -> None:
+def test_random_bytes_are_refused(
+    client: TestClient, body: bytes, pack: Any, encoding: str, cut: int
+) -> None:
     packed = pack(body)[: len(body) + 30 - cut]
 
     answer = client.post("/v1/records", content=packed, headers={"Content-Encoding": encoding})
@@ -106,16 +132,27 @@ def test_random_bytes_are_refused(client: TestClient, body: bytes, pack: Any, en
     assert 400 <= answer.status_code < 500
 
 
-INCOMPLETE_SCHEMAS = {"POST /v1/records", "POST /v1/questions/{question}", "PUT /v1/runs/{run_id}/artefacts/{sha256}"}
+INCOMPLETE_SCHEMAS = {
+    "POST /v1/records",
+    "POST /v1/questions/{question}",
+    "PUT /v1/runs/{run_id}/artefacts/{sha256}",
+}
 """Routes whose schema does not describe the whole body; other tests send valid bodies."""
 WITHOUT_INPUT = {"GET /healthz", "GET /readyz"}
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", GenerationMode)
-def test_responses_conform_to_openapi(filled: Engine, make_token: MakeToken, mode: GenerationMode) -> None:
+def test_responses_conform_to_openapi(
+    filled: Engine, make_token: MakeToken, mode: GenerationMode
+) -> None:
     app = make_app(filled, UNLIMITED, exports_series=True)
     schema = schemathesis.openapi.from_asgi("/v1/openapi.json", app)
     headers = headers_of(make_token(project=None))

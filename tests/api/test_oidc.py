@@ -39,12 +39,15 @@ class Issuer:
 
     def to_jwks(self) -> bytes:
         public = [
-            RSAAlgorithm.to_jwk(key.public_key(), as_dict=True) | {"kid": kid, "use": "sig", "alg": "RS256"}
+            RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
+            | {"kid": kid, "use": "sig", "alg": "RS256"}
             for kid, key in self.keys.items()
         ]
         return json.dumps({"keys": public}).encode()
 
-    def token(self, kid: str = "first", *, key: Any = None, algorithm: str = "RS256", **claims: Any) -> str:
+    def token(
+        self, kid: str = "first", *, key: Any = None, algorithm: str = "RS256", **claims: Any
+    ) -> str:
         """A token of a push to main; a claim of None is left out."""
         now = datetime.now(UTC)
         usual = {
@@ -60,7 +63,12 @@ class Issuer:
             "event_name": "push",
         }
         chosen = {name: value for name, value in (usual | claims).items() if value is not None}
-        return jwt.encode(chosen, self.keys[kid] if key is None else key, algorithm=algorithm, headers={"kid": kid})
+        return jwt.encode(
+            chosen,
+            self.keys[kid] if key is None else key,
+            algorithm=algorithm,
+            headers={"kid": kid},
+        )
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +91,9 @@ def client(store: Engine, issuer: Issuer) -> TestClient:
 
 
 def send(client: TestClient, token: str, project: str = PROJECT) -> Any:
-    return client.post("/v1/records", content=make_record(project=project).to_json(), headers=headers_of(token))
+    return client.post(
+        "/v1/records", content=make_record(project=project).to_json(), headers=headers_of(token)
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +128,9 @@ def test_only_pushes_to_trusted_refs_are_not_quarantined(
         {"ref": f"{MAIN}\nforged"},
     ],
 )
-def test_wrong_claims_are_refused(client: TestClient, issuer: Issuer, claims: dict[str, Any]) -> None:
+def test_wrong_claims_are_refused(
+    client: TestClient, issuer: Issuer, claims: dict[str, Any]
+) -> None:
     assert send(client, issuer.token(**claims)).status_code == 401
 
 
@@ -147,7 +159,9 @@ def test_workflow_may_only_send_records(client: TestClient, issuer: Issuer) -> N
     assert send(client, issuer.token(), project="other/project").status_code == 403
 
 
-def test_repository_is_trusted_by_id_until_removed(store: Engine, client: TestClient, issuer: Issuer) -> None:
+def test_repository_is_trusted_by_id_until_removed(
+    store: Engine, client: TestClient, issuer: Issuer
+) -> None:
     trust_repository(store, "4711", "by/number", [MAIN], actor="test")
     assert send(client, issuer.token(repository="renamed/kernels"), "by/number").status_code == 201
 
@@ -177,14 +191,19 @@ def test_unreachable_issuer_is_reported(store: Engine, issuer: Issuer) -> None:
     assert int(answer.headers["Retry-After"]) > 0
 
 
-def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(
+    store: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("roofwatch.api.auth._FETCH_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as hanging:  # accepts, and never answers
         url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         stranger = Issuer(url)
         stranger.add_key("forged")
         client = TestClient(make_app(store, audience=AUDIENCE, issuer=url))
-        tokens = [stranger.token(key=stranger.keys["forged"], kid=f"forged-{number}") for number in range(20)]
+        tokens = [
+            stranger.token(key=stranger.keys["forged"], kid=f"forged-{number}")
+            for number in range(20)
+        ]
         statuses = [send(client, token).status_code for token in tokens]
         hanging.setblocking(False)
         connection, _ = hanging.accept()

@@ -1,4 +1,6 @@
-"""Questions of the dashboard through the API: answers equal to the database, access, and invalid input."""
+"""Questions of the dashboard through the API: answers equal to the database, access, and invalid
+input.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,13 @@ class Filled:
         commits = {"project": project, "base_sha": sha_of(0), "head_sha": sha_of(HOT_AT)}
         runner_class = gpu().runner_class
         keys = tuple(
-            make_series_key(metric, project=project, case_id=SOFTMAX, implementation="triton", runner_class=runs_on)
+            make_series_key(
+                metric,
+                project=project,
+                case_id=SOFTMAX,
+                implementation="triton",
+                runner_class=runs_on,
+            )
             for metric, runs_on in [("median_ns", runner_class), ("utilisation", runner_class)]
         )
         trend = TrendQuestion(project, keys, length=2, kept_commits=(sha_of(0),))
@@ -85,7 +93,11 @@ class Filled:
             "read_runs_of_commits": commits,
             "read_runs": both,
             "search": {"project": project, "text": "softmax"},
-            "list_series_keys": {"project": project, "include_dirty": True, "include_branches": True},
+            "list_series_keys": {
+                "project": project,
+                "include_dirty": True,
+                "include_branches": True,
+            },
             "read_trend": {"trend": trend},
             "list_window_ends": {"trend": trend},
             "list_triaged": {"project": project},
@@ -98,7 +110,12 @@ class Filled:
             "list_decisions": {"project": project, "regression_id": found},
             "load_record": {"run_id": first},
             "read_case_history": {"project": project, "case_id": SOFTMAX, "with_every_run": True},
-            "list_fleet_runs": {"project": project, "limit": 10, "with_quarantine": True, "or_run": first},
+            "list_fleet_runs": {
+                "project": project,
+                "limit": 10,
+                "with_quarantine": True,
+                "or_run": first,
+            },
             "read_run_energies": {"run_ids": (first, second)},
             "list_kernel_costs": {"run_ids": (first, second), "case_ids": frozenset({SOFTMAX})},
             "list_case_costs": {"run_ids": (first, second), "limit": 5},
@@ -117,16 +134,22 @@ def filled(databases: Databases) -> Iterator[Filled]:
 
 def _filled(engine: Engine) -> Filled:
     runs, regressions = {}, {}
-    share = make_imported(SOFTMAX, metric=f"{SHARE_OF_STEP}_softmax_kernel", statistic="value", unit="share")
+    share = make_imported(
+        SOFTMAX, metric=f"{SHARE_OF_STEP}_softmax_kernel", statistic="value", unit="share"
+    )
     for project in (PROJECT, OTHER):
         named = tuple(make_artefact(content, name=f"{content.decode()}.json") for content in FILES)
         runs[project] = [
-            gpu_record(number, project=project).model_copy(update={"artefacts": named, "imported": (share,)})
+            gpu_record(number, project=project).model_copy(
+                update={"artefacts": named, "imported": (share,)}
+            )
             for number in (0, HOT_AT)
         ]
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
-            store_artefact(engine, runs[project][0].run_id, make_artefact(content).sha256, io.BytesIO(content))
+            store_artefact(
+                engine, runs[project][0].run_id, make_artefact(content).sha256, io.BytesIO(content)
+            )
         regressions[project] = _judged(engine, project)
     aside, released = make_record(1), make_record(2)
     for record in (aside, released):
@@ -136,17 +159,33 @@ def _filled(engine: Engine) -> Filled:
 
 
 def _judged(engine: Engine, project: str) -> Regression:
-    key = make_series_key(project=project, case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class)
+    key = make_series_key(
+        project=project, case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class
+    )
     change = make_change_point(HOT_AT, series=key, previous_commit=make_commit_ref(0))
     found = make_regression(
-        HOT_AT, project=project, kernel="softmax", change_points=(change,), recovered_at=make_commit_ref(HOT_AT)
+        HOT_AT,
+        project=project,
+        kernel="softmax",
+        change_points=(change,),
+        recovered_at=make_commit_ref(HOT_AT),
     )
     replace_regressions(engine, project, [found])
     state = TriageState.ACKNOWLEDGED
-    set_triage(engine, project, regression_id(found), state, person="somebody", reason="a reason", actor="a test")
+    set_triage(
+        engine,
+        project,
+        regression_id(found),
+        state,
+        person="somebody",
+        reason="a reason",
+        actor="a test",
+    )
     wanted = BisectionRange(project, SOFTMAX, "triton", sha_of(0), sha_of(HOT_AT))
     with Session(engine) as session, session.begin():
-        request_bisection(session, wanted, requested_by="somebody", regression_id=regression_id(found))
+        request_bisection(
+            session, wanted, requested_by="somebody", regression_id=regression_id(found)
+        )
     return found
 
 
@@ -171,7 +210,9 @@ def test_api_and_database_give_the_same_answers(filled: Filled) -> None:
     database = DatabaseSource(filled.engine)
     assert asked.keys() == QUESTIONS.keys()
     with served(filled.engine) as (host, port):
-        server = Server(HttpClient(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ)))
+        server = Server(
+            HttpClient(f"http://{host}:{port}", token_of_today(filled.engine, Scope.READ))
+        )
         for name, arguments in asked.items():
             answer = database.ask(QUESTIONS[name], **arguments)
             assert answer, name
@@ -180,7 +221,10 @@ def test_api_and_database_give_the_same_answers(filled: Filled) -> None:
             assert type(through) is type(answer), name
         for source in (server, database):
             _check_files(source, filled.runs[PROJECT][0])
-            with pytest.raises((SpoolError, StoreError), match="commit 00000000 of example/project: no run is stored"):
+            with pytest.raises(
+                (SpoolError, StoreError),
+                match="commit 00000000 of example/project: no run is stored",
+            ):
                 source.ask(questions.read_runs_of_commits, PROJECT, "0" * 40, sha_of(0))
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.ask(questions.list_commits, OTHER)
@@ -199,7 +243,11 @@ def list_nothing(session: Session, text: str) -> list[str]:
 
 
 def test_questions_say_what_they_are_about() -> None:
-    assert not [name for name, one in QUESTIONS.items() if not SUBJECTS.intersection(one.parameters.model_fields)]
+    assert not [
+        name
+        for name, one in QUESTIONS.items()
+        if not SUBJECTS.intersection(one.parameters.model_fields)
+    ]
     with pytest.raises(TypeError, match="list_nothing: no parameter says what it is about"):
         Subjects.of(Question(list_nothing).parameters(text="x"))
 
@@ -212,8 +260,19 @@ def _check_files(source: Source, run: RunRecord) -> None:
 
 
 def test_questions_about_other_projects_are_refused(client: TestClient, filled: Filled) -> None:
-    about_runs = {"load_record", "list_artefacts", "read_kernel_of_run", "read_runs", "read_case_of_runs"}
-    about_runs |= {"read_run_energies", "list_kernel_costs", "list_case_costs", "read_newest_bisection"}
+    about_runs = {
+        "load_record",
+        "list_artefacts",
+        "read_kernel_of_run",
+        "read_runs",
+        "read_case_of_runs",
+    }
+    about_runs |= {
+        "read_run_energies",
+        "list_kernel_costs",
+        "list_case_costs",
+        "read_newest_bisection",
+    }
     for name, arguments in filled.asked(OTHER).items():
         answer = ask(client, name, arguments)
 
@@ -221,7 +280,9 @@ def test_questions_about_other_projects_are_refused(client: TestClient, filled: 
         assert OTHER not in answer.text.replace(str(arguments), ""), name
     ours, theirs = (filled.asked(project) for project in (PROJECT, OTHER))
     for name in ("read_runs", "read_case_of_runs"):
-        assert ask(client, name, ours[name] | {"head_id": theirs[name]["head_id"]}).status_code == 404
+        assert (
+            ask(client, name, ours[name] | {"head_id": theirs[name]["head_id"]}).status_code == 404
+        )
     for name in ("read_run_energies", "list_kernel_costs", "list_case_costs"):
         mixed = (*ours[name]["run_ids"], *theirs[name]["run_ids"])
         assert ask(client, name, ours[name] | {"run_ids": mixed}).status_code == 404
@@ -233,11 +294,16 @@ def test_questions_about_other_projects_are_refused(client: TestClient, filled: 
 def test_quarantined_runs_are_visible_in_their_project(client: TestClient, filled: Filled) -> None:
     run_id = str(filled.aside.run_id)
 
-    listed = ask(client, "list_fleet_runs", {"project": quarantine_name(PROJECT), "limit": 5}).json()
+    listed = ask(
+        client, "list_fleet_runs", {"project": quarantine_name(PROJECT), "limit": 5}
+    ).json()
 
     assert [run["run_id"] for run in listed] == [run_id]
     assert ask(client, "load_record", {"run_id": run_id}).status_code == 200
-    assert ask(client, "list_fleet_runs", {"project": quarantine_name(OTHER), "limit": 5}).status_code == 403
+    assert (
+        ask(client, "list_fleet_runs", {"project": quarantine_name(OTHER), "limit": 5}).status_code
+        == 403
+    )
 
 
 def test_invalid_parameters_are_refused(client: TestClient, filled: Filled) -> None:
@@ -256,10 +322,17 @@ def test_invalid_parameters_are_refused(client: TestClient, filled: Filled) -> N
     ]
     for name, arguments, status, text in refused:
         answer = ask(client, name, arguments)
-        assert (answer.status_code, text in answer.json()["detail"]) == (status, True), (name, answer.text)
-    plain = client.post("/v1/questions/list_commits", content=b"{}", headers={"Content-Type": "text/plain"})
+        assert (answer.status_code, text in answer.json()["detail"]) == (status, True), (
+            name,
+            answer.text,
+        )
+    plain = client.post(
+        "/v1/questions/list_commits", content=b"{}", headers={"Content-Type": "text/plain"}
+    )
     assert plain.status_code == 415
-    short = TestClient(make_app(filled.engine, Limits(question_bytes=10)), headers=dict(client.headers))
+    short = TestClient(
+        make_app(filled.engine, Limits(question_bytes=10)), headers=dict(client.headers)
+    )
     assert ask(short, "list_commits", own["list_commits"]).status_code == 413
 
 
@@ -270,7 +343,9 @@ def test_mutated_questions_are_answered_or_refused(
 ) -> None:
     document = json.loads(answer_to_json(filled.asked(PROJECT)[name]))
     there = places(document)
-    body = json.dumps(replaced(document, there[place % len(there)], new)).encode(errors="surrogatepass")
+    body = json.dumps(replaced(document, there[place % len(there)], new)).encode(
+        errors="surrogatepass"
+    )
 
     answer = client_of_all.post(f"/v1/questions/{name}", content=body)
 

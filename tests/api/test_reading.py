@@ -41,7 +41,9 @@ def pages(client: TestClient, path: str, **query: Any) -> list[list[Any]]:
     found = []
     cursor = None
     while True:
-        answer = client.get(path, params={**query, **({} if cursor is None else {"cursor": cursor})})
+        answer = client.get(
+            path, params={**query, **({} if cursor is None else {"cursor": cursor})}
+        )
         assert answer.status_code == 200, answer.text
         found.append(answer.json()["items"])
         cursor = answer.json()["next"]
@@ -59,13 +61,18 @@ def test_runs_are_paged_newest_first(client: TestClient, store: Engine) -> None:
     first = client.get("/v1/runs", params={"project": PROJECT, "limit": 3}).json()
     ingest_record(store, make_record(99))
     rest = pages(client, "/v1/runs", project=PROJECT, limit=3, cursor=first["next"])[0]
-    following = client.get("/v1/runs", params={"project": PROJECT, "limit": 3, "cursor": first["next"]}).json()
-    last = client.get("/v1/runs", params={"project": PROJECT, "limit": 3, "cursor": following["next"]}).json()
+    following = client.get(
+        "/v1/runs", params={"project": PROJECT, "limit": 3, "cursor": first["next"]}
+    ).json()
+    last = client.get(
+        "/v1/runs", params={"project": PROJECT, "limit": 3, "cursor": following["next"]}
+    ).json()
 
     listed = [run["run_id"] for run in (*first["items"], *rest, *last["items"])]
 
     assert listed == [
-        str(one.run_id) for one in sorted(records, key=lambda one: (-one.started_at.timestamp(), one.run_id.int))
+        str(one.run_id)
+        for one in sorted(records, key=lambda one: (-one.started_at.timestamp(), one.run_id.int))
     ]
     assert last["next"] is None
 
@@ -78,7 +85,9 @@ def test_invalid_cursor_is_refused(client: TestClient) -> None:
         for cursor in ("x", "W10=", "bnVsbA==", "WyJcdTAwMDAiXQ==", DEEP):
             answer = client.get(path, params={"project": PROJECT, "cursor": cursor})
             # a cursor of projects is any name
-            assert answer.status_code == 400 or (path == "/v1/projects" and answer.status_code == 200), (path, cursor)
+            assert answer.status_code == 400 or (
+                path == "/v1/projects" and answer.status_code == 200
+            ), (path, cursor)
 
 
 def test_run_status_after_an_analysis(client: TestClient, store: Engine) -> None:
@@ -95,7 +104,12 @@ def test_run_status_after_an_analysis(client: TestClient, store: Engine) -> None
 
 def test_series_are_paged(client: TestClient, store: Engine) -> None:
     for number in range(3):
-        ingest_record(store, make_record(number, measurements=[make_measurement()], static_facts=[make_static_facts()]))
+        ingest_record(
+            store,
+            make_record(
+                number, measurements=[make_measurement()], static_facts=[make_static_facts()]
+            ),
+        )
     with Session(store) as session:
         keys = list_series_keys(session, PROJECT)
         series = read_series(session, PROJECT)
@@ -125,8 +139,12 @@ def test_series_are_paged(client: TestClient, store: Engine) -> None:
 def test_points_of_a_page_are_limited(store: Engine, make_token: MakeToken) -> None:
     records = [make_record(number, measurements=[make_measurement()]) for number in range(3)]
     ingest_all(store, *records)
-    client = TestClient(make_app(store, replace(UNLIMITED, points=7)), headers=headers_of(make_token()))
-    narrow = TestClient(make_app(store, replace(UNLIMITED, points=2)), headers=headers_of(make_token()))
+    client = TestClient(
+        make_app(store, replace(UNLIMITED, points=7)), headers=headers_of(make_token())
+    )
+    narrow = TestClient(
+        make_app(store, replace(UNLIMITED, points=2)), headers=headers_of(make_token())
+    )
     path, query = "/v1/series/points", {"project": PROJECT}
     times = [record.started_at.isoformat() for record in records]
 
@@ -153,40 +171,69 @@ def judged(store: Engine) -> Engine:
 
 def decide(client: TestClient, number: int, **decision: str) -> Any:
     path = f"/v1/regressions/{regression_id(make_regression(number))}/triage"
-    usual = {"state": "expected", "person": "Example Engineer", "reason": "the price of an exact sum"}
+    usual = {
+        "state": "expected",
+        "person": "Example Engineer",
+        "reason": "the price of an exact sum",
+    }
     return client.post(path, params={"project": PROJECT}, json=usual | decision)
 
 
 def test_regressions_are_paged_newest_first(client: TestClient, judged: Engine) -> None:
     found = flat(pages(client, "/v1/regressions", project=PROJECT, limit=2))
 
-    assert [one["regression"]["commit"]["sha"] for one in found] == [sha_of(number) for number in (3, 2, 1)]
+    assert [one["regression"]["commit"]["sha"] for one in found] == [
+        sha_of(number) for number in (3, 2, 1)
+    ]
     assert {one["triage"]["state"] for one in found} == {"new"}
     assert flat(pages(client, "/v1/regressions", project=PROJECT, state="dismissed")) == []
 
 
-def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(client: TestClient, judged: Engine) -> None:
+def test_triage_refuses_a_stale_state_survives_an_analysis_and_is_audited(
+    client: TestClient, judged: Engine
+) -> None:
     assert decide(client, 2).json()["triage"]["state"] == "expected"
     stale = decide(client, 2, state="invalid", expected="new")
     assert (stale.status_code, "expected, not new" in stale.json()["detail"]) == (409, True)
-    assert decide(client, 2, state="fixed", reason="reverted", expected="expected").status_code == 200
-    replace_regressions(judged, PROJECT, [make_regression(number, summary="analysed again") for number in (2, 3)])
+    assert (
+        decide(client, 2, state="fixed", reason="reverted", expected="expected").status_code == 200
+    )
+    replace_regressions(
+        judged, PROJECT, [make_regression(number, summary="analysed again") for number in (2, 3)]
+    )
 
     (kept,) = flat(pages(client, "/v1/regressions", project=PROJECT, triage="fixed"))
-    assert (kept["regression"]["summary"], kept["triage"]["reason"]) == ("analysed again", "reverted")
-    trail = flat(pages(client, "/v1/audit", project=PROJECT, subject=kept["regression_id"], limit=1))
+    assert (kept["regression"]["summary"], kept["triage"]["reason"]) == (
+        "analysed again",
+        "reverted",
+    )
+    trail = flat(
+        pages(client, "/v1/audit", project=PROJECT, subject=kept["regression_id"], limit=1)
+    )
     assert [(entry["before"], entry["after"], entry["reason"]) for entry in trail] == [
         ("expected", "fixed", "reverted"),
         ("new", "expected", "the price of an exact sum"),
     ]
-    assert all(entry["person"] == "Example Engineer" and entry["actor"].startswith("token ") for entry in trail)
+    assert all(
+        entry["person"] == "Example Engineer" and entry["actor"].startswith("token ")
+        for entry in trail
+    )
 
 
 @pytest.mark.parametrize(
     "decision",
-    [{"state": "gone"}, {"person": ""}, {"person": "a\nb"}, {"reason": " "}, {"reason": "x" * 2_001}, {"more": "x"}],
+    [
+        {"state": "gone"},
+        {"person": ""},
+        {"person": "a\nb"},
+        {"reason": " "},
+        {"reason": "x" * 2_001},
+        {"more": "x"},
+    ],
 )
-def test_invalid_triage_is_refused(client: TestClient, judged: Engine, decision: Mapping[str, str]) -> None:
+def test_invalid_triage_is_refused(
+    client: TestClient, judged: Engine, decision: Mapping[str, str]
+) -> None:
     assert decide(client, 2, **decision).status_code == 422
     with Session(judged) as session:
         assert len(list_triaged(session, PROJECT)) == 3
@@ -240,7 +287,9 @@ def chosen(client: TestClient) -> Any:
     return choose
 
 
-def test_sides_are_commits_abbreviations_or_runs(client: TestClient, store: Engine, chosen: Any) -> None:
+def test_sides_are_commits_abbreviations_or_runs(
+    client: TestClient, store: Engine, chosen: Any
+) -> None:
     pair = make_pair_of_records(0, 1)
     alone, aside = make_record(1), make_record(2)
     ingest_all(store, alone, *pair)
@@ -259,7 +308,9 @@ def test_sides_are_commits_abbreviations_or_runs(client: TestClient, store: Engi
     assert "No change in 1 benchmark." in comment.text
 
 
-def test_stored_noise_floor_is_applied_unless_disabled(client: TestClient, store: Engine, chosen: Any) -> None:
+def test_stored_noise_floor_is_applied_unless_disabled(
+    client: TestClient, store: Engine, chosen: Any
+) -> None:
     pair = make_pair_of_records(0, 1, head_median_ns=12_000.0, block_count=12)
     aside = make_record(1)
     ingest_all(store, *pair)
@@ -275,7 +326,10 @@ def test_stored_noise_floor_is_applied_unless_disabled(client: TestClient, store
     floor = chosen(sha_of(0), sha_of(1), noise_floor="true").json()["noise_floor"]
     assert (with_floor["exit_code"], with_floor["judgement"]["noise_floor"]["case_count"]) == (0, 1)
     assert floor["commit_sha"] == with_floor["judgement"]["noise_floor"]["commit_sha"] == sha_of(0)
-    assert (judge(noise_floor="false")["exit_code"], chosen(sha_of(0), sha_of(1)).json()["noise_floor"]) == (1, None)
+    assert (
+        judge(noise_floor="false")["exit_code"],
+        chosen(sha_of(0), sha_of(1)).json()["noise_floor"],
+    ) == (1, None)
     assert judge(head=str(aside.run_id))["judgement"]["noise_floor"]["commit_sha"] == sha_of(0)
 
 

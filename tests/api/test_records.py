@@ -38,22 +38,30 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     "identity": bytes,
     "gzip": gzip.compress,
 }
-POISON = "'; DROP TABLE run; -- <script>alert(1)</script> [x](javascript:alert(1)) \u202e {{7*7}} %s $1"
+POISON = (
+    "'; DROP TABLE run; -- <script>alert(1)</script> [x](javascript:alert(1)) \u202e {{7*7}} %s $1"
+)
 
 
 def post(client: TestClient, record: RunRecord, encoding: str = "gzip", **more: Any) -> Any:
     """Send a record; further fields are those of the request."""
     headers = {"Content-Encoding": encoding} | more.pop("headers", {})
-    return client.post("/v1/records", content=PACK[encoding](record.to_json()), headers=headers, **more)
+    return client.post(
+        "/v1/records", content=PACK[encoding](record.to_json()), headers=headers, **more
+    )
 
 
 @pytest.mark.parametrize("encoding", PACK)
-def test_record_is_stored_once_and_acknowledged(client: TestClient, store: Engine, encoding: str) -> None:
+def test_record_is_stored_once_and_acknowledged(
+    client: TestClient, store: Engine, encoding: str
+) -> None:
     record = make_record()
 
     answer, again = (post(client, record, encoding) for _ in range(2))
 
-    assert (answer.status_code, again.status_code, again.json()["was_new"]) == (201, 200, False), answer.text
+    assert (answer.status_code, again.status_code, again.json()["was_new"]) == (201, 200, False), (
+        answer.text
+    )
     assert answer.json() == {
         "run_id": str(record.run_id),
         "content_hash": record.content_hash,
@@ -80,7 +88,8 @@ def test_other_content_under_a_known_id_is_refused(client: TestClient, store: En
 
 def test_record_of_a_newer_minor_version_is_stored(client: TestClient, store: Engine) -> None:
     record = RunRecord.model_validate(
-        make_record().model_dump(mode="json") | {"schema_version": "1.999", "moon_phase": {"name": "full"}}
+        make_record().model_dump(mode="json")
+        | {"schema_version": "1.999", "moon_phase": {"name": "full"}}
     )
 
     assert post(client, record).status_code == 201
@@ -94,7 +103,12 @@ def test_record_of_a_newer_minor_version_is_stored(client: TestClient, store: En
     [
         (b"{", {}, 400, "not JSON"),
         (b"[]", {}, 422, "not a roofwatch record"),
-        (b'{"schema_version": "9.0", "run_id": "x"}', {}, 422, "schema version 9.0 is not known here"),
+        (
+            b'{"schema_version": "9.0", "run_id": "x"}',
+            {},
+            422,
+            "schema version 9.0 is not known here",
+        ),
         (b'{"schema_version": "1.0", "run_id": "x"}', {}, 422, "problem(s) in all"),
         (b"{}", {"Content-Type": "text/html"}, 415, "application/json"),
         (b"{}", {"Content-Encoding": "br"}, 415, "gzip, identity"),
@@ -154,7 +168,9 @@ def test_untrusted_text_is_stored_and_escaped(client: TestClient, store: Engine)
     record = make_record(
         commit=make_commit(subject=POISON, author=POISON),
         measurements=[make_measurement(case_id, implementation=POISON)],
-        profiles=[make_profile(case_id, make_activity(POISON, device=POISON), implementation=POISON)],
+        profiles=[
+            make_profile(case_id, make_activity(POISON, device=POISON), implementation=POISON)
+        ],
     )
     record = record.model_copy(update={"cases": (make_case(case_id, family=POISON),)})
 
@@ -170,7 +186,12 @@ def test_untrusted_text_is_stored_and_escaped(client: TestClient, store: Engine)
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")
     markdown = client.get(
         "/v1/comparison",
-        params={"project": PROJECT, "base": record.commit.sha, "head": str(record.run_id), "format": "markdown"},
+        params={
+            "project": PROJECT,
+            "base": record.commit.sha,
+            "head": str(record.run_id),
+            "format": "markdown",
+        },
     )
     assert markdown.status_code == 200
     assert markdown.headers["content-type"].startswith("text/markdown")
@@ -193,15 +214,23 @@ def test_quarantined_runs_are_listed_but_not_analysed(client: TestClient, store:
         assert list_projects(session) == [PROJECT]
         assert [commit.sha for commit in list_commits(session, PROJECT)] == [good.commit.sha]
         assert list_pairs(session, PROJECT) == []
-        points = [point for series in read_series(session, PROJECT, include_pairs=True) for point in series.points]
+        points = [
+            point
+            for series in read_series(session, PROJECT, include_pairs=True)
+            for point in series.points
+        ]
         assert {point.run_id for point in points} == {str(good.run_id)}
-    listed = client.get("/v1/runs", params={"project": PROJECT, "quarantined": "true"}).json()["items"]
+    listed = client.get("/v1/runs", params={"project": PROJECT, "quarantined": "true"}).json()[
+        "items"
+    ]
     assert {run["run_id"] for run in listed} == {str(record.run_id) for record in (foreign, *pair)}
     assert all(run["is_quarantined"] and run["project"] == PROJECT for run in listed)
     assert client.get(f"/v1/runs/{foreign.run_id}/record").json()["project"] == PROJECT
 
 
-def test_quarantined_record_does_not_define_cases_or_commits(client: TestClient, store: Engine) -> None:
+def test_quarantined_record_does_not_define_cases_or_commits(
+    client: TestClient, store: Engine
+) -> None:
     lying = make_record(commit=make_commit(first_parent_count=10**9, subject="mine"))
     lying = lying.model_copy(update={"cases": (make_case(shape={"n_rows": 1}),)})
     assert post(client, lying, params={"quarantine": "true"}).status_code == 201
@@ -209,7 +238,9 @@ def test_quarantined_record_does_not_define_cases_or_commits(client: TestClient,
     honest = make_record()
     assert post(client, honest).status_code == 201
     with Session(store) as session:
-        assert list_commits(session, PROJECT)[0].first_parent_count == honest.commit.first_parent_count
+        assert (
+            list_commits(session, PROJECT)[0].first_parent_count == honest.commit.first_parent_count
+        )
         assert load_record(session, honest.run_id) == honest
 
 
@@ -240,4 +271,7 @@ def test_released_run_counts(client: TestClient, store: Engine) -> None:
         for one in client.get("/v1/audit", params={"project": PROJECT}).json()["items"]
         if one["action"] == "run.release"
     ]
-    assert (entry["person"], entry["reason"], entry["subject"]) == (*vouching.values(), str(record.run_id))
+    assert (entry["person"], entry["reason"], entry["subject"]) == (
+        *vouching.values(),
+        str(record.run_id),
+    )

@@ -29,7 +29,9 @@ PATH = "/v1/series/metrics"
 
 @pytest.fixture
 def exporting(store: Engine, make_token: MakeToken) -> Iterator[TestClient]:
-    with TestClient(make_app(store, UNLIMITED, exports_series=True), headers=headers_of(make_token())) as client:
+    with TestClient(
+        make_app(store, UNLIMITED, exports_series=True), headers=headers_of(make_token())
+    ) as client:
         yield client
 
 
@@ -40,29 +42,43 @@ def samples(client: TestClient, **query: str) -> dict[tuple[str, str], float]:
     assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
     families = text_string_to_metric_families(answer.text)  # type: ignore[no-untyped-call]  # no types here
     return {
-        (sample.name, sample.labels.get("roofwatch_series_verdict", sample.labels["implementation"])): sample.value
+        (
+            sample.name,
+            sample.labels.get("roofwatch_series_verdict", sample.labels["implementation"]),
+        ): sample.value
         for family in families
         for sample in family.samples
     }
 
 
-def test_a_parser_reads_newest_value_quartiles_and_verdict(store: Engine, exporting: TestClient) -> None:
+def test_a_parser_reads_newest_value_quartiles_and_verdict(
+    store: Engine, exporting: TestClient
+) -> None:
     for number, median_ns in enumerate((10_000, 12_000)):
-        ingest_record(store, make_record(number, measurements=[make_measurement(median_ns=median_ns)]))
+        ingest_record(
+            store, make_record(number, measurements=[make_measurement(median_ns=median_ns)])
+        )
     replace_regressions(store, PROJECT, [make_regression(1)])
 
     found = samples(exporting)
 
     implementation = make_series_key().implementation
-    low, value, high = (found[f"roofwatch_series_{name}", implementation] for name in ("low", "value", "high"))
+    low, value, high = (
+        found[f"roofwatch_series_{name}", implementation] for name in ("low", "value", "high")
+    )
     assert low <= value <= high
     assert value == pytest.approx(12_000, rel=0.01)
-    verdicts = {state: found["roofwatch_series_verdict", state] for state in ("regressed", "improved", "unchanged")}
+    verdicts = {
+        state: found["roofwatch_series_verdict", state]
+        for state in ("regressed", "improved", "unchanged")
+    }
     assert verdicts == {"regressed": 1, "improved": 0, "unchanged": 0}
     assert samples(exporting, kernel="another") == {}
 
 
-def test_the_newest_change_counts_unless_the_old_level_is_back(store: Engine, exporting: TestClient) -> None:
+def test_the_newest_change_counts_unless_the_old_level_is_back(
+    store: Engine, exporting: TestClient
+) -> None:
     for number in range(4):
         ingest_record(store, make_record(number))
     older = make_regression(1)
@@ -77,7 +93,9 @@ def test_the_newest_change_counts_unless_the_old_level_is_back(store: Engine, ex
 
 
 def test_names_cannot_forge_a_sample(store: Engine, exporting: TestClient) -> None:
-    ingest_record(store, make_record(measurements=[make_measurement(implementation='x"} 1\nforged 2\\')]))
+    ingest_record(
+        store, make_record(measurements=[make_measurement(implementation='x"} 1\nforged 2\\')])
+    )
 
     assert {name for name, _ in samples(exporting)} == {
         "roofwatch_series_value",
@@ -93,7 +111,9 @@ def test_it_is_off_by_default_and_for_the_projects_of_the_token(
     query = {"project": PROJECT}
 
     off = client.get(PATH, params=query)
-    other = exporting.get(PATH, params=query, headers=headers_of(make_token(project="another/project")))
+    other = exporting.get(
+        PATH, params=query, headers=headers_of(make_token(project="another/project"))
+    )
     nobody = exporting.get(PATH, params=query, headers={"Authorization": ""})
 
     assert (off.status_code, other.status_code, nobody.status_code) == (404, 403, 401)

@@ -32,7 +32,13 @@ def test_token_commands(database_url: URL, tmp_path: Path) -> None:
         return done.status, done.output, done.error
 
     status, made, _ = token(
-        "create", "for [red]a runner[/red]", "--all-projects", "--scope", "read", "--scope", "ingest"
+        "create",
+        "for [red]a runner[/red]",
+        "--all-projects",
+        "--scope",
+        "read",
+        "--scope",
+        "ingest",
     )
     text = made.split()[0]
     token_id = text.split("_")[1]
@@ -67,7 +73,11 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
 
     assert (len(down.left), len(down.sent), len(down.refused)) == (1, 0, 0)
     assert "HTTP 503" in down.left[0][1]
-    assert (ready_while_down, alive_while_down, ready_again) == ((503, "10"), (200, None), (200, None))
+    assert (ready_while_down, alive_while_down, ready_again) == (
+        (503, "10"),
+        (200, None),
+        (200, None),
+    )
     assert len(up.sent) == 1
     with Session(engine) as session:
         assert [run.run_id for run in list_runs(session, PROJECT)] == [str(record.run_id)]
@@ -97,7 +107,8 @@ def test_incomplete_head_times_out(store: Engine) -> None:
 
 def test_incomplete_body_times_out(store: Engine, make_token: MakeToken) -> None:
     head = (
-        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
+        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+        f"{make_token(Scope.INGEST).text}\r\n"
         "Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
     )
     with served(store, IMPATIENT) as address, socket.create_connection(address) as line:
@@ -111,7 +122,8 @@ def test_incomplete_body_times_out(store: Engine, make_token: MakeToken) -> None
 
 def test_request_smuggling_is_refused(store: Engine, make_token: MakeToken) -> None:
     sent = (
-        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {make_token(Scope.INGEST).text}\r\n"
+        f"POST /v1/records HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+        f"{make_token(Scope.INGEST).text}\r\n"
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
         "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     )
@@ -125,36 +137,58 @@ def test_request_smuggling_is_refused(store: Engine, make_token: MakeToken) -> N
     assert whole.count(b"HTTP/1.1") == 1
 
 
-def test_refused_project_does_not_block_others(store: Engine, make_token: MakeToken, tmp_path: Path) -> None:
+def test_refused_project_does_not_block_others(
+    store: Engine, make_token: MakeToken, tmp_path: Path
+) -> None:
     spool = Spool(tmp_path)
     ours = [spool.submit(make_record(number)).name for number in range(2)]
-    theirs = [spool.submit(make_record(number, project="their/project")).name for number in range(2)]
+    theirs = [
+        spool.submit(make_record(number, project="their/project")).name for number in range(2)
+    ]
     ingests = make_token(Scope.INGEST)
     with served(store) as (host, port):
         done = roofwatch(
-            *("push", "--spool", str(tmp_path), "--url", f"http://{host}:{port}"), ROOFWATCH_TOKEN=ingests.text
+            "push",
+            "--spool",
+            str(tmp_path),
+            "--url",
+            f"http://{host}:{port}",
+            ROOFWATCH_TOKEN=ingests.text,
         )
         only_reads = make_token(Scope.READ, project="their/project")
-        with pytest.raises(SpoolError, match=r"accepts no records from here: HTTP 403.*this needs the scope ingest"):
+        with pytest.raises(
+            SpoolError, match=r"accepts no records from here: HTTP 403.*this needs the scope ingest"
+        ):
             spool.deliver(HttpSender(f"http://{host}:{port}", only_reads.text))
-        again = spool.deliver(HttpSender(f"http://{host}:{port}", make_token(project="their/project").text))
+        again = spool.deliver(
+            HttpSender(f"http://{host}:{port}", make_token(project="their/project").text)
+        )
 
     assert done.status == 2
     assert f"{len(ours)} record(s) sent and acknowledged" in done.output
     for name in theirs:
         assert (
-            f"kept for later: {tmp_path / name}: the token may not send records of project their/project" in done.output
+            f"kept for later: {tmp_path / name}: the token may not send records of project "
+            f"their/project" in done.output
         )
     assert "roofwatch token create NAME --project their/project --scope ingest" in done.output
     assert f"this token is for {PROJECT}" in done.output
     assert again.sent == sorted(theirs)
 
 
-def test_record_stays_in_the_spool_until_the_database_has_space(store: Engine, tmp_path: Path) -> None:
+def test_record_stays_in_the_spool_until_the_database_has_space(
+    store: Engine, tmp_path: Path
+) -> None:
     with store.begin() as connection:
         body = "BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = 'disk_full'; END"
-        connection.execute(text(f"CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$"))
-        connection.execute(text("CREATE TRIGGER full_disk BEFORE INSERT ON run FOR EACH ROW EXECUTE FUNCTION fail()"))
+        connection.execute(
+            text(f"CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$ {body} $$")
+        )
+        connection.execute(
+            text(
+                "CREATE TRIGGER full_disk BEFORE INSERT ON run FOR EACH ROW EXECUTE FUNCTION fail()"
+            )
+        )
     spool = Spool(tmp_path)
     spool.submit(make_record())
     with served(store) as (host, port):

@@ -9,7 +9,14 @@ from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, CacheState, Measurement, Timer
+from roofwatch.collector.record.measurement import (
+    AutotuneTiming,
+    Autotuning,
+    Block,
+    CacheState,
+    Measurement,
+    Timer,
+)
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding, StaticFacts
 from tests.builders import (
@@ -39,7 +46,12 @@ COST: dict[str, dict[str, Any]] = {
 
 
 def gpu(**fields: Any) -> Environment:
-    known = {"device_kind": "cuda", "device_name": "Example GPU", "compute_capability": "9.0", "driver_version": "570"}
+    known = {
+        "device_kind": "cuda",
+        "device_name": "Example GPU",
+        "compute_capability": "9.0",
+        "driver_version": "570",
+    }
     return make_environment(**known | fields)
 
 
@@ -47,8 +59,12 @@ def gpu_ceilings() -> tuple[Ceiling, ...]:
     return (
         make_ceiling(per_s=4e12, method="copy"),
         make_ceiling(level="cache", per_s=8e12, up_to_bytes=2**20, method="rounds"),
-        make_ceiling(resource="compute", level=None, dtype="float32", per_s=50e12, method="float32 matmul"),
-        make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=800e12, method="bfloat16 matmul"),
+        make_ceiling(
+            resource="compute", level=None, dtype="float32", per_s=50e12, method="float32 matmul"
+        ),
+        make_ceiling(
+            resource="compute", level=None, dtype="bfloat16", per_s=800e12, method="bfloat16 matmul"
+        ),
     )
 
 
@@ -99,8 +115,16 @@ def code(case_id: str, target: str = "sm_90", **fields: Any) -> StaticFacts:
     return make_static_facts(case_id, **fine | fields)
 
 
-def counted(case_id: str, *, findings: tuple[ProfilerFinding, ...] = (), **values: float) -> Counters:
-    return Counters(case_id=case_id, implementation="triton", function="_kernel", values=values, findings=findings)
+def counted(
+    case_id: str, *, findings: tuple[ProfilerFinding, ...] = (), **values: float
+) -> Counters:
+    return Counters(
+        case_id=case_id,
+        implementation="triton",
+        function="_kernel",
+        values=values,
+        findings=findings,
+    )
 
 
 def record(
@@ -110,8 +134,12 @@ def record(
     counters: tuple[Counters, ...] = (),
     **fields: Any,
 ) -> RunRecord:
-    """A run on a GPU with machine code without a problem, and counters that match the cost model."""
-    case_ids = list(dict.fromkeys([case_id, *(measurement.case_id for measurement in measurements)]))
+    """A run on a GPU with machine code without a problem,
+    and counters that match the cost model.
+    """
+    case_ids = list(
+        dict.fromkeys([case_id, *(measurement.case_id for measurement in measurements)])
+    )
     fine = counted(case_id, dram_bytes=COST[case_id]["memory_bytes"])
     known: dict[str, Any] = {
         "environment": gpu(),
@@ -135,7 +163,9 @@ def diagnosed(of: RunRecord, implementation: str = "triton") -> Diagnosis:
 
 def found(of: RunRecord, rule: str, implementation: str = "triton") -> Finding | None:
     """Return the finding of a rule about the first case of a record."""
-    return next((each for each in diagnosed(of, implementation).findings if each.rule == rule), None)
+    return next(
+        (each for each in diagnosed(of, implementation).findings if each.rule == rule), None
+    )
 
 
 def without_counters(of: RunRecord) -> RunRecord:
@@ -170,7 +200,13 @@ def on_cpu(median_ns: float, *, flop_count: float, memory_bytes: float, **fields
 def _degraded() -> RunRecord:
     hot = steady(sm_clock_mhz=1_200.0, degraded_by=("hw_thermal_slowdown",))
     blocks = tuple(
-        Block(started_at=NOON, samples_ns=(time,) * 3, span_ns=(time,) * 3, host_ns=8_000.0, device_state=state)
+        Block(
+            started_at=NOON,
+            samples_ns=(time,) * 3,
+            span_ns=(time,) * 3,
+            host_ns=8_000.0,
+            device_state=state,
+        )
         for time, state in ((110_000.0, steady()), (165_000.0, hot))
     )
     return record(NORM, timed(NORM, 1.0, blocks=blocks))
@@ -191,12 +227,18 @@ def _tuned(chosen_ns: float, other_ns: float) -> RunRecord:
 
 def _suspicious() -> RunRecord:
     ceilings = [*gpu_ceilings()[1:], make_ceiling(per_s=5.5e12, method="copy")]
-    return record(NORM, timed(NORM, 80_000.0), ceilings=tuple(ceilings), environment=gpu(device_name="NVIDIA H200"))
+    return record(
+        NORM,
+        timed(NORM, 80_000.0),
+        ceilings=tuple(ceilings),
+        environment=gpu(device_name="NVIDIA H200"),
+    )
 
 
 def _untimed() -> RunRecord:
     spilling = [
-        code(NORM, target, local_bytes=96, spill_store_count=24, spill_load_count=30) for target in ("sm_80", "sm_90")
+        code(NORM, target, local_bytes=96, spill_store_count=24, spill_load_count=30)
+        for target in ("sm_80", "sm_90")
     ]
     return make_record(
         cases=(make_case(NORM, **COST[NORM]),),
@@ -211,7 +253,9 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "memory, twice the traffic": lambda: record(
         NORM, timed(NORM, 220_000.0), counters=(counted(NORM, dram_bytes=8e8),)
     ),
-    "cache": lambda: record(NORM, timed(NORM, 200_000.0), counters=(counted(NORM, dram_bytes=1e8, l2_bytes=1.5e9),)),
+    "cache": lambda: record(
+        NORM, timed(NORM, 200_000.0), counters=(counted(NORM, dram_bytes=1e8, l2_bytes=1.5e9),)
+    ),
     "compute, near the roof": lambda: record(PRODUCT, timed(PRODUCT, 115_000.0)),
     "compute, no tensor cores": lambda: record(
         PRODUCT,
@@ -222,7 +266,14 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
         NORM,
         timed(NORM, 400_000.0),
         facts=(code(NORM, theoretical_occupancy=0.125, occupancy_limits=("shared memory",)),),
-        counters=(counted(NORM, dram_bytes=4e8, achieved_occupancy_share=0.11, stall_long_scoreboard_share=0.62),),
+        counters=(
+            counted(
+                NORM,
+                dram_bytes=4e8,
+                achieved_occupancy_share=0.11,
+                stall_long_scoreboard_share=0.62,
+            ),
+        ),
     ),
     "latency, too few blocks": lambda: record(
         NORM,
@@ -234,7 +285,9 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
         timed(NORM, 180_000.0),
         counters=(counted(NORM, dram_bytes=4e8, waves_per_multiprocessor=1.25),),
     ),
-    "launch, pauses": lambda: record(NORM, timed(NORM, 110_000.0, span_ns=200_000.0, kernel_count=4)),
+    "launch, pauses": lambda: record(
+        NORM, timed(NORM, 110_000.0, span_ns=200_000.0, kernel_count=4)
+    ),
     "launch, nothing to do": lambda: record(EMPTY, timed(EMPTY, 2_100.0, host_ns=1_200.0)),
     "launch, many small kernels": lambda: record(
         CHAIN,
@@ -257,12 +310,16 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "does not compile": lambda: record(
         NORM, facts=(make_static_facts(NORM, function="_kernel", outcome=Outcome.COMPILE_ERROR),)
     ),
-    "wrong": lambda: record(NORM, make_measurement(NORM, implementation="triton", outcome=Outcome.INCORRECT)),
+    "wrong": lambda: record(
+        NORM, make_measurement(NORM, implementation="triton", outcome=Outcome.INCORRECT)
+    ),
     "throttled": _degraded,
     "a ceiling above the datasheet": _suspicious,
     "varying kernels": lambda: record(NORM, timed(NORM, 110_000.0, is_kernel_set_varying=True)),
     "host gaps": lambda: record(NORM, timed(NORM, 110_000.0, has_host_gaps=True)),
-    "another is faster": lambda: record(NORM, timed(NORM, 150_000.0), timed(NORM, 110_000.0, implementation="compile")),
+    "another is faster": lambda: record(
+        NORM, timed(NORM, 150_000.0), timed(NORM, 110_000.0, implementation="compile")
+    ),
     "autotuning, a close second": lambda: _tuned(100.0, 101.0),
     "autotuning, not the fastest": lambda: _tuned(120.0, 100.0),
     "the profiler's own rule": lambda: record(
@@ -287,7 +344,9 @@ AILMENTS: dict[str, Callable[[], RunRecord]] = {
     "nothing is known": lambda: record(NORM, facts=()),
     "CPU, memory": lambda: on_cpu(6e6, flop_count=1e6, memory_bytes=1e8),
     "CPU, cache": lambda: on_cpu(24e3, flop_count=1e5, memory_bytes=2e6),
-    "CPU, its data is not in the fastest cache": lambda: on_cpu(105e3, flop_count=1e5, memory_bytes=2e6),
+    "CPU, its data is not in the fastest cache": lambda: on_cpu(
+        105e3, flop_count=1e5, memory_bytes=2e6
+    ),
     "CPU, arithmetic": lambda: on_cpu(6e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, above the roof": lambda: on_cpu(4e6, flop_count=1e9, memory_bytes=1e6),
     "CPU, operators one after another": lambda: on_cpu(900e3, flop_count=1e5, memory_bytes=2e6),

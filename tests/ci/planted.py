@@ -10,10 +10,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.values import CommitRef, Regression, RunSetting, Series, SeriesKey, SeriesPoint, Verdict
+from roofwatch.db.values import (
+    CommitRef,
+    Regression,
+    RunSetting,
+    Series,
+    SeriesKey,
+    SeriesPoint,
+    Verdict,
+)
 from tests.builders import NOON, make_commit_ref, make_series_key
 
-_KERNELS = ("attention", "conv2d", "gelu", "layer_norm", "matmul", "moe", "quantize", "rms_norm", "rope", "softmax")
+_KERNELS = (
+    "attention",
+    "conv2d",
+    "gelu",
+    "layer_norm",
+    "matmul",
+    "moe",
+    "quantize",
+    "rms_norm",
+    "rope",
+    "softmax",
+)
 _DTYPES = ("bfloat16", "float32")
 _IMPLEMENTATIONS = ("compile", "cudnn", "torch", "triton", "tuned")
 _LENGTHS = (512, 1024, 2048, 4096, 8192)
@@ -52,13 +71,20 @@ class Score:
 
 
 def plant(
-    seed: int, *, shape_count: int = 5, commit_count: int = 300, single_count: int = 5, family_count: int = 6
+    seed: int,
+    *,
+    shape_count: int = 5,
+    commit_count: int = 300,
+    single_count: int = 5,
+    family_count: int = 6,
 ) -> PlantedHistory:
-    """Make a history of 100 series for each shape, with a driver event and causes of single series and of families.
+    """Make a history of 100 series for each shape, with a driver event and causes of single series
+    and of families.
 
-    Each series has noise of 0.5 to 2.5 %, heavy tails, an outlier in fifty values and some autocorrelation. All series
-    of a run share a shift of 0.4 %. A cause changes its series by 8 to 40 % in either direction, with factors that
-    differ by a tenth. The driver changes all series by 6 to 12 %, with factors that differ by a third.
+    Each series has noise of 0.5 to 2.5 %, heavy tails, an outlier in fifty values and some
+    autocorrelation. All series of a run share a shift of 0.4 %. A cause changes its series by 8 to
+    40 % in either direction, with factors that differ by a tenth. The driver changes all series by
+    6 to 12 %, with factors that differ by a third.
     """
     rng = np.random.default_rng(seed)
     keys = [
@@ -78,31 +104,51 @@ def plant(
         log_values = shared + _noise(rng, commit_count, deviation)
         for cause in causes:
             if key in cause.series:
-                log_values[cause.commit :] += cause.log_ratio * rng.normal(1, 0.35 if cause.is_driver else 0.1)
+                log_values[cause.commit :] += cause.log_ratio * rng.normal(
+                    1, 0.35 if cause.is_driver else 0.1
+                )
         level_ns = np.exp(rng.uniform(np.log(1e4), np.log(1e7)))
-        series.append(Series(key, _points(commits, level_ns * np.exp(log_values), deviation, driver_at)))
+        series.append(
+            Series(key, _points(commits, level_ns * np.exp(log_values), deviation, driver_at))
+        )
     return PlantedHistory(series, causes)
 
 
 def _causes(
-    rng: np.random.Generator, keys: Sequence[SeriesKey], commit_count: int, single_count: int, family_count: int
+    rng: np.random.Generator,
+    keys: Sequence[SeriesKey],
+    commit_count: int,
+    single_count: int,
+    family_count: int,
 ) -> list[Planted]:
     count = single_count + family_count + 1
     margin = 12
     # at least three commits apart: two causes in one place cannot be told apart by times
-    places = np.sort(rng.choice((commit_count - 2 * margin) // 3, count, replace=False)) * 3 + margin
+    places = (
+        np.sort(rng.choice((commit_count - 2 * margin) // 3, count, replace=False)) * 3 + margin
+    )
     rng.shuffle(places)
     families = _families(rng)
     causes = [
-        Planted("driver", int(places[0]), frozenset(keys), float(np.log1p(rng.uniform(0.06, 0.12))), is_driver=True)
+        Planted(
+            "driver",
+            int(places[0]),
+            frozenset(keys),
+            float(np.log1p(rng.uniform(0.06, 0.12))),
+            is_driver=True,
+        )
     ]
     for number in range(single_count):
         key = keys[int(rng.integers(len(keys)))]
-        causes.append(Planted(f"single {number}", int(places[1 + number]), frozenset([key]), _log_factor(rng)))
+        causes.append(
+            Planted(f"single {number}", int(places[1 + number]), frozenset([key]), _log_factor(rng))
+        )
     for number in range(family_count):
         name, belongs = families[number % len(families)]
         members = frozenset(key for key in keys if belongs(key))
-        causes.append(Planted(name, int(places[1 + single_count + number]), members, _log_factor(rng)))
+        causes.append(
+            Planted(name, int(places[1 + single_count + number]), members, _log_factor(rng))
+        )
     return causes
 
 
@@ -118,7 +164,11 @@ def _families(rng: np.random.Generator) -> list[tuple[str, Callable[[SeriesKey],
         ),
         (
             f"{dtype} {implementation} of {fourth}",
-            lambda key: key.kernel == fourth and dtype in key.case_id and key.implementation == implementation,
+            lambda key: (
+                key.kernel == fourth
+                and dtype in key.case_id
+                and key.implementation == implementation
+            ),
         ),
         (
             "triton of attention and matmul",
@@ -132,7 +182,9 @@ def _families(rng: np.random.Generator) -> list[tuple[str, Callable[[SeriesKey],
 
 
 def _log_factor(rng: np.random.Generator) -> float:
-    return float(np.log1p(np.exp(rng.uniform(np.log(0.08), np.log(0.4))))) * float(rng.choice([-1, 1]))
+    return float(np.log1p(np.exp(rng.uniform(np.log(0.08), np.log(0.4))))) * float(
+        rng.choice([-1, 1])
+    )
 
 
 def _noise(rng: np.random.Generator, count: int, deviation: float) -> NDArray[np.float64]:
@@ -168,7 +220,9 @@ def _points(
 
 
 def score(history: PlantedHistory, regressions: Sequence[Regression]) -> Score:
-    """Match regressions to causes: most of their series, within two commits, and the same direction."""
+    """Match regressions to causes: most of their series, within two commits, and the same
+    direction.
+    """
     matches: dict[str, list[Regression]] = {cause.name: [] for cause in history.causes}
     extra = []
     for regression in regressions:
@@ -180,7 +234,8 @@ def score(history: PlantedHistory, regressions: Sequence[Regression]) -> Score:
     extra += [regression for of_cause in matches.values() for regression in of_cause[1:]]
     found = sum(
         len(matches[cause.name]) == 1
-        and len({change.series for change in matches[cause.name][0].change_points}) >= _LEAST_SHARE * len(cause.series)
+        and len({change.series for change in matches[cause.name][0].change_points})
+        >= _LEAST_SHARE * len(cause.series)
         for cause in history.causes
     )
     return Score(found, len(history.causes), extra)

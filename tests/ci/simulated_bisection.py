@@ -72,7 +72,11 @@ class Machine:
             else rng.normal()
         )
         self.sample_count += 1
-        return math.log1p(scenario.step) * (commit >= self.change) + self._speed + noise * float(spread)
+        return (
+            math.log1p(scenario.step) * (commit >= self.change)
+            + self._speed
+            + noise * float(spread)
+        )
 
     def pair(self, commit: int) -> float:
         """ln(commit / good) of two samples side by side, in an order drawn at random."""
@@ -124,7 +128,9 @@ def finish(
 
 
 def plain_bisection(scenario: Scenario, seed: int) -> Trial:
-    """Take ten samples of the good end, then ten of the commit, at each step; the middle between the ends decides."""
+    """Take ten samples of the good end, then ten of the commit, at each step; the middle between
+    the ends decides.
+    """
     machine = Machine(scenario, seed)
     low, high = -1, scenario.commit_count - 1
     base = _median(machine, -1)

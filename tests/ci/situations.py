@@ -38,8 +38,10 @@ from tests.ci.values import (
 Records = tuple[RunRecord, RunRecord]
 TARGETS = ("gfx942", "sm_80", "sm_90")
 HOSTILE = (
-    "</td></details>\n\n# Merged! @everyone #1 [click](https://evil.example) ![x](https://evil.example/x.png) "
-    "| cell | `code` ``` <script>alert(1)</script> --> <!-- roofwatch:report --> &amp; \u202egnp.exe"
+    "</td></details>\n\n# Merged! @everyone #1 [click](https://evil.example) "
+    "![x](https://evil.example/x.png) "
+    "| cell | `code` ``` <script>alert(1)</script> --> <!-- roofwatch:report --> &amp; "
+    "\u202egnp.exe"
 )
 
 
@@ -74,21 +76,35 @@ def workload_step() -> Records:
     step = f"transformer_training/B=1,T=128/{CASE_ID.split('/')[2]}/fwd"
     metric = f"{SHARE_OF_STEP}_rms_norm_kernel"
     known = make_imported(
-        step, implementation="triton", metric=metric, statistic="value", unit="share", value=0.11, low=0.1, high=0.12
+        step,
+        implementation="triton",
+        metric=metric,
+        statistic="value",
+        unit="share",
+        value=0.11,
+        low=0.1,
+        high=0.12,
     )
-    base: list[Result] = [make_timed(implementation="triton"), make_timed(SOFTMAX, implementation="triton")]
+    base: list[Result] = [
+        make_timed(implementation="triton"),
+        make_timed(SOFTMAX, implementation="triton"),
+    ]
     head: list[Result] = [
         head_timed(implementation="triton", median_ns=1.08e6),
         head_timed(SOFTMAX, implementation="triton", median_ns=1.2e6),
         make_static_facts(),
     ]
-    return make_records([*base, make_static_facts(code="before")], head, base_fields={"imported": [known]})
+    return make_records(
+        [*base, make_static_facts(code="before")], head, base_fields={"imported": [known]}
+    )
 
 
 def improvement() -> Records:
     """A faster case next to a new one."""
     faster = head_timed(median_ns=0.8e6, utilisation=0.5)
-    return make_records([make_timed(utilisation=0.4)], [faster, head_timed(SOFTMAX), make_accuracy(SOFTMAX)])
+    return make_records(
+        [make_timed(utilisation=0.4)], [faster, head_timed(SOFTMAX), make_accuracy(SOFTMAX)]
+    )
 
 
 def mixed() -> Records:
@@ -115,20 +131,31 @@ def incorrect() -> Records:
     """A wrong result, a crash, and a kernel that failed before too."""
     failing = make_measurement(SWIGLU, outcome=Outcome.TIMED_OUT)
     head: list[Result] = [
-        make_measurement(SOFTMAX, outcome=Outcome.CRASHED, message="the worker ended with signal 11"),
+        make_measurement(
+            SOFTMAX, outcome=Outcome.CRASHED, message="the worker ended with signal 11"
+        ),
         make_measurement(outcome=Outcome.INCORRECT, message="not timed: its result is wrong"),
-        make_accuracy(outcome=Outcome.INCORRECT, rmse_ratio=0.31, message="out: 31% of the reference"),
+        make_accuracy(
+            outcome=Outcome.INCORRECT, rmse_ratio=0.31, message="out: 31% of the reference"
+        ),
         failing,
     ]
     return make_records([make_timed(SOFTMAX), make_timed(), make_accuracy(), failing], head)
 
 
 def no_base_cases() -> Records:
-    return make_records([], [make_timed(), make_accuracy(), make_timed(SOFTMAX), make_static_facts()])
+    return make_records(
+        [], [make_timed(), make_accuracy(), make_timed(SOFTMAX), make_static_facts()]
+    )
 
 
 def removed() -> Records:
-    base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_static_facts(), make_static_facts(target="gfx942")]
+    base: list[Result] = [
+        make_timed(),
+        make_timed(SOFTMAX),
+        make_static_facts(),
+        make_static_facts(target="gfx942"),
+    ]
     return make_records(base, [head_timed(), make_static_facts()])
 
 
@@ -145,7 +172,9 @@ def skipped() -> Records:
 
 def not_comparable() -> Records:
     environment = make_environment(device_name="Other CPU", torch_version="2.14.0")
-    return make_records([make_timed()], [head_timed(median_ns=2e6)], head_fields={"environment": environment})
+    return make_records(
+        [make_timed()], [head_timed(median_ns=2e6)], head_fields={"environment": environment}
+    )
 
 
 def not_paired() -> Records:
@@ -153,13 +182,19 @@ def not_paired() -> Records:
 
 
 def inconclusive() -> Records:
-    return make_records([make_timed(), make_timed(SOFTMAX)], [head_timed(levels=LOUD), head_timed(SOFTMAX)])
+    return make_records(
+        [make_timed(), make_timed(SOFTMAX)], [head_timed(levels=LOUD), head_timed(SOFTMAX)]
+    )
 
 
 def throttled() -> Records:
     """A case with too few usable blocks, one with enough, and one whose clock changed."""
     hot = ("hw_slowdown", "hw_thermal_slowdown")
-    base: list[Result] = [watched(make_timed()), watched(make_timed(SOFTMAX)), watched(make_timed(SWIGLU))]
+    base: list[Result] = [
+        watched(make_timed()),
+        watched(make_timed(SOFTMAX)),
+        watched(make_timed(SWIGLU)),
+    ]
     head: list[Result] = [
         watched(head_timed(median_ns=1.3e6), degraded=dict.fromkeys(range(4), hot)),
         watched(head_timed(SOFTMAX), degraded={2: ("foreign_process",)}),
@@ -170,14 +205,21 @@ def throttled() -> Records:
 
 def autotuner_chose_otherwise() -> Records:
     """The base ran the head's second best configuration, and the same was counted on both sides."""
-    base, head = make_choice(128, times_us={64: 13.1, 128: 12.9}), make_choice(64, times_us={64: 12.6, 128: 12.8})
+    base, head = (
+        make_choice(128, times_us={64: 13.1, 128: 12.9}),
+        make_choice(64, times_us={64: 12.6, 128: 12.8}),
+    )
     before = {
         "duration_ns": 12_900.0,
         "dram_bytes": 4_194_304.0,
         "stall_barrier_share": 0.1,
         "registers_per_thread": 64,
     }
-    after = before | {"duration_ns": 18_060.0, "stall_barrier_share": 0.43, "registers_per_thread": 96}
+    after = before | {
+        "duration_ns": 18_060.0,
+        "stall_barrier_share": 0.43,
+        "registers_per_thread": 96,
+    }
     return make_records(
         [make_timed(autotuning=(base,)), make_timed(SOFTMAX, autotuning=(base,))],
         [head_timed(median_ns=1.4e6, autotuning=(head,)), head_timed(SOFTMAX, autotuning=(head,))],
@@ -188,7 +230,11 @@ def autotuner_chose_otherwise() -> Records:
 
 def static_spill() -> Records:
     kernels = ("_attention_kernel", "_rms_norm_kernel", "_softmax_kernel")
-    base = [make_static_facts(function=function, target=target) for function in kernels for target in TARGETS]
+    base = [
+        make_static_facts(function=function, target=target)
+        for function in kernels
+        for target in TARGETS
+    ]
     head: list[Result] = [
         make_static_facts(
             function=facts.function,
@@ -202,9 +248,15 @@ def static_spill() -> Records:
         else facts
         for facts in base
     ]
-    base = [facts.model_copy(update={"spilled_registers": 0}) if facts.target == "gfx942" else facts for facts in base]
+    base = [
+        facts.model_copy(update={"spilled_registers": 0}) if facts.target == "gfx942" else facts
+        for facts in base
+    ]
     head[-1] = make_static_facts(
-        function="_softmax_kernel", target="sm_90", outcome=Outcome.COMPILE_ERROR, message="shared memory exceeded"
+        function="_softmax_kernel",
+        target="sm_90",
+        outcome=Outcome.COMPILE_ERROR,
+        message="shared memory exceeded",
     )
     return make_records([make_timed(), *base], [head_timed(), *head])
 
@@ -212,8 +264,18 @@ def static_spill() -> Records:
 def static_sentences() -> Records:
     """Spills, narrower loads, unused tensor cores and lower occupancy."""
     tile = {"BLOCK_M": 128, "BLOCK_N": 128}
-    fits = {"registers": 128, "local_bytes": 0, "spill_store_count": 0, "theoretical_occupancy": 0.25}
-    spills = {"registers": 255, "local_bytes": 904, "spill_store_count": 226, "theoretical_occupancy": 0.125}
+    fits = {
+        "registers": 128,
+        "local_bytes": 0,
+        "spill_store_count": 0,
+        "theoretical_occupancy": 0.25,
+    }
+    spills = {
+        "registers": 255,
+        "local_bytes": 904,
+        "spill_store_count": 226,
+        "theoretical_occupancy": 0.125,
+    }
 
     def matmul(warps: int, target: str, **fields: Any) -> StaticFacts:
         return make_static_facts(
@@ -251,7 +313,10 @@ def static_sentences() -> Records:
 
 
 def static_toolchain() -> Records:
-    base = [make_static_facts(toolchain={"triton": "3.6.0"}), make_static_facts(SOFTMAX, toolchain={"triton": "3.6.0"})]
+    base = [
+        make_static_facts(toolchain={"triton": "3.6.0"}),
+        make_static_facts(SOFTMAX, toolchain={"triton": "3.6.0"}),
+    ]
     head = [
         make_static_facts(code="b", toolchain={"triton": "3.7.1"}, registers=40, local_bytes=16),
         make_static_facts(SOFTMAX, code="b", toolchain={"triton": "3.7.1"}),
@@ -276,7 +341,14 @@ def hostile_names() -> Records:
     head: list[Result] = [
         head_timed(case_id, implementation=HOSTILE, median_ns=1.4e6),
         make_measurement(broken, outcome=Outcome.CRASHED, message=HOSTILE),
-        make_static_facts(case_id, function=HOSTILE, implementation=HOSTILE, target=HOSTILE, code="b", local_bytes=48),
+        make_static_facts(
+            case_id,
+            function=HOSTILE,
+            implementation=HOSTILE,
+            target=HOSTILE,
+            code="b",
+            local_bytes=48,
+        ),
         make_static_facts(
             SOFTMAX,
             code="b",
@@ -292,12 +364,16 @@ def hostile_names() -> Records:
         head,
         base_fields={"environment": make_environment(os=HOSTILE)},
         head_fields={
-            "environment": make_environment(os=HOSTILE, torch_version=HOSTILE, cuda_version=HOSTILE),
+            "environment": make_environment(
+                os=HOSTILE, torch_version=HOSTILE, cuda_version=HOSTILE
+            ),
             "commit": make_commit(1, subject=HOSTILE, author=HOSTILE, is_dirty=True),
             "suite": "$(evil) `evil`.py",
             "source_lines": (
                 make_source_line(kernel=HOSTILE.split("/")[0], file='a) [evil](b|`c`"<script>.py'),
-                make_source_line(kernel="softmax", implementation="triton", file='a) [evil](b|`c`"<script>.py'),
+                make_source_line(
+                    kernel="softmax", implementation="triton", file='a) [evil](b|`c`"<script>.py'
+                ),
             ),
         },
     )
@@ -305,7 +381,9 @@ def hostile_names() -> Records:
 
 def _of_200_kernels(factors: dict[int, float], **fields: Any) -> Records:
     """200 kernels; those numbered in `factors` take that many times as long."""
-    case_ids = [f"layer_norm_{number:03}/n_rows=4096,n_cols=1024/bfloat16/fwd" for number in range(200)]
+    case_ids = [
+        f"layer_norm_{number:03}/n_rows=4096,n_cols=1024/bfloat16/fwd" for number in range(200)
+    ]
     base: list[Result] = [make_timed(case_id, implementation="triton") for case_id in case_ids]
     head: list[Result] = [
         head_timed(case_id, implementation="triton", median_ns=1e6 * factors.get(number, 1.0))
@@ -324,7 +402,9 @@ def seven_of_200_faster() -> Records:
 
 def all_200_slower() -> Records:
     lines = tuple(
-        make_source_line(kernel=f"layer_norm_{number:03}", implementation="triton", file="kernels/layer_norm.py")
+        make_source_line(
+            kernel=f"layer_norm_{number:03}", implementation="triton", file="kernels/layer_norm.py"
+        )
         for number in range(200)
     )
     factors = {number: 1.1 + number / 200 for number in range(200)}
@@ -332,12 +412,16 @@ def all_200_slower() -> Records:
 
 
 def other_harness() -> Records:
-    return make_records([make_timed()], [head_timed(median_ns=2e6)], head_fields={"harness_version": "2"})
+    return make_records(
+        [make_timed()], [head_timed(median_ns=2e6)], head_fields={"harness_version": "2"}
+    )
 
 
 def other_torch() -> Records:
     environment = make_environment(torch_version="2.14.0")
-    return make_records([make_timed()], [head_timed(median_ns=1.3e6)], head_fields={"environment": environment})
+    return make_records(
+        [make_timed()], [head_timed(median_ns=1.3e6)], head_fields={"environment": environment}
+    )
 
 
 def launch_changes() -> Records:
@@ -349,7 +433,9 @@ def launch_changes() -> Records:
         return [
             make_timed(
                 case_id,
-                memory=MemoryUse(peak_allocated_bytes=peaks[side], peak_reserved_bytes=2**24, allocation_count=1),
+                memory=MemoryUse(
+                    peak_allocated_bytes=peaks[side], peak_reserved_bytes=2**24, allocation_count=1
+                ),
             )
             for case_id, peaks in bytes_by_case.items()
         ]
@@ -367,17 +453,41 @@ def huge() -> Records:
         base.append(make_timed(case_id, levels=QUIET[:3]))
         head.append(head_timed(case_id, levels=QUIET[:3], median_ns=1.1e6 + number * 100))
     facts = [make_static_facts(target=f"sm_{number}") for number in range(300)]
-    spilled = [make_static_facts(target=f"sm_{number}", code="b", local_bytes=8 + number) for number in range(300)]
+    spilled = [
+        make_static_facts(target=f"sm_{number}", code="b", local_bytes=8 + number)
+        for number in range(300)
+    ]
     return make_records([*base, *facts], [*head, *spilled])
 
 
 SITUATIONS: dict[str, Callable[[], Records]] = {
     situation.__name__: situation
     for situation in (
-        *(all_well, regression, workload_step, improvement, mixed, incorrect, no_base_cases, removed),
-        *(skipped, not_comparable, not_paired, inconclusive, throttled, autotuner_chose_otherwise),
-        *(static_spill, static_sentences, static_toolchain, launch_changes, other_harness, other_torch),
-        *(one_of_200_slower, seven_of_200_faster, all_200_slower, hostile_names, huge),
+        all_well,
+        regression,
+        workload_step,
+        improvement,
+        mixed,
+        incorrect,
+        no_base_cases,
+        removed,
+        skipped,
+        not_comparable,
+        not_paired,
+        inconclusive,
+        throttled,
+        autotuner_chose_otherwise,
+        static_spill,
+        static_sentences,
+        static_toolchain,
+        launch_changes,
+        other_harness,
+        other_torch,
+        one_of_200_slower,
+        seven_of_200_faster,
+        all_200_slower,
+        hostile_names,
+        huge,
     )
 }
 

@@ -1,4 +1,6 @@
-"""Reports on GitLab. Every request is checked against GitLab's own OpenAPI description (tests/data/gitlab)."""
+"""Reports on GitLab. Every request is checked against GitLab's own OpenAPI description
+(tests/data/gitlab).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ from tests.http_server import Answer, Request, serve
 from tests.roofwatch.command import roofwatch
 
 TOKEN = "glpat-a-secret"
-US, DEVELOPER, REPORTER = {"id": 50, "username": "bot"}, {"id": 1, "username": "dev"}, {"id": 2, "username": "guest"}
+US, DEVELOPER, REPORTER = (
+    {"id": 50, "username": "bot"},
+    {"id": 1, "username": "dev"},
+    {"id": 2, "username": "guest"},
+)
 Json = dict[str, Any]
 PROJECT = "/api/v4/projects/{id}"
 NOTES = f"{PROJECT}/merge_requests/{{noteable_id}}/notes"
@@ -36,12 +42,16 @@ NOTES = f"{PROJECT}/merge_requests/{{noteable_id}}/notes"
 
 def _with_null(schema: Json) -> Json:
     """OpenAPI 3.0 writes `nullable: true`; JSON Schema adds a type."""
-    known = {name: one | {"type": [one["type"], "null"]} for name, one in schema["properties"].items()}
+    known = {
+        name: one | {"type": [one["type"], "null"]} for name, one in schema["properties"].items()
+    }
     return schema | {"properties": known, "additionalProperties": False}
 
 
 class GitLabStandIn:
-    """A merge request with number 7 of project 42, on a server that knows only documented requests."""
+    """A merge request with number 7 of project 42,
+    on a server that knows only documented requests.
+    """
 
     def __init__(self) -> None:
         self.url = ""
@@ -77,7 +87,11 @@ class GitLabStandIn:
                 if self.is_failing_after_create and request.method == "POST" and path == NOTES:
                     self.is_failing_after_create = False
                     return Answer(502, b"bad gateway")
-                return self._page(body, request.query) if isinstance(body, list) else _answer(status, body)
+                return (
+                    self._page(body, request.query)
+                    if isinstance(body, list)
+                    else _answer(status, body)
+                )
         raise AssertionError(f"not documented: {request.method} {request.path}")
 
     def _check(self, operation: Json, in_path: Mapping[str, str], request: Request) -> None:
@@ -90,18 +104,25 @@ class GitLabStandIn:
             assert not request.body or json.loads(request.body) == {}
             return
         (content,) = operation["requestBody"]["content"].values()
-        schema = self._document["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
+        schema = self._document["components"]["schemas"][
+            content["schema"]["$ref"].rpartition("/")[2]
+        ]
         Draft202012Validator(_with_null(schema)).validate(json.loads(request.body))
 
     def _page(self, items: list[Json], query: Mapping[str, str]) -> Answer:
-        length, number = min(int(query.get("per_page", 20)), self.page_length), int(query.get("page", 1))
+        length, number = (
+            min(int(query.get("per_page", 20)), self.page_length),
+            int(query.get("page", 1)),
+        )
         headers = {}
         if number * length < len(items):
             link = f"{self.url}{NOTES.format(id=42, noteable_id=7)}?page={number + 1}&per_page={length}"
             headers["Link"] = f'<{link}>; rel="next"'
         return _answer(200, items[(number - 1) * length : number * length], headers)
 
-    def _carry_out(self, method: str, path: str, values: Mapping[str, str], request: Request) -> tuple[int, Any]:
+    def _carry_out(
+        self, method: str, path: str, values: Mapping[str, str], request: Request
+    ) -> tuple[int, Any]:
         given = json.loads(request.body) if request.body else {}
         assert values.get("id", "42") == "42"
         assert values.get("noteable_id", "7") == "7"
@@ -126,12 +147,18 @@ class GitLabStandIn:
         if method == "DELETE":
             del self.notes[note_id]
             return 200, {}
-        self.notes[note_id] |= given | {"updated_at": f"2026-01-02T03:{next(self._minutes):02}:00.000Z"}
+        self.notes[note_id] |= given | {
+            "updated_at": f"2026-01-02T03:{next(self._minutes):02}:00.000Z"
+        }
         return 200, self.notes[note_id]
 
 
 def _answer(status: int, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
-    return Answer(status, json.dumps(body).encode(), {"Content-Type": "application/json"} | dict(headers or {}))
+    return Answer(
+        status,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"} | dict(headers or {}),
+    )
 
 
 @pytest.fixture
@@ -158,18 +185,24 @@ def variables(gitlab: GitLabStandIn, **others: str) -> dict[str, str]:
     } | others
 
 
-def post_report(gitlab: GitLabStandIn, folder: Path, situation: str = "regression", **others: str) -> Posted:
+def post_report(
+    gitlab: GitLabStandIn, folder: Path, situation: str = "regression", **others: str
+) -> Posted:
     given = variables(gitlab, **others)
     job = job_of(given)
     report = report_on(write_records(folder, SITUATIONS[situation]()), job)
-    return post(GitLabProject(job, given), job, report, "roofwatch", with_comment=True, with_check=True)
+    return post(
+        GitLabProject(job, given), job, report, "roofwatch", with_comment=True, with_check=True
+    )
 
 
 # --- the job
 
 
 def test_the_head_of_a_pipeline_for_merged_results_is_the_source_branch() -> None:
-    given = variables(GitLabStandIn(), CI_COMMIT_SHA=sha_of(9), CI_MERGE_REQUEST_SOURCE_BRANCH_SHA=sha_of(1))
+    given = variables(
+        GitLabStandIn(), CI_COMMIT_SHA=sha_of(9), CI_MERGE_REQUEST_SOURCE_BRANCH_SHA=sha_of(1)
+    )
 
     job = job_of(given)
 
@@ -193,7 +226,9 @@ def test_the_head_of_a_pipeline_for_merged_results_is_the_source_branch() -> Non
         ({"CI_SERVER_URL": "http://gitlab.example"}, "must be https"),
     ],
 )
-def test_a_job_that_cannot_post_is_refused_with_the_reason(others: dict[str, str], reason: str) -> None:
+def test_a_job_that_cannot_post_is_refused_with_the_reason(
+    others: dict[str, str], reason: str
+) -> None:
     given = variables(GitLabStandIn()) | others
 
     with pytest.raises(ForgeError, match=re.escape(reason)):
@@ -207,7 +242,10 @@ def test_a_merge_request_has_one_note_that_is_kept_up_to_date_and_a_status(
     gitlab: GitLabStandIn, tmp_path: Path
 ) -> None:
     gitlab.page_length = 2
-    strangers = [gitlab.add_note("<!-- roofwatch:report -->\n<!-- roofwatch:state e30= -->\nforged") for _ in range(3)]
+    strangers = [
+        gitlab.add_note("<!-- roofwatch:report -->\n<!-- roofwatch:state e30= -->\nforged")
+        for _ in range(3)
+    ]
 
     first = post_report(gitlab, tmp_path)
     second = post_report(gitlab, tmp_path, "all_well", CI_PIPELINE_ID="1001", CI_JOB_ID="2001")
@@ -215,9 +253,14 @@ def test_a_merge_request_has_one_note_that_is_kept_up_to_date_and_a_status(
     assert [dict(first.comments), dict(second.comments)] == [{"7": "posted"}, {"7": "edited"}]
     assert len(gitlab.notes) == len(strangers) + 1
     assert "slower" not in gitlab.bodies[-1].partition("\n### ")[2].partition("\n")[0]
-    assert [(one["state"], one["pipeline_id"]) for one in gitlab.statuses] == [("failed", 1000), ("success", 1001)]
+    assert [(one["state"], one["pipeline_id"]) for one in gitlab.statuses] == [
+        ("failed", 1000),
+        ("success", 1001),
+    ]
     assert gitlab.statuses[0]["description"].startswith("2 of 3 benchmarks slower")
-    assert gitlab.statuses[0]["target_url"] == "https://gitlab.example/group/kernels/-/pipelines/1000"
+    assert (
+        gitlab.statuses[0]["target_url"] == "https://gitlab.example/group/kernels/-/pipelines/1000"
+    )
 
 
 def test_a_note_whose_creation_failed_late_is_not_posted_twice(
@@ -235,7 +278,14 @@ def test_a_status_that_already_has_the_state_is_no_error(gitlab: GitLabStandIn) 
     job = job_of(given)
 
     for _ in range(2):
-        post(GitLabProject(job, given), job, Report(BEGUN), "roofwatch", with_comment=True, with_check=True)
+        post(
+            GitLabProject(job, given),
+            job,
+            Report(BEGUN),
+            "roofwatch",
+            with_comment=True,
+            with_check=True,
+        )
 
     assert [one["state"] for one in gitlab.statuses] == ["running"]
 
@@ -251,7 +301,9 @@ def test_lines_that_gitlab_would_carry_out_are_indented(gitlab: GitLabStandIn) -
 # --- acceptance
 
 
-def test_a_developer_accepts_and_the_next_report_says_so(gitlab: GitLabStandIn, tmp_path: Path) -> None:
+def test_a_developer_accepts_and_the_next_report_says_so(
+    gitlab: GitLabStandIn, tmp_path: Path
+) -> None:
     gitlab.add_note("/roofwatch accept written before there was anything to accept")
     post_report(gitlab, tmp_path)
     gitlab.add_note("/roofwatch accept anything", REPORTER)
@@ -268,19 +320,25 @@ def test_a_developer_accepts_and_the_next_report_says_so(gitlab: GitLabStandIn, 
     assert "`the new layout costs this`" in report
     assert [one["state"] for one in gitlab.statuses] == ["failed", "failed", "success", "success"]
     del gitlab.notes[accepting["id"]]
-    assert post_report(gitlab, tmp_path, CI_JOB_ID="2004", CI_PIPELINE_ID="1002").accepted_by is None
+    assert (
+        post_report(gitlab, tmp_path, CI_JOB_ID="2004", CI_PIPELINE_ID="1002").accepted_by is None
+    )
 
 
 # --- the documented pipeline
 
 
-def test_the_documented_pipeline_is_valid_and_keeps_the_token_from_measured_code(tmp_path: Path) -> None:
+def test_the_documented_pipeline_is_valid_and_keeps_the_token_from_measured_code(
+    tmp_path: Path,
+) -> None:
     (shown,) = code_blocks(ROOT / "docs/how-to/gitlab.md", "yaml")
     (tmp_path / ".gitlab-ci.yml").write_text(shown)
     jobs = yaml.safe_load(shown)
 
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"]
-    done = subprocess.run([*command, str(tmp_path / ".gitlab-ci.yml")], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, str(tmp_path / ".gitlab-ci.yml")], check=False, capture_output=True, text=True
+    )
 
     assert done.returncode == 0, done.stdout
     assert len(shown.splitlines()) <= 20
@@ -299,7 +357,9 @@ def test_post_picks_the_forge_from_the_environment(gitlab: GitLabStandIn, tmp_pa
     files = write_records(tmp_path, SITUATIONS["regression"]())
 
     done = roofwatch("post", *files, "--json", cwd=tmp_path, **variables(gitlab))
-    refused = roofwatch("post", "--begin", cwd=tmp_path, **variables(gitlab, GITLAB_TOKEN="another"))
+    refused = roofwatch(
+        "post", "--begin", cwd=tmp_path, **variables(gitlab, GITLAB_TOKEN="another")
+    )
 
     assert done.status == 0, done.error
     assert (done.parsed["check_run"], done.parsed["comments"]) == ("failure", {"7": "posted"})

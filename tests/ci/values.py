@@ -47,20 +47,31 @@ def make_point(number: int, value: float | None, *, run: int = 0, **fields: Any)
     return SeriesPoint(**defaults | fields)
 
 
-def make_series(values: Iterable[float | Outcome | None], metric: str = "median_ns", **key: Any) -> Series:
+def make_series(
+    values: Iterable[float | Outcome | None], metric: str = "median_ns", **key: Any
+) -> Series:
     """One value per commit; an outcome stands for a failed run."""
     points = [
-        make_point(number, None, outcome=value) if isinstance(value, Outcome) else make_point(number, value)
+        make_point(number, None, outcome=value)
+        if isinstance(value, Outcome)
+        else make_point(number, value)
         for number, value in enumerate(values)
     ]
     return Series(make_series_key(metric, **key), tuple(points))
 
 
-def make_static_series(metric: str, values: Sequence[float | None], codes: str, **key: Any) -> Series:
-    """A compiled fact per commit; `codes` has a letter per commit, equal letters being equal machine code. None is a
-    compile error.
+def make_static_series(
+    metric: str, values: Sequence[float | None], codes: str, **key: Any
+) -> Series:
+    """A compiled fact per commit; `codes` has a letter per commit, equal letters being equal
+    machine code. None is a compile error.
     """
-    defaults = {"implementation": "triton", "runner_class": "", "function": "_kernel", "target": "sm_90"}
+    defaults = {
+        "implementation": "triton",
+        "runner_class": "",
+        "function": "_kernel",
+        "target": "sm_90",
+    }
     points = [
         make_point(number, None, outcome=Outcome.COMPILE_ERROR, message="out of registers")
         if value is None
@@ -82,7 +93,13 @@ def only(regressions: Sequence[Regression]) -> Regression:
 
 
 def stepped(
-    *, count: int = 16, at: int = 8, factor: float = 1.4, noise: float = 0.01, seed: int = 0, level_ns: float = 1e6
+    *,
+    count: int = 16,
+    at: int = 8,
+    factor: float = 1.4,
+    noise: float = 0.01,
+    seed: int = 0,
+    level_ns: float = 1e6,
 ) -> list[float]:
     """Times with a step at a commit."""
     values = level_ns * np.exp(np.random.default_rng(seed).normal(0, noise, size=count))
@@ -91,7 +108,13 @@ def stepped(
 
 
 def make_pair(
-    base: int, head: int, *, factor: float = 1.0, noise: float = 0.005, block_count: int = 8, **fields: Any
+    base: int,
+    head: int,
+    *,
+    factor: float = 1.0,
+    noise: float = 0.005,
+    block_count: int = 8,
+    **fields: Any,
 ) -> Pair:
     """Two numbered commits measured side by side, the head slower by a factor."""
     rng = np.random.default_rng(base * 100 + head)
@@ -118,9 +141,13 @@ def make_pair(
 def make_noisy_calibration() -> tuple[RunRecord, RunRecord]:
     """Records of commit 0 against itself, in noise of 15 % between blocks."""
     base, head = make_pair_of_records(0, 0)
-    levels_ns = (10_000.0 * np.exp(0.15 * np.random.default_rng(1).standard_normal((2, 12)))).tolist()
+    levels_ns = (
+        10_000.0 * np.exp(0.15 * np.random.default_rng(1).standard_normal((2, 12)))
+    ).tolist()
     there, here = (make_measurement(blocks=make_blocks(side)) for side in levels_ns)
-    return base.model_copy(update={"measurements": (there,)}), head.model_copy(update={"measurements": (here,)})
+    return base.model_copy(update={"measurements": (there,)}), head.model_copy(
+        update={"measurements": (here,)}
+    )
 
 
 Result = Measurement | Accuracy | StaticFacts
@@ -131,10 +158,16 @@ LOUD = (1.0, 1.3, 0.8, 1.1, 0.7, 1.2)
 
 
 def make_timed(
-    case_id: str = CASE_ID, *, median_ns: float = 1e6, levels: Sequence[float] = QUIET, **fields: Any
+    case_id: str = CASE_ID,
+    *,
+    median_ns: float = 1e6,
+    levels: Sequence[float] = QUIET,
+    **fields: Any,
 ) -> Measurement:
     """A measurement in one block per level."""
-    return make_measurement(case_id, blocks=make_blocks([median_ns * level for level in levels]), **fields)
+    return make_measurement(
+        case_id, blocks=make_blocks([median_ns * level for level in levels]), **fields
+    )
 
 
 def make_records(
@@ -147,7 +180,9 @@ def make_records(
 ) -> tuple[RunRecord, RunRecord]:
     """Records of commits 0 and 1 with these results, of one job by default."""
 
-    def one_side(number: int, side: Side, results: Sequence[Result], fields: dict[str, Any]) -> RunRecord:
+    def one_side(
+        number: int, side: Side, results: Sequence[Result], fields: dict[str, Any]
+    ) -> RunRecord:
         return make_record(
             number,
             measurements=[result for result in results if isinstance(result, Measurement)],
@@ -163,7 +198,10 @@ def make_records(
 
 
 def watched(
-    measured: Measurement, *, sm_clock_mhz: float | None = 1_980, degraded: Mapping[int, tuple[str, ...]] | None = None
+    measured: Measurement,
+    *,
+    sm_clock_mhz: float | None = 1_980,
+    degraded: Mapping[int, tuple[str, ...]] | None = None,
 ) -> Measurement:
     """Add the state of the device: one clock for all blocks, and what degraded them by position."""
     reasons = degraded or {}
@@ -171,7 +209,9 @@ def watched(
         block.model_copy(
             update={
                 "device_state": DeviceState(
-                    reading_count=3, sm_clock_mhz=sm_clock_mhz, degraded_by=reasons.get(position, ())
+                    reading_count=3,
+                    sm_clock_mhz=sm_clock_mhz,
+                    degraded_by=reasons.get(position, ()),
                 )
             }
         )
@@ -180,7 +220,9 @@ def watched(
     return measured.model_copy(update={"blocks": blocks})
 
 
-def make_choice(block: int, *, times_us: Mapping[int, float] | None = None, **fields: Any) -> Autotuning:
+def make_choice(
+    block: int, *, times_us: Mapping[int, float] | None = None, **fields: Any
+) -> Autotuning:
     """The autotuner's choice of a block size, with the times that it measured."""
     defaults: dict[str, Any] = {
         "function": "_kernel",
@@ -195,5 +237,9 @@ def make_choice(block: int, *, times_us: Mapping[int, float] | None = None, **fi
 
 
 def make_counters(**fields: Any) -> Counters:
-    defaults: dict[str, Any] = {"case_id": CASE_ID, "implementation": "torch", "function": "_kernel"}
+    defaults: dict[str, Any] = {
+        "case_id": CASE_ID,
+        "implementation": "torch",
+        "function": "_kernel",
+    }
     return Counters(**defaults | fields)

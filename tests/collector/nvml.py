@@ -28,7 +28,9 @@ def replayed(name: str) -> ReplayedNvml:
 
 
 def replay_everywhere(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Replay a recording in this process and in those it starts; returns the file that lists changed settings."""
+    """Replay a recording in this process and in those it starts; returns the file that lists
+    changed settings.
+    """
     recording = tmp_path / f"{name}.jsonl"
     shutil.copy(FOLDER / recording.name, recording)
     monkeypatch.setenv("ROOFWATCH_NVML_MODULE", replayed_nvml.__name__)

@@ -1,4 +1,6 @@
-"""Replays recordings of NVML in place of the `pynvml` module; tests/data/nvml/README.md describes the files."""
+"""Replays recordings of NVML in place of the `pynvml` module; tests/data/nvml/README.md describes
+the files.
+"""
 
 # ruff: noqa: N802
 
@@ -76,7 +78,9 @@ class ReplayedNvml:
         return [SimpleNamespace(pid=os.getpid() if pid == "own" else pid) for pid in pids]
 
     def __getattr__(self, name: str) -> Any:
-        """Constants of `pynvml`, and any other function; a setting that was changed is noted in the file of calls."""
+        """Constants of `pynvml`, and any other function; a setting that was changed is noted in the
+        file of calls.
+        """
         if not name.startswith("nvml"):
             return getattr(pynvml, name)
 

@@ -60,7 +60,9 @@ def use_caches(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("ROOFWATCH_CACHE_DIR", str(folder / "cache"))
 
 
-def facts_of(folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), name: str = "suite") -> list[StaticFacts]:
+def facts_of(
+    folder: Path, body: str, targets: tuple[str, ...] = ("sm_90",), name: str = "suite"
+) -> list[StaticFacts]:
     """Compile the one case of a suite that is made of the header and a body."""
     file = folder / f"{name}.py"
     file.write_text(HEADER + body)

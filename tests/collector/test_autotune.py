@@ -1,4 +1,6 @@
-"""What is kept of the choices of Triton's own autotuner, which here measures with given times and launches nothing."""
+"""What is kept of the choices of Triton's own autotuner, which here measures with given times and
+launches nothing.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +18,8 @@ from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 
 SMALL, LARGE = (
-    {"BLOCK": block, "num_warps": warps, "num_ctas": 1, "num_stages": 3} for block, warps in ((32, 4), (128, 8))
+    {"BLOCK": block, "num_warps": warps, "num_ctas": 1, "num_stages": 3}
+    for block, warps in ((32, 4), (128, 8))
 )
 Tune = Callable[..., None]
 
@@ -50,7 +53,10 @@ def test_a_choice_has_the_time_of_every_configuration(tune: Tune) -> None:
     assert (choice.function, choice.key) == ("scale", "256, torch.float32")
     assert choice.chosen == LARGE
     assert [timing.configuration for timing in choice.timings] == [SMALL, LARGE]
-    assert [timing.time_ns for timing in choice.timings] == [pytest.approx(4_000), pytest.approx(3_000)]
+    assert [timing.time_ns for timing in choice.timings] == [
+        pytest.approx(4_000),
+        pytest.approx(3_000),
+    ]
     assert choice.duration_ns > 0
 
 
@@ -75,7 +81,9 @@ def test_an_earlier_choice_is_cached_and_has_no_times(tune: Tune) -> None:
     assert (tuned[0].chosen, tuned[0].timings, tuned[0].duration_ns) == (LARGE, (), 0)
 
 
-def test_a_choice_read_from_disk_is_cached_and_has_its_times(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_read_from_disk_is_cached_and_has_its_times(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scale, "cache_results", True)
     with AutotuneRecorder().watching() as measured:
         tune(0.004, 0.003)
@@ -91,7 +99,10 @@ def test_a_choice_read_from_disk_is_cached_and_has_its_times(tune: Tune, monkeyp
 def test_triton_is_unchanged_afterwards(tune: Tune) -> None:
     original, cache = Autotuner.run, scale.cache
     recorder = AutotuneRecorder()
-    with recorder.watching() as tuned, pytest.raises(IndexError):  # there is no time for the second configuration
+    with (
+        recorder.watching() as tuned,
+        pytest.raises(IndexError),
+    ):  # there is no time for the second configuration
         tune(0.004)
 
     assert tuned == []
@@ -101,24 +112,38 @@ def test_triton_is_unchanged_afterwards(tune: Tune) -> None:
 
 
 def make_choice(block: int, *, times_ns: tuple[float, ...] = (), key: str = "256") -> Autotuning:
-    timings = tuple(AutotuneTiming(configuration={"BLOCK": 32 * (1 + at)}, time_ns=t) for at, t in enumerate(times_ns))
+    timings = tuple(
+        AutotuneTiming(configuration={"BLOCK": 32 * (1 + at)}, time_ns=t)
+        for at, t in enumerate(times_ns)
+    )
     return Autotuning(function="scale", key=key, chosen={"BLOCK": block}, timings=timings)
 
 
 def test_equal_choices_of_several_processes_are_merged() -> None:
-    same, timed, other = make_choice(32), make_choice(32, times_ns=(1.0, 2.0)), make_choice(64, times_ns=(2.0, 1.0))
+    same, timed, other = (
+        make_choice(32),
+        make_choice(32, times_ns=(1.0, 2.0)),
+        make_choice(64, times_ns=(2.0, 1.0)),
+    )
 
     assert merged((), (same, timed)) == (timed,)
     assert merged((timed,), (same,)) == (timed,)
-    assert merged((timed,), (other, make_choice(32, key="512"))) == (timed, other, make_choice(32, key="512"))
+    assert merged((timed,), (other, make_choice(32, key="512"))) == (
+        timed,
+        other,
+        make_choice(32, key="512"),
+    )
 
 
 @pytest.mark.gpu
 def test_a_measurement_on_a_gpu_has_the_tuned_configurations(tmp_path: Path) -> None:
     from tests.roofwatch.command import SUITES, started_roofwatch
 
-    # a process that forks ready ones has loaded the server's packages, which a machine that only measures lacks
-    done = started_roofwatch("run", SUITES / "bench_tuned.py", "--no-static", "--json", "-o", tmp_path / "record.json")
+    # a process that forks ready ones has loaded the server's packages, which a machine that only
+    # measures lacks
+    done = started_roofwatch(
+        "run", SUITES / "bench_tuned.py", "--no-static", "--json", "-o", tmp_path / "record.json"
+    )
 
     assert done.status == 0, done.error
     (measured,) = done.parsed["measurements"]

@@ -31,14 +31,22 @@ def kernels_of(shares: Iterable[Share]) -> list[list[str]]:
     return [[case_id.split("/")[0] for case_id in share.case_ids] for share in shares]
 
 
-def test_every_case_is_in_one_share_with_all_its_implementations_by_which_shares_are_sized() -> None:
-    subjects = [selected(f"case{number}", name) for number in range(10) for name in ("torch", "triton")]
+def test_every_case_is_in_one_share_with_all_its_implementations_by_which_shares_are_sized() -> (
+    None
+):
+    subjects = [
+        selected(f"case{number}", name) for number in range(10) for name in ("torch", "triton")
+    ]
 
     shares = deal(subjects, 4)
 
     assert [*chain.from_iterable(kernels_of(shares))] == [f"case{number}" for number in range(10)]
     assert [len(share.case_ids) for share in shares] == [2, 3, 2, 3]
-    subjects = [*(selected("large", f"variant{number}") for number in range(6)), selected("b"), selected("c")]
+    subjects = [
+        *(selected("large", f"variant{number}") for number in range(6)),
+        selected("b"),
+        selected("c"),
+    ]
     assert kernels_of(deal(subjects, 2)) == [["large"], ["b", "c"]]
 
 
@@ -75,7 +83,9 @@ def test_records_of_equal_machines_are_joined_with_the_highest_ceiling() -> None
     assert joined.run_id == RUN_ID
     assert [case.kernel for case in joined.cases] == ["a", "b"]
     assert len(joined.measurements) == 2
-    assert [profile.case_id for profile in joined.profiles] == [case.case_id for case in joined.cases]
+    assert [profile.case_id for profile in joined.profiles] == [
+        case.case_id for case in joined.cases
+    ]
     assert joined.preset == "quick"
     assert [ceiling.per_s for ceiling in joined.ceilings] == [1.1e10]
     assert joined.spent_ns == {"timing": 10}
@@ -92,7 +102,10 @@ def test_records_of_different_machines_stay_apart() -> None:
 
     joined = join(records, RUN_ID)
 
-    assert [[case.kernel for case in record.cases] for record in joined] == [["case0", "case2"], ["case1"]]
+    assert [[case.kernel for case in record.cases] for record in joined] == [
+        ["case0", "case2"],
+        ["case1"],
+    ]
     assert len({record.run_id for record in joined}) == 2
     assert joined == join(records, RUN_ID)
 

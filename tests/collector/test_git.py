@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.errors import GitError
-from roofwatch.collector.git import checked_out, commit_of, find_repository, project_of, read_commit, run_git
+from roofwatch.collector.git import (
+    checked_out,
+    commit_of,
+    find_repository,
+    project_of,
+    read_commit,
+    run_git,
+)
 from tests.git_repository import commit_file, make_repository
 
 
@@ -34,7 +41,9 @@ def test_a_changed_or_unknown_file_makes_the_commit_dirty(repository: Path) -> N
     assert commit_of(benchmark)[0].is_dirty
 
 
-def test_a_project_is_named_after_its_folder_in_every_work_tree(repository: Path, tmp_path: Path) -> None:
+def test_a_project_is_named_after_its_folder_in_every_work_tree(
+    repository: Path, tmp_path: Path
+) -> None:
     with checked_out(repository, "HEAD~1", tmp_path / "tree") as tree:
         assert commit_of(tree / "bench_x.py")[1] == commit_of(repository)[1] == "my-project"
         assert (tree / "bench_x.py").read_text() == "NUMBER = 2\n"
@@ -88,7 +97,9 @@ def test_without_git_or_its_trust_there_is_no_repository(
     assert find_repository(repository) is None
     assert commit_of(repository / "bench_x.py")[0].is_dirty
     git = tmp_path / "git"
-    git.write_text("#!/bin/sh\necho 'fatal: detected dubious ownership in repository' >&2; exit 128\n")
+    git.write_text(
+        "#!/bin/sh\necho 'fatal: detected dubious ownership in repository' >&2; exit 128\n"
+    )
     git.chmod(0o755)
     assert find_repository(repository) is None
 
@@ -110,7 +121,9 @@ def test_an_unknown_revision_is_refused(repository: Path) -> None:
         ("/srv/clones/kernels.git", "checkout"),
     ],
 )
-def test_a_project_is_named_by_its_remote_or_its_folder(tmp_path: Path, url: str, expected: str) -> None:
+def test_a_project_is_named_by_its_remote_or_its_folder(
+    tmp_path: Path, url: str, expected: str
+) -> None:
     repository = tmp_path / "checkout"
     repository.mkdir()
     run_git(repository, "init", "-q")
@@ -119,7 +132,9 @@ def test_a_project_is_named_by_its_remote_or_its_folder(tmp_path: Path, url: str
     assert project_of(repository) == expected
 
 
-def test_the_work_tree_of_a_killed_process_is_removed_by_the_next(repository: Path, tmp_path: Path) -> None:
+def test_the_work_tree_of_a_killed_process_is_removed_by_the_next(
+    repository: Path, tmp_path: Path
+) -> None:
     killed, live = tmp_path / "killed" / "tree", tmp_path / "live" / "tree"
     program = f"""
 import os

@@ -73,7 +73,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def line_of(text: str) -> int:
-    return next(number for number, line in enumerate(MODULE.splitlines(), start=1) if line.startswith(text))
+    return next(
+        number for number, line in enumerate(MODULE.splitlines(), start=1) if line.startswith(text)
+    )
 
 
 @pytest.mark.parametrize("name", ["double", "bound"])
@@ -113,12 +115,17 @@ def test_every_bundled_implementation_has_a_source_line() -> None:
             found = source_lines(spec.name, implementation.name, implementation.launch, repository)
             assert found, f"{spec.name} {implementation.name}"
             assert not found[0].is_jitted
-            assert any(line.is_jitted for line in found) == (implementation.language == "triton"), spec.name
+            assert any(line.is_jitted for line in found) == (implementation.language == "triton"), (
+                spec.name
+            )
             for line in found:
                 text = (repository / line.file).read_text().splitlines()[line.line - 1]
                 assert text.lstrip().startswith(f"def {line.function}(")
 
 
 def test_files_are_named_from_the_root_that_the_suite_imports_from(tmp_path: Path) -> None:
-    assert repository_of(SuiteSource(tmp_path / "bench_a.py", (tmp_path / "src", tmp_path))) == tmp_path
+    assert (
+        repository_of(SuiteSource(tmp_path / "bench_a.py", (tmp_path / "src", tmp_path)))
+        == tmp_path
+    )
     assert repository_of(SuiteSource(tmp_path / "bench_a.py")) is None

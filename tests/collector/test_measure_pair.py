@@ -1,4 +1,6 @@
-"""Two commits measured as a pair: blocks are added, caches are separate, and each side has its own kernels."""
+"""Two commits measured as a pair: blocks are added, caches are separate, and each side has its own
+kernels.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -39,7 +41,9 @@ def block_counts(record: RunRecord) -> dict[str, int]:
     return {measured.case_id: len(measured.blocks) for measured in record.measurements}
 
 
-def test_blocks_are_added_where_requested_and_both_sides_have_one_set_of_ceilings(fork_server: ForkServer) -> None:
+def test_blocks_are_added_where_requested_and_both_sides_have_one_set_of_ceilings(
+    fork_server: ForkServer,
+) -> None:
     looks: list[dict[str, int]] = []
 
     def more(base: RunRecord, head: RunRecord) -> Mapping[Subject, int]:
@@ -48,24 +52,37 @@ def test_blocks_are_added_where_requested_and_both_sides_have_one_set_of_ceiling
         return [{SCALE: 4}, {SCALE: 5}, {}][len(looks) - 1]
 
     plan = replace(QUICK, has_profiles=True)
-    base, head = measure([suite_at(SUITE, 1), suite_at(SUITE, 2)], plan, fork_server=fork_server, more=more)
+    base, head = measure(
+        [suite_at(SUITE, 1), suite_at(SUITE, 2)], plan, fork_server=fork_server, more=more
+    )
 
     assert [look[SCALE.case_id] for look in looks] == [2, 4, 5]
     for record in (base, head):
         assert block_counts(record).pop(SCALE.case_id) == 5
-        assert {count for case_id, count in block_counts(record).items() if case_id != SCALE.case_id} == {2}
-        timed = {(measured.case_id, measured.implementation) for measured in record.measurements if measured.blocks}
+        assert {
+            count for case_id, count in block_counts(record).items() if case_id != SCALE.case_id
+        } == {2}
+        timed = {
+            (measured.case_id, measured.implementation)
+            for measured in record.measurements
+            if measured.blocks
+        }
         assert {(profile.case_id, profile.implementation) for profile in record.profiles} == timed
         assert all(row.kind == "operator" for profile in record.profiles for row in profile.rows)
-    assert base.ceilings == head.ceilings, "a change of comments moves the utilisation by no more than the time"
+    assert base.ceilings == head.ceilings, (
+        "a change of comments moves the utilisation by no more than the time"
+    )
     base_ideal_ns, head_ideal_ns = (
-        [(one.utilisation or 0) * (one.median_ns or 0) for one in record.measurements] for record in (base, head)
+        [(one.utilisation or 0) * (one.median_ns or 0) for one in record.measurements]
+        for record in (base, head)
     )
     assert all(base_ideal_ns)
     assert head_ideal_ns == pytest.approx(base_ideal_ns)
 
 
-def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_server: ForkServer) -> None:
+def test_each_side_has_its_own_temporary_compiler_cache(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     suites = []
     for number, side in enumerate(("base", "head")):
         note = tmp_path / f"{side}.txt"
@@ -75,14 +92,16 @@ def test_each_side_has_its_own_temporary_compiler_cache(tmp_path: Path, fork_ser
             "import os\n"
             "if 'TRITON_INTERPRET' not in os.environ:\n"
             f"    with open({str(note)!r}, 'a') as note:\n"
-            "        print(os.environ['TRITON_CACHE_DIR'], os.environ['TORCHINDUCTOR_CACHE_DIR'], file=note)\n"
-            + SUITE.read_text()
+            "        print(os.environ['TRITON_CACHE_DIR'], os.environ['TORCHINDUCTOR_CACHE_DIR'], "
+            "file=note)\n" + SUITE.read_text()
         )
         suites.append(suite_at(suite, number))
 
     measure(suites, replace(QUICK, kernels=("total",)), fork_server=fork_server)
 
-    base, head = (set((tmp_path / f"{side}.txt").read_text().splitlines()) for side in ("base", "head"))
+    base, head = (
+        set((tmp_path / f"{side}.txt").read_text().splitlines()) for side in ("base", "head")
+    )
     assert len(base) == len(head) == 1
     assert not base & head
     assert not any(Path(folder).exists() for line in base | head for folder in line.split())
@@ -93,9 +112,13 @@ def commit_kernels(repository: Path, factor: int) -> str:
     (repository / "kernels" / "memory").mkdir(parents=True, exist_ok=True)
     (repository / "kernels" / "__init__.py").touch()
     (repository / "kernels" / "memory" / "__init__.py").touch()
-    (repository / "kernels" / "memory" / "scaling.py").write_text(f"def scaled(x):\n    return {factor} * x\n")
+    (repository / "kernels" / "memory" / "scaling.py").write_text(
+        f"def scaled(x):\n    return {factor} * x\n"
+    )
     doubling = benchmark("doubling", module="roofwatch.kernels.memory.scaling", function="scaled")
-    (repository / "kernels" / "registry.py").write_text(f"{doubling}\n\ndef suite():\n    return (doubling,)\n")
+    (repository / "kernels" / "registry.py").write_text(
+        f"{doubling}\n\ndef suite():\n    return (doubling,)\n"
+    )
     return commit_all(make_repository(repository))
 
 

@@ -15,7 +15,13 @@ from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.workers import protocol
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CheckAccuracy, Checked, Failure, Reply, WorkerSettings
+from roofwatch.collector.workers.protocol import (
+    CheckAccuracy,
+    Checked,
+    Failure,
+    Reply,
+    WorkerSettings,
+)
 from roofwatch.collector.workers.worker import combined
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_check_report, make_tensor_report
@@ -57,11 +63,15 @@ def test_a_failing_rank_fails_only_its_case_and_a_sample_is_the_time_of_the_slow
     assert "not done after 8 s" in messages["hangs"]
     assert "rank 1: out: " in messages["wrong_on_rank_1"]
     assert messages["unsupported"] == "UnsupportedError: needs something else"
-    slowest_ns = [ns for block in measured["takes_longer_on_rank_1"].blocks for ns in block.samples_ns]
+    slowest_ns = [
+        ns for block in measured["takes_longer_on_rank_1"].blocks for ns in block.samples_ns
+    ]
     assert min(slowest_ns) >= 5e6  # which rank 1 sleeps
 
 
-def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: NotingForkServer) -> None:
+def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(
+    fork_server: NotingForkServer,
+) -> None:
     job = CheckAccuracy(case_id=case_id("works"), implementation="torch", rank_count=2)
     settings = WorkerSettings(source=SUITE.source, device="cpu")
     with WorkerPool(fork_server, settings) as workers:
@@ -77,7 +87,9 @@ def test_a_rank_that_dies_between_two_jobs_fails_only_the_second(fork_server: No
 
 def test_a_worker_alone_refuses_what_needs_two_ranks(fork_server: ForkServer) -> None:
     with WorkerPool(fork_server, WorkerSettings(source=SUITE.source, device="cpu")) as workers:
-        reply = workers.request(CheckAccuracy(case_id=case_id("works"), implementation="torch"), timeout_s=60)
+        reply = workers.request(
+            CheckAccuracy(case_id=case_id("works"), implementation="torch"), timeout_s=60
+        )
     assert reply.failure is not None
     assert reply.failure.outcome is Outcome.UNSUPPORTED
     assert "needs 2 ranks" in reply.failure.message
@@ -107,7 +119,11 @@ def checked(rmse_ratio: float, **report: object) -> Reply:
 
 
 def test_the_accuracy_of_a_group_is_that_of_its_worst_rank() -> None:
-    good, worse, wrong = checked(1e-7), checked(1e-6), checked(1e-8, outcome="incorrect", message="out: wrong")
+    good, worse, wrong = (
+        checked(1e-7),
+        checked(1e-6),
+        checked(1e-8, outcome="incorrect", message="out: wrong"),
+    )
     assert combined({1: good, 0: worse}, 2) == worse
     found = combined({0: worse, 1: wrong, 2: good}, 3).checked
     assert found is not None
@@ -118,4 +134,6 @@ def test_the_first_rank_to_fail_decides_the_outcome() -> None:
     exhausted = Reply(failure=Failure(outcome=Outcome.OUT_OF_MEMORY, message="no memory"))
     left_alone = Reply(failure=Failure(outcome=Outcome.CRASHED, message="connection closed"))
     failure = combined({2: exhausted, 0: left_alone, 1: left_alone}, 3).failure
-    assert failure == Failure(outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory; ranks 0, 1: connection closed")
+    assert failure == Failure(
+        outcome=Outcome.OUT_OF_MEMORY, message="rank 2: no memory; ranks 0, 1: connection closed"
+    )

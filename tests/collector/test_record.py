@@ -12,7 +12,13 @@ from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import measured_values
 from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
 from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
-from tests.builders import make_blocks, make_case, make_complete_record, make_measurement, make_record
+from tests.builders import (
+    make_blocks,
+    make_case,
+    make_complete_record,
+    make_measurement,
+    make_record,
+)
 
 VERSION = f'"schema_version":"{SCHEMA_VERSION}"'.encode()
 
@@ -26,7 +32,10 @@ def test_a_written_record_reads_back_equal(tmp_path: Path) -> None:
 
 
 def test_a_record_meets_its_published_schema() -> None:
-    schema, document = jsonschema.Draft202012Validator(json_schema()), json.loads(make_record().to_json())
+    schema, document = (
+        jsonschema.Draft202012Validator(json_schema()),
+        json.loads(make_record().to_json()),
+    )
 
     assert list(schema.iter_errors(document)) == []
     assert not schema.is_valid(document | {"started_at": 7})
@@ -42,10 +51,15 @@ def test_a_record_meets_its_published_schema() -> None:
         (b'{"benchmarks": []}', "not a roofwatch record"),
         (make_record().to_json().replace(VERSION, b'"schema_version":"2.0"'), "schema version 2.0"),
         (make_record().to_json().replace(VERSION, b'"schema_version":"x"'), "schema version x"),
-        (make_record().to_json().replace(b'"harness_version":"', b'"harness":"'), "harness_version: Field required"),
+        (
+            make_record().to_json().replace(b'"harness_version":"', b'"harness":"'),
+            "harness_version: Field required",
+        ),
     ],
 )
-def test_a_file_that_is_not_a_record_is_refused_by_name(tmp_path: Path, document: bytes, expected: str) -> None:
+def test_a_file_that_is_not_a_record_is_refused_by_name(
+    tmp_path: Path, document: bytes, expected: str
+) -> None:
     file = tmp_path / "some.json"
     file.write_bytes(document)
     with pytest.raises(RecordError) as caught:
@@ -61,7 +75,10 @@ def test_fields_of_a_newer_minor_version_are_kept() -> None:
     document |= {"schema_version": "1.7", "weather": {"sun": True}}
     document["measurements"][0]["mood"] = "good"
 
-    assert json.loads(RunRecord.from_json(json.dumps(document).encode(), name="newer").to_json()) == document
+    assert (
+        json.loads(RunRecord.from_json(json.dumps(document).encode(), name="newer").to_json())
+        == document
+    )
 
 
 @pytest.mark.parametrize("outcome", [outcome for outcome in Outcome if outcome is not Outcome.OK])
@@ -92,7 +109,9 @@ def test_the_folder_of_a_record_is_checked_before_measuring(tmp_path: Path) -> N
     assert list((tmp_path / "new").iterdir()) == []
 
 
-def test_a_full_disk_leaves_the_old_file_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_file_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -125,19 +144,30 @@ def test_nesting_of_a_record_is_limited() -> None:
 
     assert RunRecord.from_json(document(32), name="some.json")
     for depth in (33, 900):
-        with pytest.raises(RecordError, match=r"some\.json: more than 32 nested arrays and objects"):
+        with pytest.raises(
+            RecordError, match=r"some\.json: more than 32 nested arrays and objects"
+        ):
             RunRecord.from_json(document(depth), name="some.json")
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.5, "0.5 ns"), (999, "999 ns"), (1_000, "1 µs"), (1_234_567, "1.23 ms"), (5e9, "5 s"), (0, "0 ns")],
+    [
+        (0.5, "0.5 ns"),
+        (999, "999 ns"),
+        (1_000, "1 µs"),
+        (1_234_567, "1.23 ms"),
+        (5e9, "5 s"),
+        (0, "0 ns"),
+    ],
 )
 def test_times_are_formatted_with_a_suitable_unit(value: float, text: str) -> None:
     assert format_ns(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(0, "0 B"), (1023, "1023 B"), (49152, "48 KiB"), (3 * 2**30, "3 GiB")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (49152, "48 KiB"), (3 * 2**30, "3 GiB")]
+)
 def test_bytes_are_written_in_powers_of_1024(value: float, text: str) -> None:
     assert format_bytes(value) == text
 

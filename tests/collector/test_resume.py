@@ -39,7 +39,9 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> SuiteAt:
 
 
 @pytest.fixture(scope="module")
-def uncut(fork_server: ForkServer, good: SuiteAt, tmp_path_factory: pytest.TempPathFactory) -> Uncut:
+def uncut(
+    fork_server: ForkServer, good: SuiteAt, tmp_path_factory: pytest.TempPathFactory
+) -> Uncut:
     path = tmp_path_factory.mktemp("uncut") / "record.json.journal"
     with Journal(path, make_header({ALONE: good}, PLAN)) as journal:
         (record,) = measure([good], PLAN, fork_server=fork_server, journal=journal)
@@ -50,7 +52,9 @@ def without_times(record: RunRecord) -> dict[str, Any]:
     timed = {"ceilings", "finished_at", "measurements", "profiles", "spent_ns"}
     return record.model_dump(mode="json", exclude=timed) | {
         "outcomes": [(m.case_id, m.implementation, m.outcome) for m in record.measurements],
-        "profiled": [(p.case_id, p.implementation, {row.name for row in p.rows}) for p in record.profiles],
+        "profiled": [
+            (p.case_id, p.implementation, {row.name for row in p.rows}) for p in record.profiles
+        ],
     }
 
 
@@ -64,18 +68,30 @@ def test_a_resumed_run_measures_only_what_is_missing(
 ) -> None:
     record, lines = uncut
     path = tmp_path / "record.json.journal"
-    path.write_bytes(b"".join([*lines[:line_count], *(line[:50] for line in lines[line_count or len(lines) :][:1])]))
+    path.write_bytes(
+        b"".join(
+            [*lines[:line_count], *(line[:50] for line in lines[line_count or len(lines) :][:1])]
+        )
+    )
 
     with Journal(path, make_header({ALONE: good}, PLAN), is_resumed=True) as journal:
-        assert journal.result_count == len(lines[:line_count]) - 2, "the header and the machine are no results"
-        before = {(step.case_id, step.implementation, step.blocks_before): step.taken.block for step in _steps(journal)}
+        assert journal.result_count == len(lines[:line_count]) - 2, (
+            "the header and the machine are no results"
+        )
+        before = {
+            (step.case_id, step.implementation, step.blocks_before): step.taken.block
+            for step in _steps(journal)
+        }
         (resumed,) = measure([good], PLAN, fork_server=fork_server, journal=journal)
         assert journal.result_count == len(lines) - 2
 
     assert without_times(resumed) == without_times(record)
     assert resumed.ceilings == record.ceilings
     now = blocks_of(resumed)
-    assert all(now[case, implementation][index] == block for (case, implementation, index), block in before.items())
+    assert all(
+        now[case, implementation][index] == block
+        for (case, implementation, index), block in before.items()
+    )
     assert {key: len(blocks) for key, blocks in now.items()} == {
         key: len(blocks) for key, blocks in blocks_of(record).items()
     }
@@ -90,7 +106,9 @@ def _steps(journal: Journal, side: str = ALONE) -> list[Any]:
 
 @pytest.fixture
 def one_core() -> Iterator[None]:
-    """Cases are checked one after the other, so that it is known what was done before a run is ended."""
+    """Cases are checked one after the other, so that it is known what was done before a run is
+    ended.
+    """
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
     yield
@@ -108,8 +126,16 @@ def cut_run(
     for name in ("bench_ends_run.py", "plus_one.py"):
         shutil.copy(SUITES / name, tmp_path)
     return run(
-        *("run", tmp_path / "bench_ends_run.py", "-o", tmp_path / "record.json.gz"),
-        *("--blocks", "1", "--no-static", "--device", "cpu", *options),
+        "run",
+        tmp_path / "bench_ends_run.py",
+        "-o",
+        tmp_path / "record.json.gz",
+        "--blocks",
+        "1",
+        "--no-static",
+        "--device",
+        "cpu",
+        *options,
         ENDS_RUN_DONE=str(tmp_path / "done"),
         ENDS_RUN_SIGNAL=str(int(number)),
         ENDS_RUN_LANGUAGE=language,
@@ -128,7 +154,10 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
 
     refused = cut_run(tmp_path, signal.SIGKILL, run=roofwatch)
     assert refused.status == 2
-    assert "holds an unfinished run with 2 results: --resume continues it; delete the file" in refused.error
+    assert (
+        "holds an unfinished run with 2 results: --resume continues it; delete the file"
+        in refused.error
+    )
     other = cut_run(tmp_path, signal.SIGKILL, "--resume", "--threads", "2", run=roofwatch)
     assert other.status == 2
     assert "thread_count was 1 and is 2 now" in other.error
@@ -141,13 +170,19 @@ def test_a_killed_run_is_resumed(tmp_path: Path) -> None:
     assert not journal_path(record_file).exists()
     done = Counter((tmp_path / "done").read_text().split())
     assert done_before == {"first": 1, "second": 1}
-    assert done - done_before == {"first": 1, "second": 2, "third": 2}, "first was checked before: only timed"
+    assert done - done_before == {"first": 1, "second": 2, "third": 2}, (
+        "first was checked before: only timed"
+    )
 
 
 @pytest.mark.usefixtures("one_core")
 @pytest.mark.parametrize(
     ("number", "status", "language"),
-    [(signal.SIGTERM, 143, "torch"), (signal.SIGINT, 130, "torch"), (signal.SIGTERM, 143, "triton")],
+    [
+        (signal.SIGTERM, 143, "torch"),
+        (signal.SIGINT, 130, "torch"),
+        (signal.SIGTERM, 143, "triton"),
+    ],
     ids=["SIGTERM", "SIGINT", "SIGTERM while the interpreter checks"],
 )
 def test_a_stopped_run_says_how_to_resume_and_leaves_no_process(
@@ -156,11 +191,18 @@ def test_a_stopped_run_says_how_to_resume_and_leaves_no_process(
     stopped = cut_run(tmp_path, number, language=language)
     journal = journal_path(tmp_path / "record.json.gz")
     assert stopped.status == status, stopped.error
-    assert f"2 results are kept in {journal}: repeat the command with --resume to continue" in stopped.error
-    assert b"crashed" not in journal.read_bytes(), "that a process was ended says nothing about its kernel"
+    assert (
+        f"2 results are kept in {journal}: repeat the command with --resume to continue"
+        in stopped.error
+    )
+    assert b"crashed" not in journal.read_bytes(), (
+        "that a process was ended says nothing about its kernel"
+    )
     environments = [process.info["environ"] or {} for process in psutil.process_iter(["environ"])]
     assert environments
-    assert str(tmp_path / "done") not in [environment.get("ENDS_RUN_DONE") for environment in environments]
+    assert str(tmp_path / "done") not in [
+        environment.get("ENDS_RUN_DONE") for environment in environments
+    ]
 
 
 def test_a_failure_during_timing_fails_only_its_own_case(fork_server: ForkServer) -> None:
@@ -203,14 +245,22 @@ def test_a_resumed_pair_keeps_whole_blocks_and_measures_the_others_again(
     path.write_bytes(b"".join(lines))
 
     with Journal(path, header, is_resumed=True) as journal:
-        before = {side: [step.taken.block for step in _steps(journal, side)] for side in ("base", "head")}
+        before = {
+            side: [step.taken.block for step in _steps(journal, side)] for side in ("base", "head")
+        }
         records = measure([good, good], plan, fork_server=fork_server, journal=journal)
 
     assert sorted(len(blocks) for blocks in before.values()) == ([1, 2] if is_cut else [2, 3])
-    taken = {str(record.pairing.side): record.measurements[0].blocks for record in records if record.pairing}
+    taken = {
+        str(record.pairing.side): record.measurements[0].blocks
+        for record in records
+        if record.pairing
+    }
     assert {side: len(blocks) for side, blocks in taken.items()} == {"base": 3, "head": 3}
     for side, blocks in taken.items():
         assert blocks[0] == before[side][0]
         assert not set(before[side][1:]) & set(blocks)
     assert {record.pairing.pair_id for record in records if record.pairing} == {header.pair_id}
-    assert [record.run_id for record in records] == [header.run_ids[side] for side in ("base", "head")]
+    assert [record.run_id for record in records] == [
+        header.run_ids[side] for side in ("base", "head")
+    ]

@@ -11,7 +11,10 @@ from tests.builders import make_case, make_implementation_info, make_kernel_info
 
 
 def kernel(name: str, *tags: tuple[str, ...]) -> KernelInfo:
-    cases = [make_case(f"{name}/n={length}/float32/fwd", tags=words) for length, words in enumerate(tags, start=1)]
+    cases = [
+        make_case(f"{name}/n={length}/float32/fwd", tags=words)
+        for length, words in enumerate(tags, start=1)
+    ]
     return make_kernel_info(name, cases=cases, implementations=(make_implementation_info(),))
 
 
@@ -44,11 +47,15 @@ def test_cases_are_selected_by_tags_or_by_the_usual_tag_of_the_device(
 
 
 def test_an_unknown_tag_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(SuiteError, match=r"a case tagged 90b; .* its cases the tags 70b 8b decode full quick small"):
+    with pytest.raises(
+        SuiteError, match=r"a case tagged 90b; .* its cases the tags 70b 8b decode full quick small"
+    ):
         selected("cpu", tags=("90b",))
 
 
-def test_time_is_summed_by_activity_and_with_that_of_an_earlier_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_time_is_summed_by_activity_and_with_that_of_an_earlier_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ticks = iter([0, 5, 10, 20, 20, 27])
     monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: next(ticks))
     spent = SpentTime()

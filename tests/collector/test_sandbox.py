@@ -1,4 +1,6 @@
-"""The sandbox from inside: what a process can still do. Layers that this machine lacks are skipped with the reason."""
+"""The sandbox from inside: what a process can still do. Layers that this machine lacks are skipped
+with the reason.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,14 @@ def try_in_sandbox(tmp_path: Path, actions: dict[str, str]) -> dict[str, Any]:
         groups=[],
     )
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM, str(INSTALL_ROOT), json.dumps(asdict(policy)), json.dumps(actions)],
+        [
+            sys.executable,
+            "-c",
+            _PROGRAM,
+            str(INSTALL_ROOT),
+            json.dumps(asdict(policy)),
+            json.dumps(actions),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -74,7 +83,8 @@ def test_a_process_in_the_sandbox_reaches_nothing_outside(tmp_path: Path) -> Non
             "opens a socket": "socket.socket()",
             "signals the parent": f"os.kill({os.getpid()}, 0)",
             "takes much memory": "bytearray(2**33)",
-            "leaves its group": "before = os.getpgid(0); os.setpgid(0, 0); assert os.getpgid(0) == before",
+            "leaves its group": "before = os.getpgid(0); os.setpgid(0, 0); assert os.getpgid(0) "
+            "== before",
         },
     )
     missing = found["missing"]
@@ -94,7 +104,9 @@ def test_a_process_in_the_sandbox_reaches_nothing_outside(tmp_path: Path) -> Non
         assert found["signals the parent"] != "done"
 
 
-def test_a_complete_sandbox_needs_no_other_user_for_ordinary_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_complete_sandbox_needs_no_other_user_for_ordinary_users(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     missing = {"own_user": "only root", "cgroup": "not delegated"}
     monkeypatch.setattr(os, "getuid", lambda: 1000)
 
@@ -106,4 +118,7 @@ def test_root_needs_one_layer_that_limits_processes(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(os, "getuid", lambda: 0)
 
     assert essential({"own_user": "unreadable"}) == {}
-    assert essential({"own_user": "unreadable", "cgroup": "read-only"}).keys() == {"own_user", "cgroup"}
+    assert essential({"own_user": "unreadable", "cgroup": "read-only"}).keys() == {
+        "own_user",
+        "cgroup",
+    }

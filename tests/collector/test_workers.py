@@ -1,4 +1,6 @@
-"""Worker processes: parallel and cancelled checks, blocks, and kernels that really crash, hang and exhaust memory."""
+"""Worker processes: parallel and cancelled checks, blocks, and kernels that really crash, hang and
+exhaust memory.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +18,14 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CheckAccuracy, CompileStatic, Mode, Subject, TimeBlock, WorkerSettings
+from roofwatch.collector.workers.protocol import (
+    CheckAccuracy,
+    CompileStatic,
+    Mode,
+    Subject,
+    TimeBlock,
+    WorkerSettings,
+)
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_commit
@@ -80,20 +89,30 @@ def test_a_parallel_check_that_lacks_memory_is_repeated_alone_and_blocks_come_fr
     with WorkerPool(fork_server, WorkerSettings(source=suite, device="cpu")) as workers:
         jobs = [CheckAccuracy(**subject.named) for subject in subjects.values()]
         checked = workers.do_all(jobs, worker_count=2, timeout_s=60)
-        outcomes = {job.subject: reply.checked and reply.checked.report.outcome for job, reply in checked}
+        outcomes = {
+            job.subject: reply.checked and reply.checked.report.outcome for job, reply in checked
+        }
         for subject in subjects.values():
             job = TimeBlock(**subject.named, plan=SamplingPlan(warmup_ms=0, budget_ms=1))
             assert workers.request(job, timeout_s=60).block is not None
 
     assert outcomes == dict.fromkeys(subjects.values(), Outcome.OK)
-    assert {kernel: len(callers(suite, kernel)) for kernel in subjects} == {"large": 2, "first": 1, "second": 1}
+    assert {kernel: len(callers(suite, kernel)) for kernel in subjects} == {
+        "large": 2,
+        "first": 1,
+        "second": 1,
+    }
 
 
-def test_every_block_may_come_from_a_fresh_process(suite: SuiteSource, fork_server: ForkServer) -> None:
+def test_every_block_may_come_from_a_fresh_process(
+    suite: SuiteSource, fork_server: ForkServer
+) -> None:
     sampling = SamplingPlan(warmup_ms=0, budget_ms=1)
     plan = RunPlan(kernels=("first",), device="cpu", targets=(), block_count=3, sampling=sampling)
     for chosen, process_count in ((plan, 1), (replace(plan, has_fresh_processes=True), 1 + 4)):
-        (record,) = measure([SuiteAt(suite, make_commit(), "example")], chosen, fork_server=fork_server)
+        (record,) = measure(
+            [SuiteAt(suite, make_commit(), "example")], chosen, fork_server=fork_server
+        )
 
         assert len(record.measurements[0].blocks) == 3
         assert len(callers(suite, "first")) == process_count
@@ -146,7 +165,9 @@ QUICK = SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
 
 
 @pytest.mark.slow
-def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(fork_server: ForkServer) -> None:
+def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(
+    fork_server: ForkServer,
+) -> None:
     plan = RunPlan(targets=("sm_90",), block_count=1, sampling=QUICK, timeout_s=25)
     (record,) = measure([suite_of("bench_failing.py")], plan, fork_server=fork_server)
 
@@ -165,7 +186,8 @@ def test_every_failure_is_an_outcome_and_the_next_kernel_is_measured(fork_server
         "gives_zeros": Outcome.INCORRECT,
         "changes_input": Outcome.INCORRECT,
         "unsupported": Outcome.UNSUPPORTED,
-        "uncompilable": Outcome.CRASHED,  # the interpreter finds out by the assertion that stops the compiler
+        # the interpreter finds out by the assertion that stops the compiler
+        "uncompilable": Outcome.CRASHED,
         "too_fast": Outcome.INVALID,
         "works": Outcome.OK,
     }
@@ -200,33 +222,52 @@ def test_a_suite_that_cannot_be_loaded_is_explained(
 ) -> None:
     file = tmp_path / "bench_broken.py"
     file.write_text(text)
-    with Worker(fork_server, WorkerSettings(source=SuiteSource(file))) as worker, pytest.raises(SuiteError) as caught:
+    with (
+        Worker(fork_server, WorkerSettings(source=SuiteSource(file))) as worker,
+        pytest.raises(SuiteError) as caught,
+    ):
         worker.start()
     assert str(file) in str(caught.value)
     assert expected in str(caught.value)
 
 
-def test_a_process_is_replaced_after_a_failed_block(fork_server: ForkServer, tmp_path: Path) -> None:
-    """After a failed capture, torch's allocator believes that it goes on, and fails whatever comes next."""
+def test_a_process_is_replaced_after_a_failed_block(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
+    """After a failed capture, torch's allocator believes that it goes on, and fails whatever comes
+    next.
+    """
     good = (SUITES / "bench_good.py").read_text()
     assert good.count("return x * 3") == 1
     file = tmp_path / "bench_unsupported.py"
-    file.write_text(good.replace("return x * 3", "import os; raise NotImplementedError(os.getpid())"))
+    file.write_text(
+        good.replace("return x * 3", "import os; raise NotImplementedError(os.getpid())")
+    )
     subject = {"case_id": "scale/n=1000/float32/fwd", "implementation": "torch"}
-    for job, process_count in ((CheckAccuracy(**subject), 1), (TimeBlock(**subject, plan=QUICK), 2)):
+    for job, process_count in (
+        (CheckAccuracy(**subject), 1),
+        (TimeBlock(**subject, plan=QUICK), 2),
+    ):
         with Worker(fork_server, WorkerSettings(source=SuiteSource(file), device="cpu")) as worker:
             failures = [worker.request(job, timeout_s=60).failure for _ in range(2)]
         assert [failure and failure.outcome for failure in failures] == [Outcome.UNSUPPORTED] * 2
-        assert len({failure.message for failure in failures if failure is not None}) == process_count
+        assert (
+            len({failure.message for failure in failures if failure is not None}) == process_count
+        )
 
 
 @pytest.mark.slow
-def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_repository_with_packages_named_like_ours_finds_its_own(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     for package in ("kernels", "db", "ci", "dashboard", "api", "tests"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text(f"NAME = 'the user\\'s {package}'\n")
     (tmp_path / "kernels" / "spec.py").write_text("FACTOR = 3\n")
-    lines = [f"import {name}; assert {name}.NAME.startswith('the user')" for name in ("kernels", "db", "ci", "api")]
+    lines = [
+        f"import {name}; assert {name}.NAME.startswith('the user')"
+        for name in ("kernels", "db", "ci", "api")
+    ]
     good = (SUITES / "bench_good.py").read_text().replace("return x * 3", "return x * FACTOR")
     file = tmp_path / "bench_own.py"
     file.write_text("\n".join([*lines, "from kernels.spec import FACTOR", good]))
@@ -239,7 +280,9 @@ def test_a_repository_with_packages_named_like_ours_finds_its_own(fork_server: F
     assert {m.outcome for m in record.measurements if m.implementation == "torch"} == {Outcome.OK}
 
 
-def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, tmp_path: Path) -> None:
+def test_a_file_inside_a_package_may_import_relatively(
+    fork_server: ForkServer, tmp_path: Path
+) -> None:
     package = tmp_path / "model" / "benchmarks"
     package.mkdir(parents=True)
     (tmp_path / "model" / "__init__.py").touch()
@@ -247,7 +290,9 @@ def test_a_file_inside_a_package_may_import_relatively(fork_server: ForkServer, 
     (tmp_path / "model" / "layers.py").write_text("FACTOR = 3\n")
     good = (SUITES / "bench_good.py").read_text()
     (package / "bench_model.py").write_text("from ..layers import FACTOR\n" + good)
-    with Worker(fork_server, WorkerSettings(source=SuiteSource(package / "bench_model.py"))) as worker:
+    with Worker(
+        fork_server, WorkerSettings(source=SuiteSource(package / "bench_model.py"))
+    ) as worker:
         assert [kernel.name for kernel in worker.start().kernels] == ["scale", "total"]
 
 
@@ -257,15 +302,22 @@ def test_triton_code_is_checked_in_the_interpreter_and_compiled_but_never_timed_
 ) -> None:
     source = SuiteSource(SUITES / "bench_good.py")
     case_id = "scale/n=1000/float32/fwd"
-    with Worker(fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")) as interpreter:
-        checked = interpreter.request(CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60).checked
+    with Worker(
+        fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
+    ) as interpreter:
+        checked = interpreter.request(
+            CheckAccuracy(case_id=case_id, implementation="triton"), timeout_s=60
+        ).checked
     assert checked is not None
     assert (checked.report.outcome, checked.report.executor) == (Outcome.OK, "interpreter")
     with Worker(fork_server, WorkerSettings(source=source, device="cpu")) as worker:
         compiled = worker.request(
-            CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")), timeout_s=60
+            CompileStatic(case_id=case_id, implementation="triton", targets=("sm_80", "gfx942")),
+            timeout_s=60,
         )
-        timed = worker.request(TimeBlock(case_id=case_id, implementation="triton", plan=QUICK), timeout_s=60)
+        timed = worker.request(
+            TimeBlock(case_id=case_id, implementation="triton", plan=QUICK), timeout_s=60
+        )
     assert [fact.target for fact in compiled.static_facts or ()] == ["sm_80", "gfx942"]
     assert timed.failure is not None
     assert timed.failure.outcome is Outcome.UNSUPPORTED

@@ -12,7 +12,13 @@ from tests.builders import make_activity, make_blocks, make_case, make_measureme
 
 BLOCK = "hidden=256,ffn=688,H=4,H_KV=2,D=64"
 STEP = f"transformer_inference/B=1,T=100,{BLOCK}/bfloat16/fwd"
-PEAK = Ceiling(resource="compute", dtype="bfloat16", per_s=1e15, method="a datasheet, dense", source="datasheet")
+PEAK = Ceiling(
+    resource="compute",
+    dtype="bfloat16",
+    per_s=1e15,
+    method="a datasheet, dense",
+    source="datasheet",
+)
 
 
 def workload(case_id: str, **fields: float) -> CaseRecord:
@@ -39,10 +45,18 @@ def test_mfu_and_hfu_name_their_flop_the_time_and_the_source_of_the_peak() -> No
 
 
 def test_launches_busy_share_and_memory_of_a_step() -> None:
-    memory = MemoryUse(peak_allocated_bytes=1, peak_reserved_bytes=2**20, allocation_count=1, fragmentation=0.25)
-    blocks = tuple(block.model_copy(update={"kernel_count": 4}) for block in make_blocks([1e6, 1e6]))
+    memory = MemoryUse(
+        peak_allocated_bytes=1, peak_reserved_bytes=2**20, allocation_count=1, fragmentation=0.25
+    )
+    blocks = tuple(
+        block.model_copy(update={"kernel_count": 4}) for block in make_blocks([1e6, 1e6])
+    )
     measured = make_measurement(STEP, implementation="triton", memory=memory, blocks=blocks)
-    names = "void norm<float, 4>(int)", "void (anonymous namespace)::norm<int>(float)", "_gate_kernel"
+    names = (
+        "void norm<float, 4>(int)",
+        "void (anonymous namespace)::norm<int>(float)",
+        "_gate_kernel",
+    )
     rows = [
         make_activity(name, count=6, total_ns=sum(calls_ns), call_ns=calls_ns)
         for name, calls_ns in zip(names, ((100, 80, 120), (67, 67, 66), (3, 3, 3)), strict=True)
@@ -59,7 +73,9 @@ def test_launches_busy_share_and_memory_of_a_step() -> None:
         "launches per step (launches, lower)": 4,
     }
     share = found["share of step: norm (share, lower)"]
-    assert (share.low, share.high, share.sample_count) == pytest.approx((0.49942, 0.50047, 3), rel=1e-4)
+    assert (share.low, share.high, share.sample_count) == pytest.approx(
+        (0.49942, 0.50047, 3), rel=1e-4
+    )
 
 
 def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() -> None:
@@ -76,7 +92,9 @@ def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() ->
     assert (found["TPOT p50 (ms, lower)"].value or 0) >= 1
     assert (found["TPOT p50 (ms, lower)"].value or 0) < 1.5
     assert found["ITL p50 (ms, lower)"].value == 1
-    assert {f"{name} p{n} (ms, lower)" for name in ("TTFT", "ITL", "TPOT") for n in (50, 90, 99)} <= found.keys()
+    assert {
+        f"{name} p{n} (ms, lower)" for name in ("TTFT", "ITL", "TPOT") for n in (50, 90, 99)
+    } <= found.keys()
     assert "goodput TTFT to 200 ms, TPOT to 50 ms (requests/s, higher)" in found
     assert found["failed requests (requests, lower)"].value == sum(
         one.prompt_tokens + one.output_tokens > 256 for one in ARRIVALS
@@ -84,7 +102,12 @@ def test_latencies_of_a_decode_loop_need_the_times_of_a_prompt_and_of_steps() ->
 
 
 def served(*requests: Request, most: int = 8) -> list[Served]:
-    return serve(requests, prefill_ns_per_token=1.0, step_ns=lambda count: 100.0 + 10 * count, most_sequences=most)
+    return serve(
+        requests,
+        prefill_ns_per_token=1.0,
+        step_ns=lambda count: 100.0 + 10 * count,
+        most_sequences=most,
+    )
 
 
 def test_a_request_alone_has_its_prompt_and_one_step_for_each_further_token() -> None:
@@ -99,7 +122,8 @@ def test_a_request_alone_has_its_prompt_and_one_step_for_each_further_token() ->
 def test_a_request_that_arrives_later_joins_between_two_steps_and_delays_the_others() -> None:
     first, second = served(Request(0, 50, 3), Request(100, 40, 2))
 
-    # the second waits for the step that ends at 160, then its prompt runs, then a step of two sequences
+    # the second waits for the step that ends at 160, then its prompt runs, then a step of two
+    # sequences
     assert list(first.token_ns) == [50, 160, 320]
     assert list(second.token_ns) == [200, 320]
     assert second.ttft_ns == 100

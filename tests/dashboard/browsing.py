@@ -26,7 +26,9 @@ from playwright.sync_api import (
 
 from tests.dashboard.served import ROOT
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 SCREENSHOTS = ROOT / "test-output"
 TIMEOUT_MS = 30_000
 _GRAVE, _HEADINGS = {"serious", "critical"}, "heading-order"
@@ -46,7 +48,9 @@ class Watched:
         self.wait_until_shown()
 
     def wait_until_shown(self) -> None:
-        expect(self.page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
+        expect(self.page.get_by_test_id("stApp")).to_have_attribute(
+            "data-test-script-state", "notRunning"
+        )
         expect(self.page.get_by_role("heading", level=1)).to_be_visible()
         # the last element of a view is drawn last
         expect(self.page.get_by_test_id("stSkeleton")).to_have_count(0)
@@ -56,7 +60,9 @@ class Watched:
         box = self.page.get_by_role("combobox", name=label)
         box.scroll_into_view_if_needed()
         # a list closes when the page is scrolled, which a browser tells with its next picture
-        self.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(
+            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
         box.click()
         self.page.get_by_role("option", name=option, exact=True).click()
 
@@ -82,7 +88,9 @@ class Watched:
 
 
 def watch(context: BrowserContext, address: str, *, also: Collection[str] = ()) -> Watched:
-    """Open a page that collects errors; it may request only the dashboard and the given addresses."""
+    """Open a page that collects errors; it may request only the dashboard and the given
+    addresses.
+    """
     hosts = {urlsplit(one).netloc for one in (address, *also)}
     page = context.new_page()
     watched = Watched(page, address)
@@ -119,16 +127,25 @@ def launched() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("no chromium, chromium-browser or google-chrome on this machine")
     expect.set_options(timeout=TIMEOUT_MS)
-    quiet = ["--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    quiet = [
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+    ]
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=[*quiet, "--no-first-run", *as_root])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*quiet, "--no-first-run", *as_root]
+        )
         yield browser
         browser.close()
 
 
 def grave_violations(page: Page) -> list[str]:
-    """Return serious and critical violations, and headings that skip a level, one line per element."""
+    """Return serious and critical violations, and headings that skip a level,
+    one line per element.
+    """
     found = Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{rule['id']} ({rule['impact']}): {_selector(node)}: {node['html'][:200]} {_why(node)}"

@@ -32,28 +32,38 @@ def forget_everything() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def known_components() -> Iterator[None]:
-    """Streamlit reads about each installed package whether it brings a component, seconds of work, once for a server;
-    its `AppTest` does so once for each app.
+    """Streamlit reads about each installed package whether it brings a component, seconds of work,
+    once for a server; its `AppTest` does so once for each app.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manifest_scanner, "scan_component_manifests", cache(manifest_scanner.scan_component_manifests))
+        patch.setattr(
+            manifest_scanner,
+            "scan_component_manifests",
+            cache(manifest_scanner.scan_component_manifests),
+        )
         yield
 
 
 @pytest.fixture
 def show_database(monkeypatch: pytest.MonkeyPatch) -> Callable[[URL], None]:
     """Let the views show a database."""
-    return lambda url: monkeypatch.setenv("ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False))
+    return lambda url: monkeypatch.setenv(
+        "ROOFWATCH_DATABASE_URL", url.render_as_string(hide_password=False)
+    )
 
 
 @pytest.fixture
 def open_view(database_url: URL, show_database: Callable[[URL], None]) -> Iterator[OpenView]:
-    """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's database."""
+    """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's
+    database.
+    """
     show_database(database_url)
     forget_everything()
 
     def open_it(view: str, **address: str | list[str]) -> AppTest:
-        app = AppTest.from_file(str(Path(roofwatch.dashboard.app.__file__)), default_timeout=_TIMEOUT_S)
+        app = AppTest.from_file(
+            str(Path(roofwatch.dashboard.app.__file__)), default_timeout=_TIMEOUT_S
+        )
         if view != "overview":
             # the pages are known only after a first run, which need not draw the front page
             with pytest.MonkeyPatch.context() as patch:
@@ -80,7 +90,9 @@ def stored_history(databases: Databases) -> Iterator[tuple[URL, list[Regression]
 
 @pytest.fixture
 def judged(
-    open_view: OpenView, show_database: Callable[[URL], None], stored_history: tuple[URL, list[Regression]]
+    open_view: OpenView,
+    show_database: Callable[[URL], None],
+    stored_history: tuple[URL, list[Regression]],
 ) -> list[Regression]:
     """Regressions of the project that the views show."""
     show_database(stored_history[0])
@@ -96,7 +108,9 @@ def stored_gpu_history(databases: Databases) -> Iterator[tuple[URL, list[RunReco
 
 @pytest.fixture
 def records(
-    open_view: OpenView, show_database: Callable[[URL], None], stored_gpu_history: tuple[URL, list[RunRecord]]
+    open_view: OpenView,
+    show_database: Callable[[URL], None],
+    stored_gpu_history: tuple[URL, list[RunRecord]],
 ) -> list[RunRecord]:
     """Records of the GPU that the views show."""
     show_database(stored_gpu_history[0])

@@ -81,10 +81,20 @@ def gpu_record(number: int = 0, **fields: Any) -> RunRecord:
             for case_id, (flops, memory) in _COST.items()
         ],
         "measurements": [
-            measurement(SOFTMAX, "triton", 52_000.0 if is_hot else 40_000.0, started_at=started_at, is_hot=is_hot),
+            measurement(
+                SOFTMAX,
+                "triton",
+                52_000.0 if is_hot else 40_000.0,
+                started_at=started_at,
+                is_hot=is_hot,
+            ),
             measurement(SOFTMAX, "torch", 62_000.0, started_at=started_at + timedelta(seconds=8)),
-            measurement(SOFTMAX_SMALL, "triton", 3_000.0, started_at=started_at + timedelta(seconds=14)),
-            measurement(SOFTMAX_SMALL, "torch", 3_010.0, started_at=started_at + timedelta(seconds=18)),
+            measurement(
+                SOFTMAX_SMALL, "triton", 3_000.0, started_at=started_at + timedelta(seconds=14)
+            ),
+            measurement(
+                SOFTMAX_SMALL, "torch", 3_010.0, started_at=started_at + timedelta(seconds=18)
+            ),
             measurement(GEMM, "torch", 210_000.0, started_at=started_at + timedelta(seconds=22)),
             make_measurement(GEMM, implementation="triton", outcome=Outcome.OUT_OF_MEMORY),
         ],
@@ -93,13 +103,17 @@ def gpu_record(number: int = 0, **fields: Any) -> RunRecord:
                 SOFTMAX,
                 implementation="triton",
                 tensors=(
-                    make_tensor_error(rmse_ratio=2e-3, baseline_rmse_ratio=2.1e-3, max_abs_error=4e-3),
+                    make_tensor_error(
+                        rmse_ratio=2e-3, baseline_rmse_ratio=2.1e-3, max_abs_error=4e-3
+                    ),
                     make_tensor_error(tensor="grad_x", rmse_ratio=1e-3, max_abs_error=2e-3),
                 ),
             )
         ],
         "static_facts": [
-            make_static_facts(SOFTMAX, function=_FUNCTION, target=target, registers=64 + number, code=f"{number}")
+            make_static_facts(
+                SOFTMAX, function=_FUNCTION, target=target, registers=64 + number, code=f"{number}"
+            )
             for target in ("sm_90", "sm_100")
         ],
         "counters": [
@@ -107,13 +121,25 @@ def gpu_record(number: int = 0, **fields: Any) -> RunRecord:
                 case_id=SOFTMAX,
                 implementation="triton",
                 function=_FUNCTION,
-                values={"dram_bytes": 1.3e8, "l2_hit_share": 0.12, "achieved_occupancy_share": 0.47},
-                findings=(ProfilerFinding(rule="occupancy", message="limited by registers", estimated_speedup=0.1),),
+                values={
+                    "dram_bytes": 1.3e8,
+                    "l2_hit_share": 0.12,
+                    "achieved_occupancy_share": 0.47,
+                },
+                findings=(
+                    ProfilerFinding(
+                        rule="occupancy", message="limited by registers", estimated_speedup=0.1
+                    ),
+                ),
             )
         ],
         "source_lines": [
             make_source_line(
-                kernel="softmax", implementation="triton", function=_FUNCTION, file="kernels/softmax.py", is_jitted=True
+                kernel="softmax",
+                implementation="triton",
+                function=_FUNCTION,
+                file="kernels/softmax.py",
+                is_jitted=True,
             )
         ],
         "telemetry": _telemetry(started_at, is_hot=is_hot),
@@ -143,7 +169,9 @@ def calibration(**fields: Any) -> list[RunRecord]:
         gpu_record(
             started_at=started_at,
             finished_at=started_at + timedelta(seconds=30),
-            measurements=[measurement(SOFTMAX, "triton", median_ns, started_at=started_at, stride=stride)],
+            measurements=[
+                measurement(SOFTMAX, "triton", median_ns, started_at=started_at, stride=stride)
+            ],
             telemetry=None,
             spent_ns={},
             pairing=Pairing(pair_id=pair_id, side=side),
@@ -174,9 +202,13 @@ def measurement(
         degraded_by=faults,
     )
     blocks = [
-        block.model_copy(update={"started_at": started_at + timedelta(seconds=0.5 * step), "device_state": state})
+        block.model_copy(
+            update={"started_at": started_at + timedelta(seconds=0.5 * step), "device_state": state}
+        )
         for step, block in enumerate(
-            make_blocks(median_ns * (1 + 0.005 * (step * stride % 3 - 1)) for step in range(BLOCK_COUNT))
+            make_blocks(
+                median_ns * (1 + 0.005 * (step * stride % 3 - 1)) for step in range(BLOCK_COUNT)
+            )
         )
     ]
     is_tuned = implementation == "triton" and case_id == SOFTMAX
@@ -196,11 +228,17 @@ def _tuned() -> Autotuning:
     timings = [
         AutotuneTiming(
             configuration={"BLOCK": block, "num_warps": warps},
-            time_ns=None if (block, warps) == (8192, 4) else 40_000.0 * (1 + abs(block - 1024) / 4096 + warps / 80),
+            time_ns=None
+            if (block, warps) == (8192, 4)
+            else 40_000.0 * (1 + abs(block - 1024) / 4096 + warps / 80),
         )
         for block in (512, 1024, 8192)
         for warps in (4, 8)
     ]
     return Autotuning(
-        function=_FUNCTION, key="8192", chosen=timings[3].configuration, timings=timings, duration_ns=900_000_000
+        function=_FUNCTION,
+        key="8192",
+        chosen=timings[3].configuration,
+        timings=timings,
+        duration_ns=900_000_000,
     )

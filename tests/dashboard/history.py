@@ -1,4 +1,6 @@
-"""A small stored project: six commits, two kernels and their regressions; and one in which every text is hostile."""
+"""A small stored project: six commits, two kernels and their regressions; and one in which every
+text is hostile.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def _measurements(number: int) -> list[Measurement]:
     return [
         make_measurement(RMS_NORM, implementation="torch", median_ns=eager_ns + 10 * number),
         make_measurement(RMS_NORM, implementation="compile", median_ns=8_000.0 - 10 * number),
-        make_measurement(RMS_NORM_BWD, implementation="torch", median_ns=30_000.0, outcome=backward),
+        make_measurement(
+            RMS_NORM_BWD, implementation="torch", median_ns=30_000.0, outcome=backward
+        ),
         make_measurement(MATMUL, implementation="torch", median_ns=matmul_ns, bound="compute"),
         make_measurement(MATMUL, implementation="triton", outcome=Outcome.UNSUPPORTED),
     ]
@@ -125,10 +129,18 @@ def _judged(project: str) -> list[Regression]:
         for target in TARGETS
     ]
     slower = make_change_point(SLOWER_AT, series=_key(project, RMS_NORM), after=14_200.0)
-    broken = make_change_point(BROKEN_AT, series=_key(project, RMS_NORM_BWD), before=30_000.0, after=None)
-    noise = make_change_point(NOISE_AT, series=_key(project, MATMUL), before=300_000.0, after=330_000.0)
+    broken = make_change_point(
+        BROKEN_AT, series=_key(project, RMS_NORM_BWD), before=30_000.0, after=None
+    )
+    noise = make_change_point(
+        NOISE_AT, series=_key(project, MATMUL), before=300_000.0, after=330_000.0
+    )
     faster = make_change_point(
-        FASTER_AT, series=_key(project, MATMUL), verdict=Verdict.IMPROVED, before=300_000.0, after=210_000.0
+        FASTER_AT,
+        series=_key(project, MATMUL),
+        verdict=Verdict.IMPROVED,
+        before=300_000.0,
+        after=210_000.0,
     )
     return [
         make_regression(
@@ -186,7 +198,9 @@ def store_hostile_project(engine: Engine) -> None:
             environment=make_environment(device_name=HOSTILE, os=f"{HOSTILE} {number}"),
             measurements=[
                 make_measurement(case_id, implementation=HOSTILE),
-                make_measurement(case_id, implementation="failed", outcome=Outcome.CRASHED, message=HOSTILE),
+                make_measurement(
+                    case_id, implementation="failed", outcome=Outcome.CRASHED, message=HOSTILE
+                ),
             ],
             static_facts=[make_static_facts(case_id, function=HOSTILE, target=HOSTILE)],
             cases=(make_case(case_id, family=HOSTILE),),

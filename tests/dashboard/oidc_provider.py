@@ -1,4 +1,5 @@
-"""A small OpenID Connect provider on a real socket: discovery, sign-in page, tokens signed with a real RSA key.
+"""A small OpenID Connect provider on a real socket: discovery, sign-in page, tokens signed with a
+real RSA key.
 
 `provider.claims` says who signs in.
 
@@ -60,16 +61,30 @@ class Provider:
         return RedirectResponse(f"{redirect_uri}?{urlencode({'code': code, 'state': state})}", 302)
 
     def exchange(
-        self, code: Annotated[str, Form()], client: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())]
+        self,
+        code: Annotated[str, Form()],
+        client: Annotated[HTTPBasicCredentials, Depends(HTTPBasic())],
     ) -> dict[str, object]:
         """Give the tokens for a code, once."""
         nonce = self.nonces.pop(code, None)
         if nonce is None or (client.username, client.password) != (CLIENT_ID, CLIENT_SECRET):
             raise HTTPException(400, "invalid_grant")
         now = int(time.time())
-        identity = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 600, "nonce": nonce, **self.claims}
+        identity = {
+            "iss": self.issuer,
+            "aud": CLIENT_ID,
+            "iat": now,
+            "exp": now + 600,
+            "nonce": nonce,
+            **self.claims,
+        }
         token = jwt.encode(identity, self.key, algorithm="RS256", headers={"kid": _KEY_ID})
-        return {"access_token": token_urlsafe(), "token_type": "Bearer", "expires_in": 600, "id_token": token}
+        return {
+            "access_token": token_urlsafe(),
+            "token_type": "Bearer",
+            "expires_in": 600,
+            "id_token": token,
+        }
 
 
 @contextmanager

@@ -21,7 +21,8 @@ _SAMPLES = "base, medians of its blocks"
 
 
 def take(demo: Path, images: Path) -> None:
-    """Write `dashboard`, `regression`, `trends`, `kernel` and `compare`, all `.png`: from what got slower to why.
+    """Write `dashboard`, `regression`, `trends`, `kernel` and `compare`, all `.png`: from what got
+    slower to why.
 
     Args:
         demo: Where the demo measured.
@@ -58,7 +59,9 @@ def _open_one_with_times(watched: Watched) -> None:
         _wait_for(watched, "Regression")
         if watched.page.locator(".js-plotly-plot").get_by_text(_SAMPLES).count():
             return
-    raise SystemExit("no open regression of the demo has times on both sides: run it again on a quiet machine")
+    raise SystemExit(
+        "no open regression of the demo has times on both sides: run it again on a quiet machine"
+    )
 
 
 def _follow(watched: Watched, link: str, heading: str) -> None:
@@ -79,7 +82,9 @@ def _save(watched: Watched, file: Path, *, height_px: int, shows: str = _FIGURE)
     watched.page.mouse.move(0, 0)
     watched.page.screenshot(path=file, animations="disabled")
     with Image.open(file) as whole:
-        small = whole.convert("RGB").quantize(_COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        small = whole.convert("RGB").quantize(
+            _COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
     small.save(file, optimize=True)
 
 

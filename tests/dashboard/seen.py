@@ -29,14 +29,19 @@ def texts(app: AppTest) -> str:
     )
     said = [str(element.value) for kind in kinds for element in kind]
     said += [
-        unescape(re.sub("<[^>]*>", " ", one.proto.body)) for one in app.get("html") if "<style" not in one.proto.body
+        unescape(re.sub("<[^>]*>", " ", one.proto.body))
+        for one in app.get("html")
+        if "<style" not in one.proto.body
     ]
     return "\n".join([*said, *(f"{one.label} {one.value}" for one in app.metric)])
 
 
 def table(app: AppTest, column: str) -> Any:
     """Return the table that has the column; names of columns without their units."""
-    tables = (one.value.rename(columns=lambda name: re.sub(r" \((ns|bytes|J)\)$", "", name)) for one in app.dataframe)
+    tables = (
+        one.value.rename(columns=lambda name: re.sub(r" \((ns|bytes|J)\)$", "", name))
+        for one in app.dataframe
+    )
     return next(one for one in tables if column in one.columns)
 
 
@@ -50,7 +55,10 @@ def choice(app: AppTest, label: str) -> Any:
 
 
 def address(app: AppTest) -> dict[str, list[str]]:
-    return {name: [value] if isinstance(value, str) else list(value) for name, value in app.query_params.items()}
+    return {
+        name: [value] if isinstance(value, str) else list(value)
+        for name, value in app.query_params.items()
+    }
 
 
 def read_at_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
@@ -58,7 +66,11 @@ def read_at_most(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     ask = data.ask
 
     def ask_for_few(question: Any, *args: Any, **named: Any) -> Any:
-        return ask(question, *args, **{**named, **({"limit": most} if question is questions.list_fleet_runs else {})})
+        return ask(
+            question,
+            *args,
+            **{**named, **({"limit": most} if question is questions.list_fleet_runs else {})},
+        )
 
     monkeypatch.setattr(data, "ask", ask_for_few)
 

@@ -15,7 +15,8 @@ from sqlalchemy import URL
 ROOT = Path(__file__).parents[2]
 _PROGRAM = (
     "import sys; from roofwatch.dashboard.serve import serve\n"
-    "sys.exit(serve(port=int(sys.argv[1]) or None, on_ready=lambda address: print(address, flush=True)))"
+    "sys.exit(serve(port=int(sys.argv[1]) or None, on_ready=lambda address: print(address, "
+    "flush=True)))"
 )
 
 
@@ -34,7 +35,9 @@ def serving(
     environment: Mapping[str, str] | None = None,
     port: int = 0,
 ) -> Iterator[Served]:
-    """Serve until the block ends, on a free port unless one is given; yields once the address answers."""
+    """Serve until the block ends, on a free port unless one is given; yields once the address
+    answers.
+    """
     url = "" if database_url is None else database_url.render_as_string(hide_password=False)
     stored = {"ROOFWATCH_DATABASE_URL": url} if url else {"ROOFWATCH_DATA_DIR": str(data_dir)}
     process = subprocess.Popen(

@@ -8,7 +8,14 @@ from sqlalchemy import URL, Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.access import DashboardError, NotAllowedError, Person, may_triage, person_of, sign_in_secrets
+from roofwatch.dashboard.access import (
+    DashboardError,
+    NotAllowedError,
+    Person,
+    may_triage,
+    person_of,
+    sign_in_secrets,
+)
 from roofwatch.db.access import list_entries
 from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import StaleTriageError, regression_id
@@ -27,9 +34,21 @@ SIGN_IN = Settings(
 
 
 def test_an_address_or_domain_may_triage_and_nothing_else_does() -> None:
-    for entry in ("engineer@example.com", "Engineer@Example.com", "@example.com", f"{PROJECT}=engineer@example.com"):
+    for entry in (
+        "engineer@example.com",
+        "Engineer@Example.com",
+        "@example.com",
+        f"{PROJECT}=engineer@example.com",
+    ):
         assert may_triage(ENGINEER, PROJECT, [entry]), entry
-    others = ("", "@", "example.com", "@ample.com", "somebody@example.com", "another/project=engineer@example.com")
+    others = (
+        "",
+        "@",
+        "example.com",
+        "@ample.com",
+        "somebody@example.com",
+        "another/project=engineer@example.com",
+    )
     for entry in others:
         assert not may_triage(ENGINEER, PROJECT, [entry]), entry
 
@@ -50,7 +69,9 @@ def test_a_decision_without_triage_rights_is_refused(
     forget_everything()
     about = (PROJECT, regression_id(regression), TriageState.INVALID)
     with pytest.raises(NotAllowedError, match=r"reader@example\.org may not"):
-        data.decide(*about, seen=TriageState.NEW, person=Person("2", "reader@example.org"), reason="mine")
+        data.decide(
+            *about, seen=TriageState.NEW, person=Person("2", "reader@example.org"), reason="mine"
+        )
     with pytest.raises(StaleTriageError):
         data.decide(*about, seen=TriageState.FIXED, person=ENGINEER, reason="seen too late")
     data.decide(*about, seen=TriageState.NEW, person=ENGINEER, reason="noise")

@@ -11,7 +11,12 @@ import pytest
 
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.dashboard.comparison import SHOWN, change_points_between, compare_runs, why_not_comparable
+from roofwatch.dashboard.comparison import (
+    SHOWN,
+    change_points_between,
+    compare_runs,
+    why_not_comparable,
+)
 from roofwatch.dashboard.components.evidence import code_columns, worst_first
 from roofwatch.dashboard.components.table import frame_of
 from roofwatch.dashboard.views.compare import comparison_columns, to_csv
@@ -30,7 +35,9 @@ def test_rows_are_sorted_by_relevance() -> None:
     def named(name: str, **fields: Any) -> Any:
         return make_measured_case(implementation=name, **fields)
 
-    base = make_run_detail(0, cases=[named("judged"), named("broken"), named("faster"), named("slower"), named("same")])
+    base = make_run_detail(
+        0, cases=[named("judged"), named("broken"), named("faster"), named("slower"), named("same")]
+    )
     head = make_run_detail(
         1,
         cases=[
@@ -44,15 +51,27 @@ def test_rows_are_sorted_by_relevance() -> None:
     )
     change = make_change_point(1, series=make_series_key(implementation="judged"))
     rows = compare_runs(base, head, [make_regression(1, change_points=(change,))])
-    assert [row.implementation for row in rows] == ["judged", "broken", "new", "faster", "slower", "same"]
+    assert [row.implementation for row in rows] == [
+        "judged",
+        "broken",
+        "new",
+        "faster",
+        "slower",
+        "same",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("base", "head", "found"), [(0, 1, False), (0, 2, True), (1, 3, True), (2, 3, False), (3, 0, False)]
+    ("base", "head", "found"),
+    [(0, 1, False), (0, 2, True), (1, 3, True), (2, 3, False), (3, 0, False)],
 )
-def test_a_change_point_lies_between_only_after_the_base_and_up_to_the_head(base: int, head: int, found: bool) -> None:
+def test_a_change_point_lies_between_only_after_the_base_and_up_to_the_head(
+    base: int, head: int, found: bool
+) -> None:
     between = change_points_between(
-        make_commit_ref(base), make_commit_ref(head), [make_regression(2, change_points=(make_change_point(2),))]
+        make_commit_ref(base),
+        make_commit_ref(head),
+        [make_regression(2, change_points=(make_change_point(2),))],
     )
     assert bool(between) is found
 
@@ -74,7 +93,9 @@ def compared(differing: dict[str, Any]) -> Any:
     matching = make_measured_case(implementation="matching", median_ns=10_000.0)
     other = make_measured_case(implementation="other", median_ns=10_000.0)
     head = [replace(matching, median_ns=11_000.0), replace(other, median_ns=4_000.0, **differing)]
-    return compare_runs(make_run_detail(0, cases=[matching, other]), make_run_detail(1, cases=head), [])
+    return compare_runs(
+        make_run_detail(0, cases=[matching, other]), make_run_detail(1, cases=head), []
+    )
 
 
 @pytest.mark.parametrize(
@@ -102,7 +123,10 @@ def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgemen
     sides = [
         [
             make_static_facts(
-                CASE_ID, target=target, code=f"{side}", **{name: both[side] for name, both in facts.items()}
+                CASE_ID,
+                target=target,
+                code=f"{side}",
+                **{name: both[side] for name, both in facts.items()},
             )
             for target, facts in moves.items()
         ]

@@ -16,7 +16,10 @@ FACETS = FilterOptions(
         CaseOption(SOFTMAX, "softmax", "float16", "reduction", ("smoke", "full")),
         CaseOption(MATMUL, "matmul", "float32", "matmul", ("full",)),
     ),
-    commits_by_branch={"main": frozenset({make_commit_ref(1).sha}), "feature": frozenset({make_commit_ref(2).sha})},
+    commits_by_branch={
+        "main": frozenset({make_commit_ref(1).sha}),
+        "feature": frozenset({make_commit_ref(2).sha}),
+    },
     runner_classes=("A", "B"),
 )
 
@@ -46,7 +49,9 @@ def test_empty_filters_admit_everything_and_machine_code_is_admitted_on_every_ru
         ("tag", "full", {SOFTMAX, MATMUL}),
     ],
 )
-def test_cases_are_narrowed_by_kernel_family_dtype_and_tag(parameter: str, value: str, admitted: set[str]) -> None:
+def test_cases_are_narrowed_by_kernel_family_dtype_and_tag(
+    parameter: str, value: str, admitted: set[str]
+) -> None:
     filters = narrowed(**{parameter: [value]})
     assert {case for case in (SOFTMAX, MATMUL) if filters.admits_case(case)} == admitted
 
@@ -69,20 +74,27 @@ def test_kernels_are_filtered_by_owner() -> None:
         (["decode", "zipf"], set()),
     ],
 )
-def test_tags_of_one_group_are_alternatives_and_groups_are_combined(tags: list[str], admitted: set[str]) -> None:
+def test_tags_of_one_group_are_alternatives_and_groups_are_combined(
+    tags: list[str], admitted: set[str]
+) -> None:
     known = {
         "big decode": ("llama", "70b", "decode", "tp8", "full"),
         "big prefill": ("llama", "70b", "prefill", "tp1", "full", "zipf"),
         "small decode": ("llama", "8b", "decode", "tp1", "quick"),
     }
-    cases = tuple(CaseOption(case_id, "kernel", "float16", "", own) for case_id, own in known.items())
+    cases = tuple(
+        CaseOption(case_id, "kernel", "float16", "", own) for case_id, own in known.items()
+    )
     filters = Filters(replace(FACETS, cases=cases), {"tag": tags})
     assert filters.case_ids == frozenset(admitted)
 
 
 def test_a_regression_is_admitted_by_its_commit_and_any_of_its_change_points() -> None:
     series = make_series_key(case_id=SOFTMAX)
-    points = (make_change_point(1, series=series), make_change_point(1, series=replace(series, case_id=MATMUL)))
+    points = (
+        make_change_point(1, series=series),
+        make_change_point(1, series=replace(series, case_id=MATMUL)),
+    )
     regression = make_regression(1, change_points=points)
     assert narrowed(branch=["main"], dtype=["float32"]).admits_regression(regression)
     assert not narrowed(branch=["feature"]).admits_regression(regression)

@@ -24,7 +24,9 @@ def status_of(address: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_printed_address_answers_and_sigterm_exits_with_zero(database_url: URL, number: signal.Signals) -> None:
+def test_the_printed_address_answers_and_sigterm_exits_with_zero(
+    database_url: URL, number: signal.Signals
+) -> None:
     with serving(database_url=database_url) as served:
         assert served.address.startswith("http://127.0.0.1:")
         assert status_of(served.address) == 200
@@ -39,7 +41,9 @@ def test_sigterm_stops_the_embedded_database(tmp_path: Path) -> None:
     command = [sys.executable, "-P", "-m", "roofwatch", "dashboard"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ROOFWATCH_DATA_DIR": str(folder)}
     environment.pop("ROOFWATCH_DATABASE_URL", None)
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         while "dashboard: http" not in process.stdout.readline():
             assert process.poll() is None

@@ -55,7 +55,9 @@ def test_views_read_through_a_server_and_report_when_it_is_down(
         somebody = Person("1", "somebody@example.com")
         with pytest.raises(NotAllowedError, match="reads through a server"):
             data.decide(
-                *(PROJECT, regression_id(slower), TriageState.INVALID),
+                PROJECT,
+                regression_id(slower),
+                TriageState.INVALID,
                 seen=TriageState.NEW,
                 person=somebody,
                 reason="none",

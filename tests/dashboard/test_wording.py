@@ -21,7 +21,9 @@ def test_a_code_span_cannot_be_left_and_shows_hidden_controls(text: str) -> None
 
 def test_the_certainty_names_where_the_evidence_is_from_and_which_runners_are_doubtful() -> None:
     def on(device_name: str, **fields: Any) -> ChangePoint:
-        return make_change_point(series=make_series_key(runner_class=f"{device_name}, 80 GiB"), **fields)
+        return make_change_point(
+            series=make_series_key(runner_class=f"{device_name}, 80 GiB"), **fields
+        )
 
     points = (
         on("H200", standard_errors=28.4),

@@ -11,11 +11,19 @@ import plotly.graph_objects as go
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.queries.results import FleetRun, MeasuredCase, RunDetail, RunSummary
 from roofwatch.db.values import Series, SeriesKey, SeriesPoint
-from tests.builders import CASE_ID, NOON, PROJECT, make_commit_ref, make_environment, make_series_key
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_commit_ref,
+    make_environment,
+    make_series_key,
+)
 from tests.dashboard.gpu_history import gpu, gpu_ceilings
 
 HOSTILE = (
-    "<img src=x onerror=globalThis.wasRun=1><script>globalThis.wasRun=1</script>[a](javascript:globalThis.wasRun=1) "
+    "<img src=x "
+    "onerror=globalThis.wasRun=1><script>globalThis.wasRun=1</script>[a](javascript:globalThis.wasRun=1) "
     ":red[x] $x$ `y` **z** \u202e"
 )
 
@@ -118,4 +126,6 @@ def make_fleet_run(number: int = 0, **fields: Any) -> FleetRun:
     }
     given = defaults | fields
     machine = given["environment"]
-    return FleetRun(project=PROJECT, runner_class=machine.runner_class, device_name=machine.device_name, **given)
+    return FleetRun(
+        project=PROJECT, runner_class=machine.runner_class, device_name=machine.device_name, **given
+    )

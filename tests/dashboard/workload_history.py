@@ -1,4 +1,6 @@
-"""A workload, measured and profiled on a GPU and on a CPU; the newest commit adds a copy to its step on the GPU."""
+"""A workload, measured and profiled on a GPU and on a CPU; the newest commit adds a copy to its
+step on the GPU.
+"""
 
 from __future__ import annotations
 

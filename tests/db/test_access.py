@@ -37,7 +37,9 @@ def test_secret_is_not_stored(store: Engine) -> None:
     secret = new.text.split("_", 2)[2]
 
     with store.connect() as connection:
-        stored = connection.execute(text("SELECT t::text, encode(secret_sha256, 'escape') FROM token t")).one()
+        stored = connection.execute(
+            text("SELECT t::text, encode(secret_sha256, 'escape') FROM token t")
+        ).one()
         audited = connection.execute(text("SELECT a::text FROM audit_entry a")).scalars().all()
 
     assert len(secret) == 43, "256 bits"
@@ -59,7 +61,9 @@ def test_last_use_is_recorded_once_per_minute(store: Engine) -> None:
 def test_revoked_token_is_refused_and_listed(store: Engine) -> None:
     new = make_token(store)
 
-    revoked = [revoke_token(store, new.token.token_id, now=NOW + MINUTE * n, actor="test") for n in (0, 1)]
+    revoked = [
+        revoke_token(store, new.token.token_id, now=NOW + MINUTE * n, actor="test") for n in (0, 1)
+    ]
 
     assert check_token(store, new.text, NOW) is None
     assert [token.revoked_at for token in revoked] == [NOW, NOW]
@@ -75,4 +79,6 @@ def test_invalid_scopes_and_validity_are_refused(store: Engine) -> None:
     with pytest.raises(StoreError, match="1 to 366 days"):
         make_token(store, days=0)
     with pytest.raises(StoreError, match="ingest, read, triage, admin"):
-        create_token(store, name="", project=None, scopes=(), now=NOW, validity=MINUTE, actor="test")
+        create_token(
+            store, name="", project=None, scopes=(), now=NOW, validity=MINUTE, actor="test"
+        )

@@ -18,15 +18,21 @@ from tests.builders import make_artefact, make_record
 CONTENT = bytes(range(256)) * 10_000  # 2.4 MiB: three chunks
 
 
-def ingest(store: Engine, *contents: bytes, number: int = 0, is_quarantined: bool = False) -> RunRecord:
-    artefacts = [make_artefact(content, name=f"file-{place}") for place, content in enumerate(contents)]
+def ingest(
+    store: Engine, *contents: bytes, number: int = 0, is_quarantined: bool = False
+) -> RunRecord:
+    artefacts = [
+        make_artefact(content, name=f"file-{place}") for place, content in enumerate(contents)
+    ]
     record = make_record(number, artefacts=artefacts)
     ingest_record(store, record, is_quarantined=is_quarantined)
     return record
 
 
 def put(store: Engine, record: RunRecord, content: bytes) -> bool:
-    return store_artefact(store, record.run_id, hashlib.sha256(content).hexdigest(), io.BytesIO(content))
+    return store_artefact(
+        store, record.run_id, hashlib.sha256(content).hexdigest(), io.BytesIO(content)
+    )
 
 
 def read(store: Engine, record: RunRecord, content: bytes) -> bytes:
@@ -72,10 +78,16 @@ def test_only_unlinked_contents_are_dropped(store: Engine) -> None:
     kept = ingest(store, b"kept")
     kept_only = ingest(store, CONTENT)
     elsewhere = make_record(
-        project="other/project", artefacts=[make_artefact(b"gone"), make_artefact(b"kept", name="b")]
+        project="other/project",
+        artefacts=[make_artefact(b"gone"), make_artefact(b"kept", name="b")],
     )
     ingest_record(store, elsewhere)
-    for record, content in ((kept, b"kept"), (kept_only, CONTENT), (elsewhere, b"gone"), (elsewhere, b"kept")):
+    for record, content in (
+        (kept, b"kept"),
+        (kept_only, CONTENT),
+        (elsewhere, b"gone"),
+        (elsewhere, b"kept"),
+    ):
         put(store, record, content)
     delete_project(store, "other/project")
 
@@ -90,7 +102,9 @@ def test_released_run_keeps_its_files(store: Engine) -> None:
     record = ingest(store, CONTENT, b"never sent", is_quarantined=True)
     put(store, record, CONTENT)
 
-    release_run(store, record.run_id, actor="test", person="Example Engineer", reason="measured again")
+    release_run(
+        store, record.run_id, actor="test", person="Example Engineer", reason="measured again"
+    )
 
     assert read(store, record, CONTENT) == CONTENT
     with Session(store) as session:

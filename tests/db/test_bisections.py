@@ -35,7 +35,9 @@ from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", "torch", sha_of(0), sha_of(4), "H200")
 PROGRESS = BisectionProgress(
     commits=(
-        BisectionCommit(make_commit_ref(1), 0.0, CommitStatus.SAME, "nothing that it is made from changed"),
+        BisectionCommit(
+            make_commit_ref(1), 0.0, CommitStatus.SAME, "nothing that it is made from changed"
+        ),
         BisectionCommit(make_commit_ref(2), 0.0, CommitStatus.SKIPPED, "does not import"),
         BisectionCommit(make_commit_ref(3), 0.99, CommitStatus.MEASURED, "", 3, 0.05),
         BisectionCommit(make_commit_ref(4), 0.01, CommitStatus.OPEN),
@@ -51,7 +53,9 @@ RUNNING = BisectionResult(BisectionState.RUNNING, PROGRESS)
 FOUND = BisectionResult(BisectionState.FOUND, PROGRESS, ANSWER, ("as expected",))
 
 
-def request(store: Engine, wanted: BisectionRange = RANGE, *, requested_by: str = "rule: slow") -> UUID:
+def request(
+    store: Engine, wanted: BisectionRange = RANGE, *, requested_by: str = "rule: slow"
+) -> UUID:
     with Session(store) as session, session.begin():
         return request_bisection(session, wanted, requested_by=requested_by)
 
@@ -87,7 +91,9 @@ def test_concurrent_runners_get_different_requests(store: Engine) -> None:
         request(store, replace(RANGE, bad_sha=sha_of(10 + number)))
 
     with ThreadPoolExecutor(8) as pool:
-        claims = list(pool.map(lambda _: claim_bisection(store, PROJECT, "H200", uuid4()), range(8)))
+        claims = list(
+            pool.map(lambda _: claim_bisection(store, PROJECT, "H200", uuid4()), range(8))
+        )
 
     taken = [claim.bisection_id for claim in claims if claim is not None]
     assert len(taken) == len(set(taken)) == 5
@@ -159,4 +165,7 @@ def test_only_its_runner_can_start_a_running_bisection_again(store: Engine) -> N
     with pytest.raises(StoreError, match="another runner works on it"):
         begin_bisection(store, RANGE, uuid4(), requested_by="command line")
     update_bisection(store, claim, FOUND)
-    assert begin_bisection(store, RANGE, own, requested_by="command line").bisection_id != claim.bisection_id
+    assert (
+        begin_bisection(store, RANGE, own, requested_by="command line").bisection_id
+        != claim.bisection_id
+    )

@@ -19,7 +19,14 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
-from tests.builders import PROJECT, make_commit, make_measurement, make_record, make_regression, sha_of
+from tests.builders import (
+    PROJECT,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_regression,
+    sha_of,
+)
 from tests.ci.github.jobs import ROOT
 from tests.databases import reading_role
 
@@ -31,7 +38,9 @@ HOSTILE = "it's a; kernel"
 def reader(store: Engine) -> Iterator[Engine]:
     """A store with a history and one regression, as a role of Grafana sees it."""
     for number in range(3):
-        ingest_record(store, make_record(number, measurements=[make_measurement(median_ns=10_000 + number)]))
+        ingest_record(
+            store, make_record(number, measurements=[make_measurement(median_ns=10_000 + number)])
+        )
     for commit in (make_commit(3, branch="feature"), make_commit(4, is_dirty=True)):
         ingest_record(store, make_record(commit=commit))
     ingest_record(store, make_record(5, pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD)))
@@ -45,12 +54,18 @@ def reader(store: Engine) -> Iterator[Engine]:
 
 def rows(engine: Engine, query: str) -> list[dict[str, Any]]:
     with engine.connect() as connection:
-        return [dict(row) for row in connection.exec_driver_sql(query.replace("%", "%%")).mappings()]
+        return [
+            dict(row) for row in connection.exec_driver_sql(query.replace("%", "%%")).mappings()
+        ]
 
 
 def filled(query: str, project: str = PROJECT) -> str:
     """Replace macros and variables as Grafana does."""
-    query = re.sub(r"\$__timeFilter\((\w+)\)", r"\1 BETWEEN '2000-01-01T00:00:00Z' AND '2100-01-01T00:00:00Z'", query)
+    query = re.sub(
+        r"\$__timeFilter\((\w+)\)",
+        r"\1 BETWEEN '2000-01-01T00:00:00Z' AND '2100-01-01T00:00:00Z'",
+        query,
+    )
     for name, value in {"project": project, "kernel": "rms_norm"}.items():
         escaped = value.replace("'", "''")
         query = query.replace(f"${{{name}:sqlstring}}", f"'{escaped}'")
@@ -62,7 +77,10 @@ def test_the_points_are_those_of_the_history(store: Engine, reader: Engine) -> N
     with Session(store) as session:
         keys = list_series_keys(session, PROJECT, metric="median_ns")
         (series,) = read_series(session, PROJECT, keys)
-    expected = [(str(point.run_id), point.commit.sha, point.value, point.low, point.high) for point in series.points]
+    expected = [
+        (str(point.run_id), point.commit.sha, point.value, point.low, point.high)
+        for point in series.points
+    ]
 
     found = rows(reader, "SELECT * FROM series_point ORDER BY first_parent_count")
 
@@ -76,7 +94,12 @@ def test_a_regression_has_its_commit_and_triage(reader: Engine) -> None:
     (row,) = rows(reader, "SELECT * FROM regression_point")
 
     assert (row["sha"], row["committed_at"]) == (sha_of(1), make_commit(1).committed_at)
-    assert (row["kernel"], row["verdict"], row["state"], row["triage"]) == ("rms_norm", "regressed", "open", "new")
+    assert (row["kernel"], row["verdict"], row["state"], row["triage"]) == (
+        "rms_norm",
+        "regressed",
+        "open",
+        "new",
+    )
     assert (row["typical_change"], row["cause"]) == (0.2, "code")
 
 
@@ -89,13 +112,17 @@ def test_each_panel_shows_the_stored_history(reader: Engine, panel: dict[str, An
     assert found
     if target["format"] == "time_series":
         assert [set(row) for row in found] == [{"time", "metric", "value"}] * 3
-        assert [row["time"] for row in found] == [make_commit(number).committed_at for number in range(3)]
+        assert [row["time"] for row in found] == [
+            make_commit(number).committed_at for number in range(3)
+        ]
     assert rows(reader, filled(target["rawSql"], HOSTILE)) == []
 
 
 def test_regressions_are_annotated_and_variables_have_values(reader: Engine) -> None:
     (annotation,) = DASHBOARD["annotations"]["list"]
-    project, kernel = (one["query"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query")
+    project, kernel = (
+        one["query"] for one in DASHBOARD["templating"]["list"] if one["type"] == "query"
+    )
 
     (shown,) = rows(reader, filled(annotation["target"]["rawSql"]))
 

@@ -48,11 +48,19 @@ SECRETS = {
 
 
 def test_services_get_exactly_their_secrets_and_as_files() -> None:
-    assert {name: set(service["secrets"]) for name, service in SERVICES.items() if "secrets" in service} == SECRETS
+    assert {
+        name: set(service["secrets"]) for name, service in SERVICES.items() if "secrets" in service
+    } == SECRETS
     for name, secrets in SECRETS.items():
-        given = {text for variable, text in SERVICES[name]["environment"].items() if "PASSWORD" in variable}
+        given = {
+            text
+            for variable, text in SERVICES[name]["environment"].items()
+            if "PASSWORD" in variable
+        }
         assert given == {f"/run/secrets/{secret}" for secret in secrets}
-    assert {name for secrets in SECRETS.values() for name in secrets} == set(read_compose()["secrets"])
+    assert {name for secrets in SECRETS.values() for name in secrets} == set(
+        read_compose()["secrets"]
+    )
     assert all(given["file"].startswith("secrets/") for given in read_compose()["secrets"].values())
     assert "/secrets/" in (ROOT / ".gitignore").read_text().splitlines()
 
@@ -97,7 +105,10 @@ def test_the_dashboard_connects_with_the_role_of_the_reader() -> None:
 
     assert SERVICES["reader"]["command"][:2] == ["db", "grant-reader"]
     assert make_url(SERVICES["dashboard"]["environment"]["ROOFWATCH_DATABASE_URL"]).username == role
-    owners = {make_url(SERVICES[name]["environment"]["ROOFWATCH_DATABASE_URL"]).username for name in ("migrate", "api")}
+    owners = {
+        make_url(SERVICES[name]["environment"]["ROOFWATCH_DATABASE_URL"]).username
+        for name in ("migrate", "api")
+    }
     assert owners == {SERVICES["postgres"]["environment"]["POSTGRES_USER"]}
     assert role not in owners
 
@@ -106,7 +117,9 @@ def test_services_start_in_the_order_postgres_migration_servers() -> None:
     # `up --wait` takes a service that ends for a failure unless another one waits for just that
     assert SERVICES["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
     for service, before in (("reader", "migrate"), ("api", "migrate"), ("dashboard", "reader")):
-        assert SERVICES[service]["depends_on"][before]["condition"] == "service_completed_successfully"
+        assert (
+            SERVICES[service]["depends_on"][before]["condition"] == "service_completed_successfully"
+        )
 
 
 def test_only_caddy_publishes_ports_beyond_this_machine() -> None:

@@ -30,24 +30,35 @@ READER_PASSWORD = PASSWORD[::-1]
 
 @pytest.fixture
 def owned_database(empty_database_url: URL) -> Iterator[URL]:
-    """A database whose owner has that password, by a URL that is docker-compose.yml's but for the names in it."""
+    """A database whose owner has that password, by a URL that is docker-compose.yml's but for the
+    names in it.
+    """
     # roles are the whole server's, which other tests share
     name = f"owner_{uuid.uuid4().hex}"
     owner = sql.Identifier(name)
-    given = make_url(SERVICES["migrate"]["environment"]["ROOFWATCH_DATABASE_URL"]).set(username=name)
-    superuser = empty_database_url.set(drivername="postgresql").render_as_string(hide_password=False)
+    given = make_url(SERVICES["migrate"]["environment"]["ROOFWATCH_DATABASE_URL"]).set(
+        username=name
+    )
+    superuser = empty_database_url.set(drivername="postgresql").render_as_string(
+        hide_password=False
+    )
     with psycopg.connect(superuser, autocommit=True) as admin:
-        admin.execute(sql.SQL("CREATE ROLE {} LOGIN CREATEROLE PASSWORD {}").format(owner, PASSWORD))
+        admin.execute(
+            sql.SQL("CREATE ROLE {} LOGIN CREATEROLE PASSWORD {}").format(owner, PASSWORD)
+        )
         try:
             database = sql.Identifier(str(empty_database_url.database))
             admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(database, owner))
-            yield given.set(host=None, port=None, database=empty_database_url.database).update_query_dict(
-                dict(empty_database_url.query)
-            )
+            yield given.set(
+                host=None, port=None, database=empty_database_url.database
+            ).update_query_dict(dict(empty_database_url.query))
         finally:
             admin.execute(sql.SQL("REASSIGN OWNED BY {} TO CURRENT_USER").format(owner))
             for role in (reader_of(name), name):
-                if admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone() is not None:
+                if (
+                    admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
+                    is not None
+                ):
                     admin.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
                     admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
@@ -58,12 +69,16 @@ def reader_of(owner: str) -> str:
 
 
 def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[str, str]:
-    """What the service's process sees, with the database of this test in place of the one of the network."""
+    """What the service's process sees, with the database of this test in place of the one of the
+    network.
+    """
     given: dict[str, str] = dict(service["environment"])
     for name, password in (("postgres_password", PASSWORD), ("reader_password", READER_PASSWORD)):
         file = home / name
         file.write_text(f"{password}\n")
-        given = {key: text.replace(f"/run/secrets/{name}", str(file)) for key, text in given.items()}
+        given = {
+            key: text.replace(f"/run/secrets/{name}", str(file)) for key, text in given.items()
+        }
     if make_url(given["ROOFWATCH_DATABASE_URL"]).username == READER:
         database = database.set(username=reader_of(str(database.username)))
     return {
@@ -87,7 +102,9 @@ def run(service: str, database: URL, home: Path) -> subprocess.CompletedProcess[
 
 
 def command_of(service: dict[str, Any], owner: str) -> list[str]:
-    arguments = [reader_of(owner) if argument == READER else argument for argument in service["command"]]
+    arguments = [
+        reader_of(owner) if argument == READER else argument for argument in service["command"]
+    ]
     return [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments]
 
 
@@ -112,15 +129,21 @@ def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does
     for before in ("migrate", "reader"):
         run(before, owned_database, tmp_path).check_returncode()
     command = command_of(service, str(owned_database.username))
-    with socket.create_server(("127.0.0.1", 0)) as free:  # instead of the one that the container has to itself
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as free:  # instead of the one that the container has to itself
         command[command.index("--port") + 1] = str(free.getsockname()[1])
 
-    with subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             address = next(line for line in process.stdout if "http://" in line).split()[1]
             address = address.replace("0.0.0.0", "127.0.0.1")  # noqa: S104  the command listens everywhere
-            check: list[str] = service["healthcheck"]["test"] if "healthcheck" in service else image_health_check()
+            check: list[str] = (
+                service["healthcheck"]["test"] if "healthcheck" in service else image_health_check()
+            )
             while_serving, answer = health_check(check, address), health_answer(check, address)
         finally:
             process.terminate()

@@ -19,7 +19,18 @@ from tests.docs.markdown import ROOT
 
 _MAKEFILE = (ROOT / "Makefile").read_text()
 _OTHERS = {
-    *("python", "python3", "pip", "pipx", "test", "build/fresh/bin/pip", "git", "sed", "install", ".", "cp", "curl"),
+    "python",
+    "python3",
+    "pip",
+    "pipx",
+    "test",
+    "build/fresh/bin/pip",
+    "git",
+    "sed",
+    "install",
+    ".",
+    "cp",
+    "curl",
     "echo",
 }
 """Further programs that documents may use."""
@@ -74,7 +85,9 @@ def check_make(arguments: Sequence[str]) -> None:
 
 
 def check_compose(arguments: Sequence[str]) -> None:
-    """Check what runs in a container of our image; tests/test_compose.py runs the commands of Compose themselves."""
+    """Check what runs in a container of our image; tests/test_compose.py runs the commands of
+    Compose themselves.
+    """
     if arguments[:2] == ["run", "--rm"] and arguments[2] != "gpu-runner":
         check_roofwatch(arguments[3:])
     elif arguments[:1] == ["exec"] and "roofwatch" in arguments:

@@ -21,7 +21,9 @@ def is_generated(page: Path) -> bool:
     return page.parent == REFERENCE and page not in _BY_HAND
 
 
-DOCUMENTS = sorted(page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if not is_generated(page))
+DOCUMENTS = sorted(
+    page for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")] if not is_generated(page)
+)
 
 
 def name_of(document: Path) -> str:
@@ -35,11 +37,16 @@ def tokens_of(document: Path) -> list[Token]:
 
 def code_blocks(document: Path, *languages: str, section: str = "") -> list[str]:
     """Of a section with a heading of the second level, or of the whole page."""
-    fenced = [token for token in tokens_of(document) if token.type == "fence" and token.info in languages]
+    fenced = [
+        token for token in tokens_of(document) if token.type == "fence" and token.info in languages
+    ]
     if section:
         lines = document.read_text().splitlines()
         start = lines.index(f"## {section}")
-        end = next((line for line in range(start + 1, len(lines)) if lines[line].startswith("## ")), len(lines))
+        end = next(
+            (line for line in range(start + 1, len(lines)) if lines[line].startswith("## ")),
+            len(lines),
+        )
         fenced = [token for token in fenced if token.map is not None and start < token.map[0] < end]
     return [token.content for token in fenced]
 
@@ -74,7 +81,11 @@ def anchors(document: Path) -> set[str]:
 def table_under(document: Path, heading: str) -> list[list[str]]:
     """Rows of the first table under a heading, without its head; code spans without their marks."""
     tokens = tokens_of(document)
-    titles = [index for index, token in enumerate(tokens) if token.content == heading and token.type == "inline"]
+    titles = [
+        index
+        for index, token in enumerate(tokens)
+        if token.content == heading and token.type == "inline"
+    ]
     assert len(titles) == 1, f"{name_of(document)}: {len(titles)} headings {heading!r}"
     rows: list[list[str]] = []
     is_body = False

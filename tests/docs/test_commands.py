@@ -32,7 +32,11 @@ def test_a_command_in_a_block_is_known(document: str, line: str) -> None:
 @pytest.mark.parametrize(("document", "line"), sorted(set(NAMED)))
 def test_a_command_in_the_text_is_known(document: str, line: str) -> None:
     # a command that is only named has none of the arguments that it needs
-    if line not in {"roofwatch --help", "roofwatch --debug", *(f"roofwatch {name}" for name in NAMES)}:
+    if line not in {
+        "roofwatch --help",
+        "roofwatch --debug",
+        *(f"roofwatch {name}" for name in NAMES),
+    }:
         check_line(line)
 
 
@@ -59,7 +63,9 @@ def test_invalid_commands_are_noticed(line: str) -> None:
 
 
 def named_in(file: Path) -> Iterator[str]:
-    """Commands that texts of the code name, with the word that follows: `` `roofwatch db status` ``."""
+    """Commands that texts of the code name, with the word that follows: `` `roofwatch db status`
+    ``.
+    """
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield from re.findall(r"(?:`|: )roofwatch ([a-z]+(?: [a-z][a-z-]*)?)", node.value)
@@ -70,17 +76,21 @@ def test_commands_in_messages_of_the_code_exist(package: str) -> None:
     leaves = set(commands())
     named = {name for file in (ROOT / package).rglob("*.py") for name in named_in(file)}
 
-    assert {name for name in named if name not in NAMES and name.partition(" ")[0] not in leaves} == set()
+    assert {
+        name for name in named if name not in NAMES and name.partition(" ")[0] not in leaves
+    } == set()
 
 
 def test_the_list_of_verbs_is_complete() -> None:
-    assert [row[0].removeprefix("make ") for row in table_under(ROOT / "CONTRIBUTING.md", "Set-up")] == [
-        verb for verb in verbs() if verb != "help"
-    ]
+    assert [
+        row[0].removeprefix("make ") for row in table_under(ROOT / "CONTRIBUTING.md", "Set-up")
+    ] == [verb for verb in verbs() if verb != "help"]
 
 
 def test_the_makefile_makes_passwords_that_only_this_user_can_reach(tmp_path: Path) -> None:
-    subprocess.run(["make", "--file", ROOT / "Makefile", "secrets/postgres_password"], check=True, cwd=tmp_path)
+    subprocess.run(
+        ["make", "--file", ROOT / "Makefile", "secrets/postgres_password"], check=True, cwd=tmp_path
+    )
 
     file = tmp_path / "secrets" / "postgres_password"
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700

@@ -22,15 +22,29 @@ def file(tmp_path: Path) -> Path:
 
 def test_the_commands_name_its_file() -> None:
     assert f"`{FILE_NAME}`" in (ROOT / "README.md").read_text()
-    assert {word for line in shell_lines(ROOT / "README.md") for word in line.split() if "bench_" in word} == {
-        FILE_NAME
-    }
+    assert {
+        word
+        for line in shell_lines(ROOT / "README.md")
+        for word in line.split()
+        if "bench_" in word
+    } == {FILE_NAME}
 
 
 @pytest.mark.slow
 def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
     done = started_roofwatch(
-        *("run", file, "--no-static", "--blocks", "1", "-i", "triton", "-i", "torch", "-o", "record.json"), cwd=tmp_path
+        "run",
+        file,
+        "--no-static",
+        "--blocks",
+        "1",
+        "-i",
+        "triton",
+        "-i",
+        "torch",
+        "-o",
+        "record.json",
+        cwd=tmp_path,
     )
 
     assert done.status == 0, done.error
@@ -42,15 +56,21 @@ def test_it_is_listed_and_measured(file: Path, tmp_path: Path) -> None:
 
 
 def test_it_compiles_for_the_targets_of_the_readme(file: Path, tmp_path: Path) -> None:
-    lines = [line for line in shell_lines(ROOT / "README.md") if line.startswith("roofwatch static")]
+    lines = [
+        line for line in shell_lines(ROOT / "README.md") if line.startswith("roofwatch static")
+    ]
     (line,) = [line for line in lines if "--targets" in line]
 
-    done = roofwatch(*line.split()[1:], "--json", cwd=tmp_path, TRITON_CACHE_DIR=str(tmp_path / "cache"))
+    done = roofwatch(
+        *line.split()[1:], "--json", cwd=tmp_path, TRITON_CACHE_DIR=str(tmp_path / "cache")
+    )
 
     assert done.status == 0, done.error
     facts = done.parsed["static_facts"]
     assert {fact["target"] for fact in facts} == {"sm_90", "gfx942"}
-    assert {(fact["function"], fact["local_bytes"]) for fact in facts} == {("_squared_relu_kernel", 0)}
+    assert {(fact["function"], fact["local_bytes"]) for fact in facts} == {
+        ("_squared_relu_kernel", 0)
+    }
 
 
 def test_its_backward_pass_is_measured_on_request(file: Path, tmp_path: Path) -> None:

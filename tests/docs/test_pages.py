@@ -1,4 +1,6 @@
-"""The documentation agrees with the code and its pins, has no broken link, stays within its size, and builds."""
+"""The documentation agrees with the code and its pins, has no broken link, stays within its size,
+and builds.
+"""
 
 import re
 import subprocess
@@ -49,7 +51,11 @@ def test_the_tolerances_are_those_of_the_code() -> None:
 
 def test_the_example_of_alert_rules_is_valid_and_has_every_kind() -> None:
     (text,) = code_blocks(DOCS / "how-to" / "alerts.md", "toml")
-    kinds = {kind for rule in get_args(get_args(Rule)[0]) for kind in get_args(rule.model_fields["kind"].annotation)}
+    kinds = {
+        kind
+        for rule in get_args(get_args(Rule)[0])
+        for kind in get_args(rule.model_fields["kind"].annotation)
+    }
 
     assert {rule.kind for rule in parse_rules(text).rules} == kinds
 
@@ -75,9 +81,20 @@ def test_pages_stay_short() -> None:
 
 @pytest.mark.slow
 def test_the_site_builds_without_warnings(tmp_path: Path) -> None:
-    build = ["-m", "sphinx", "--fail-on-warning", "--quiet", "--builder", "html", str(DOCS), str(tmp_path)]
+    build = [
+        "-m",
+        "sphinx",
+        "--fail-on-warning",
+        "--quiet",
+        "--builder",
+        "html",
+        str(DOCS),
+        str(tmp_path),
+    ]
 
-    done = subprocess.run([sys.executable, *build], capture_output=True, text=True, cwd=ROOT, check=False)
+    done = subprocess.run(
+        [sys.executable, *build], capture_output=True, text=True, cwd=ROOT, check=False
+    )
 
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "llms.txt").exists()
@@ -97,7 +114,9 @@ LINKS = [
 ]
 
 
-@pytest.mark.parametrize(("document", "target"), LINKS, ids=[f"{name_of(page)}-{target}" for page, target in LINKS])
+@pytest.mark.parametrize(
+    ("document", "target"), LINKS, ids=[f"{name_of(page)}-{target}" for page, target in LINKS]
+)
 def test_an_internal_link_resolves(document: Path, target: str) -> None:
     page = _page(document, target)
     anchor = target.partition("#")[2]
@@ -116,9 +135,15 @@ CURRENT = [document for document in DOCUMENTS if document.parent.name != "decisi
 def test_named_files_exist(document: Path) -> None:
     made_by_verbs = {".venv", "build", "secrets", "configuration"}
     tops = {path.name for path in ROOT.iterdir()} - made_by_verbs
-    named = [re.split(r"::| ", span)[0] for span in code_spans(document) if "/" in span and span.split("/")[0] in tops]
+    named = [
+        re.split(r"::| ", span)[0]
+        for span in code_spans(document)
+        if "/" in span and span.split("/")[0] in tops
+    ]
 
-    assert [path for path in named if "<" not in path and "*" not in path and not (ROOT / path).exists()] == []
+    assert [
+        path for path in named if "<" not in path and "*" not in path and not (ROOT / path).exists()
+    ] == []
 
 
 def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_measured() -> None:
@@ -134,7 +159,9 @@ def test_the_page_on_workloads_declares_a_model_in_fifteen_lines_that_can_be_mea
     assert spec.flop_count(spec.cases[0]) == 3 * 2 * 256 * 2 * 128 * 512
 
 
-def test_the_rule_on_tokens_per_second_has_three_lines_and_reports_a_drop_on_its_devices_only(store: Engine) -> None:
+def test_the_rule_on_tokens_per_second_has_three_lines_and_reports_a_drop_on_its_devices_only(
+    store: Engine,
+) -> None:
     (text,) = code_blocks(DOCS / "how-to" / "workloads.md", "toml")
     channels = '[channels]\nchat = { kind = "apprise", url_env = "URL" }\n'
     (rule,) = (setup := AlertSetup(parse_rules(text + channels))).rules.rules
@@ -144,7 +171,10 @@ def test_the_rule_on_tokens_per_second_has_three_lines_and_reports_a_drop_on_its
         for number, median_ns in enumerate([1e6, 1e6, 1e6, 1.05e6, 1.05e6, 1.05e6]):
             measured = [make_measurement(step, median_ns=median_ns)]
             environment = make_environment(device_kind="cuda", device_name=device)
-            ingest_record(store, make_record(number, environment=environment, cases=cases, measurements=measured))
+            ingest_record(
+                store,
+                make_record(number, environment=environment, cases=cases, measurements=measured),
+            )
 
     with Session(store) as session:
         (one,) = conditions_at(rule, read_state(session, PROJECT, setup), NOON + timedelta(days=1))
@@ -163,7 +193,9 @@ def constraints() -> dict[str, str]:
 def declared() -> list[Requirement]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
-    requirements = [Requirement(text) for group in (project["dependencies"], *extras) for text in group]
+    requirements = [
+        Requirement(text) for group in (project["dependencies"], *extras) for text in group
+    ]
     return [each for each in requirements if each.name != "roofwatch"]  # an extra within another
 
 
@@ -177,13 +209,20 @@ def test_declared_and_transitive_requirements_are_pinned(requirement: Requiremen
         if name in seen:
             continue
         seen.add(name)
-        assert name in pinned, f"{requirement.name} brings {name}, which constraints.txt does not pin"
-        assert wanted.specifier.contains(pinned[name], prereleases=True), f"{name}=={pinned[name]} is not {wanted}"
+        assert name in pinned, (
+            f"{requirement.name} brings {name}, which constraints.txt does not pin"
+        )
+        assert wanted.specifier.contains(pinned[name], prereleases=True), (
+            f"{name}=={pinned[name]} is not {wanted}"
+        )
         for text in distribution(name).requires or ():
             needed = Requirement(text)
             environments = [{"extra": extra} for extra in (wanted.extras or {""})]
-            is_wanted = needed.marker is None or any(needed.marker.evaluate(chosen) for chosen in environments)
-            # torch's build for CUDA brings libraries that the build for CPUs, which was pinned, does not
+            is_wanted = needed.marker is None or any(
+                needed.marker.evaluate(chosen) for chosen in environments
+            )
+            # torch's build for CUDA brings libraries that the build for CPUs, which was pinned,
+            # does not
             if is_wanted and not (name == "torch" and needed.name.startswith(("nvidia-", "cuda-"))):
                 waiting.append(needed)
 

@@ -25,7 +25,9 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 
 
 class Reader:
-    """A shell in a git repository, with the environment of the tests activated and data of its own."""
+    """A shell in a git repository, with the environment of the tests activated and data of
+    its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -39,15 +41,24 @@ class Reader:
 
     def run(self, line: str, *statuses: int) -> str:
         done = subprocess.run(
-            ["bash", "-c", line], cwd=self.folder, env=self.variables, capture_output=True, text=True, check=False
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            check=False,
         )
-        assert done.returncode in (statuses or (0,)), f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        assert done.returncode in (statuses or (0,)), (
+            f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
         return done.stdout
 
     @contextmanager
     def background(self, line: str, url: str) -> Iterator[None]:
         """Run a server and wait until the address answers."""
-        process = subprocess.Popen(["bash", "-c", f"exec {line}"], cwd=self.folder, env=self.variables)
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec {line}"], cwd=self.folder, env=self.variables
+        )
         try:
             deadline = time.monotonic() + 60
             while time.monotonic() < deadline and process.poll() is None:
@@ -79,7 +90,9 @@ def lines_of(tutorial: str, section: str = "") -> list[str]:
 
 
 def files_of(tutorial: str, verb: str = "as") -> dict[str, str]:
-    """Return the files that the page tells the reader to save (`as`) or to extend (`to`): texts by name."""
+    """Return the files that the page tells the reader to save (`as`) or to extend (`to`): texts by
+    name.
+    """
     text = (TUTORIALS / tutorial).read_text()
     return dict(re.findall(rf"{verb} `(\w+\.py)`[^`]*```python\n(.*?)```", text, re.DOTALL))
 
@@ -92,7 +105,9 @@ def test_the_first_regression_is_confirmed(reader: Reader) -> None:
     assert re.search("regressed|improved|inconclusive|unchanged", reader.run(short, 0, 1, 2))
 
 
-def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnosed(reader: Reader) -> None:
+def test_a_kernel_of_your_own_is_checked_measured_compiled_compared_and_diagnosed(
+    reader: Reader,
+) -> None:
     ((name, text),) = files_of("your-kernel.md").items()
     (reader.folder / name).write_text(text)
     check, run, static, ab, diagnose = lines_of("your-kernel.md")

@@ -17,17 +17,23 @@ from roofwatch.kernels.registry import find_kernel
 from roofwatch.spec import Direction, Implementation, Language
 
 
-def make_case(kernel: str, dtype: str = "float32", direction: str = "fwd", **shape: int | str) -> Case:
+def make_case(
+    kernel: str, dtype: str = "float32", direction: str = "fwd", **shape: int | str
+) -> Case:
     return replace(cases(shapes=[shape], dtypes=[dtype], directions=[direction])[0], kernel=kernel)
 
 
-def make_inputs(kernel: str, device: str = "cpu", dtype: str = "float32", **shape: int | str) -> dict[str, Any]:
+def make_inputs(
+    kernel: str, device: str = "cpu", dtype: str = "float32", **shape: int | str
+) -> dict[str, Any]:
     """What the kernel declares as its inputs."""
     case = make_case(kernel, dtype, "fwd", **shape)
     return find_kernel(kernel).inputs(case, InputMaker(case, device))
 
 
-def check(spec: KernelSpec, case: Case, *, device: str, implementation: str = "triton") -> CheckReport:
+def check(
+    spec: KernelSpec, case: Case, *, device: str, implementation: str = "triton"
+) -> CheckReport:
     return check_case(spec, case, spec.implementations[implementation], CheckCache(), device=device)
 
 
@@ -44,6 +50,9 @@ def instructions(cubin: bytes, folder: Path) -> list[str]:
     file = folder / "kernel.cubin"
     file.write_bytes(cubin)
     listing = subprocess.run(
-        [triton.knobs.nvidia.cuobjdump.path, "-sass", str(file)], capture_output=True, text=True, check=True
+        [triton.knobs.nvidia.cuobjdump.path, "-sass", str(file)],
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout
     return _INSTRUCTION.findall(listing)

@@ -1,8 +1,9 @@
 """Where the Triton kernels run in these tests.
 
-A test that asks for `device` launches kernels. On a machine with a GPU it runs there; with TRITON_INTERPRET=1 set
-before Python starts it runs in Triton's interpreter, and nothing but such tests is selected. Test_interpreter.py runs
-them so, in a process of their own: Triton decides when it is imported whether it compiles or interprets.
+A test that asks for `device` launches kernels. On a machine with a GPU it runs there; with
+TRITON_INTERPRET=1 set before Python starts it runs in Triton's interpreter, and nothing but such
+tests is selected. Test_interpreter.py runs them so, in a process of their own: Triton decides when
+it is imported whether it compiles or interprets.
 """
 
 import os
@@ -39,8 +40,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture
-def compilers_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty caches of this test session alone: what several launches have in common is compiled once."""
+def compilers_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty caches of this test session alone: what several launches have in common is compiled
+    once.
+    """
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     monkeypatch.setenv("TRITON_CACHE_DIR", str(folder / "triton"))
@@ -49,7 +54,9 @@ def compilers_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Where to put the operands. Fresh buffers are full of NaN there, so that an element that is never stored shows."""
+    """Where to put the operands. Fresh buffers are full of NaN there, so that an element that is
+    never stored shows.
+    """
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU that torch can use")
     torch.manual_seed(0)
@@ -60,8 +67,8 @@ def device(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def _require_a_working_device() -> None:
-    """Report an asynchronous error in its own test. A context with such an error is lost, so the process ends: xdist
-    starts another for the remaining tests.
+    """Report an asynchronous error in its own test. A context with such an error is lost, so the
+    process ends: xdist starts another for the remaining tests.
     """
     try:
         torch.cuda.synchronize()

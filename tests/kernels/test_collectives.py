@@ -35,27 +35,37 @@ def small(spec: KernelSpec) -> list[Case]:
     return [case for case in spec.cases if "small" in case.tags]
 
 
-CHECKED = [pytest.param(spec, case, id=case.id) for spec in COLLECTIVES for case in (*small(spec), *spec.edges)]
+CHECKED = [
+    pytest.param(spec, case, id=case.id)
+    for spec in COLLECTIVES
+    for case in (*small(spec), *spec.edges)
+]
 
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[WorkerPool]:
     with (
         ForkServer() as fork_server,
-        WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)) as workers,
+        WorkerPool(
+            fork_server, WorkerSettings(source=SUITE, device="cpu", thread_count=1)
+        ) as workers,
     ):
         yield workers
 
 
 def check(workers: WorkerPool, spec: KernelSpec, case: Case, implementation: str) -> CheckReport:
-    job = CheckAccuracy(case_id=case.id, implementation=implementation, rank_count=spec.rank_count(case))
+    job = CheckAccuracy(
+        case_id=case.id, implementation=implementation, rank_count=spec.rank_count(case)
+    )
     reply = workers.request(job, timeout_s=60)
     assert reply.checked is not None, reply.failure
     return reply.checked.report
 
 
 @pytest.mark.parametrize(("spec", "case"), CHECKED)
-def test_every_rank_gets_over_gloo_what_the_reference_says(workers: WorkerPool, spec: KernelSpec, case: Case):
+def test_every_rank_gets_over_gloo_what_the_reference_says(
+    workers: WorkerPool, spec: KernelSpec, case: Case
+):
     accuracy = check(workers, spec, case, "gloo")
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
@@ -64,7 +74,10 @@ def test_every_rank_gets_over_gloo_what_the_reference_says(workers: WorkerPool, 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs that torch can use")
 @pytest.mark.parametrize("spec", COLLECTIVES, ids=lambda spec: spec.name)
 def test_every_rank_gets_over_nccl_what_the_reference_says(spec: KernelSpec):
-    with ForkServer() as fork_server, WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cuda")) as on_gpus:
+    with (
+        ForkServer() as fork_server,
+        WorkerPool(fork_server, WorkerSettings(source=SUITE, device="cuda")) as on_gpus,
+    ):
         for case in (*small(spec), *(edge for edge in spec.edges if edge["ranks"] == 2)):
             accuracy = check(on_gpus, spec, case, "nccl")
             assert accuracy.outcome is Outcome.OK, f"{case.id}: {accuracy.message}"
@@ -74,12 +87,23 @@ def test_every_rank_gets_over_nccl_what_the_reference_says(spec: KernelSpec):
 
 
 @pytest.mark.parametrize(
-    "way", ["sound", "zeroed", "without_the_other_ranks", "for_the_next_rank", "with_its_last_tile_one_late"]
+    "way",
+    [
+        "sound",
+        "zeroed",
+        "without_the_other_ranks",
+        "for_the_next_rank",
+        "with_its_last_tile_one_late",
+    ],
 )
 @pytest.mark.parametrize("spec", COLLECTIVES, ids=lambda spec: spec.name)
-def test_only_a_broken_collective_is_found_incorrect(workers: WorkerPool, spec: KernelSpec, way: str):
+def test_only_a_broken_collective_is_found_incorrect(
+    workers: WorkerPool, spec: KernelSpec, way: str
+):
     accuracy = check(workers, spec, small(spec)[0], way)
-    is_right = way == "sound" or (way == "for_the_next_rank" and spec.name in FOR_ALL_RANKS_THE_SAME)
+    is_right = way == "sound" or (
+        way == "for_the_next_rank" and spec.name in FOR_ALL_RANKS_THE_SAME
+    )
     assert accuracy.outcome is (Outcome.OK if is_right else Outcome.INCORRECT)
 
 
@@ -96,7 +120,8 @@ def test_nccl_carries_no_cpu_tensors(workers: WorkerPool):
 @pytest.mark.parametrize(
     ("spec", "flop_count", "memory_bytes", "bus_bytes"),
     [
-        # 15 elements on each of four ranks, 30 bytes; every one is added 3 times, by one of the four
+        # 15 elements on each of four ranks, 30 bytes; every one is added 3 times, by one of the
+        # four
         (all_reduce_spec, 0.75 * 15, 30 + 30, 1.5 * 30),
         # 30 bytes from each of four ranks
         (all_gather_spec, 0, 30 + 120, 0.75 * 120),
@@ -126,7 +151,9 @@ def group_of_one(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_a_process_without_a_group_is_told_how_to_make_one():
-    with pytest.raises(KernelError, match=r"in no group; call torch\.distributed\.init_process_group"):
+    with pytest.raises(
+        KernelError, match=r"in no group; call torch\.distributed\.init_process_group"
+    ):
         all_reduce(torch.randn(1, 2, 3), rank=0)
 
 
@@ -156,5 +183,7 @@ def test_the_sum_over_a_group_of_one_is_a_copy():
 
 
 def test_rows_that_cannot_be_shared_equally_are_refused():
-    with pytest.raises(KernelError, match="must be a multiple of the 3 ranks, got 7; pad x with 2 rows"):
+    with pytest.raises(
+        KernelError, match="must be a multiple of the 3 ranks, got 7; pad x with 2 rows"
+    ):
         require_divisible_rows("all_to_all", torch.empty(3, 7, 5))

@@ -26,7 +26,9 @@ COSTS = [
         6 * 32 * (2 + 2 + 1 + 1),
     ),
     (
-        make_case("attention_varlen", "bfloat16", "bwd", B=3, H=1, H_KV=1, T=4, D=16, lengths="halving"),
+        make_case(
+            "attention_varlen", "bfloat16", "bwd", B=3, H=1, H_KV=1, T=4, D=16, lengths="halving"
+        ),
         (10 + 3 + 1) * 5 * 32,
         7 * 32 * (4 + 4),
     ),
@@ -41,28 +43,58 @@ COSTS = [
         104000 + 2 * 260 * 2,
         400 + 26000 + 16 + 16 + 520,
     ),
-    (make_case("fp8_matmul_rowwise", "float8_e4m3fn", M=2, N=3, K=5), 60 + 12, 10 + 15 + 8 + 12 + 12),
+    (
+        make_case("fp8_matmul_rowwise", "float8_e4m3fn", M=2, N=3, K=5),
+        60 + 12,
+        10 + 15 + 8 + 12 + 12,
+    ),
     (make_case("quantise_fp8", "bfloat16", n_rows=2, n_cols=3), 6 + 6 + 6 + 6, 12 + 6 + 8),
     (make_case("ternary_matmul", "int8", M=2, N=3, K=128), 1536 + 12, 256 + 96 + 20 + 12),
-    (make_case("w4a16_matmul", "bfloat16", M=3, N=8, K=128), 2 * 3072 + 2 * 1024, 768 + 48 + 512 + 16 + 4),
+    (
+        make_case("w4a16_matmul", "bfloat16", M=3, N=8, K=128),
+        2 * 3072 + 2 * 1024,
+        768 + 48 + 512 + 16 + 4,
+    ),
     (make_case("embedding_gather", T=2, vocab=2, hidden=3), 0, 16 + 18 + 24),
-    (make_case("kv_cache_write", "bfloat16", T=2, H_KV=3, D=4, block_size=2, n_blocks=9), 0, 96 + 96 + 16),
-    (make_case("kv_cache_write", "float8_e4m3fn", T=2, H_KV=3, D=4, block_size=2, n_blocks=9), 48, 96 + 48 + 16),
+    (
+        make_case("kv_cache_write", "bfloat16", T=2, H_KV=3, D=4, block_size=2, n_blocks=9),
+        0,
+        96 + 96 + 16,
+    ),
+    (
+        make_case("kv_cache_write", "float8_e4m3fn", T=2, H_KV=3, D=4, block_size=2, n_blocks=9),
+        48,
+        96 + 48 + 16,
+    ),
     (make_case("memory_copy", n_rows=2, n_cols=3), 0, 24 + 24),
     (make_case("transpose", "bfloat16", M=2, N=3), 0, 12 + 12),
     (make_case("rotary", "bfloat16", B=1, T=2, H=3, H_KV=1, D=4), 16 * 6, 64 + 64 + 32),
     (make_case("ternary_fake_quant", "bfloat16", n_rows=2, n_cols=3), 6 * 7, 12 + 12),
     (make_case("nonary_fake_quant", "bfloat16", "bwd", n_rows=2, n_cols=3), 6 * 4, 12 + 12 + 12),
     (make_case("geglu", n_rows=2, n_cols=3), 30 + 24 + 6, 24 + 24 + 24),
-    (make_case("geglu", "bfloat16", "bwd", n_rows=2, n_cols=3), 30 + 18 + 24 + 12 + 42, 12 + 12 + 12 + 12 + 12),
-    (make_case("swiglu", n_rows=2, n_cols=3), 6 + 6 + 6 + 6 + 6, 24 + 24 + 24),
-    (make_case("swiglu", "bfloat16", "bwd", n_rows=2, n_cols=3), 24 + 12 + 36, 12 + 12 + 12 + 12 + 12),
     (
-        make_case("grouped_gemm", "bfloat16", T=2, E=3, top_k=2, hidden=5, ffn=7, routing="uniform"),
+        make_case("geglu", "bfloat16", "bwd", n_rows=2, n_cols=3),
+        30 + 18 + 24 + 12 + 42,
+        12 + 12 + 12 + 12 + 12,
+    ),
+    (make_case("swiglu", n_rows=2, n_cols=3), 6 + 6 + 6 + 6 + 6, 24 + 24 + 24),
+    (
+        make_case("swiglu", "bfloat16", "bwd", n_rows=2, n_cols=3),
+        24 + 12 + 36,
+        12 + 12 + 12 + 12 + 12,
+    ),
+    (
+        make_case(
+            "grouped_gemm", "bfloat16", T=2, E=3, top_k=2, hidden=5, ffn=7, routing="uniform"
+        ),
         20 * 14,
         56 + 210 + 40 + 16,
     ),
-    (make_case("moe_permute", "bfloat16", T=2, E=3, top_k=2, hidden=5, routing="uniform"), 0, 20 + 40 + 16 + 16 + 16),
+    (
+        make_case("moe_permute", "bfloat16", T=2, E=3, top_k=2, hidden=5, routing="uniform"),
+        0,
+        20 + 40 + 16 + 16 + 16,
+    ),
     (make_case("moe_topk_routing", T=2, E=5, top_k=3), 30 + 24, 40 + 24 + 24),
     (make_case("moe_unpermute", "bfloat16", T=2, top_k=3, hidden=5), 60, 60 + 24 + 24 + 20),
     (make_case("adaln_modulate", B=2, T=2, n_cols=3), 12 + 36 + 12 + 12 + 12, 48 + 24 + 24 + 48),
@@ -72,8 +104,16 @@ COSTS = [
         24 + 24 + 12 + 24 + 12 + 12,
     ),
     (make_case("add_rms_norm", n_rows=2, n_cols=3), 6 + 12 + 6 + 6, 24 + 24 + 12 + 24 + 24),
-    (make_case("add_rms_norm", "bfloat16", "bwd", n_rows=2, n_cols=3), 6 + 6 + 12 + 24 + 12, 12 + 12 + 12 + 6 + 12 + 6),
-    (make_case("group_norm_silu", "bfloat16", B=1, C=2, H=1, W=3, G=1), 6 + 18 + 24 + 24, 12 + 4 + 4 + 12),
+    (
+        make_case("add_rms_norm", "bfloat16", "bwd", n_rows=2, n_cols=3),
+        6 + 6 + 12 + 24 + 12,
+        12 + 12 + 12 + 6 + 12 + 6,
+    ),
+    (
+        make_case("group_norm_silu", "bfloat16", B=1, C=2, H=1, W=3, G=1),
+        6 + 18 + 24 + 24,
+        12 + 4 + 4 + 12,
+    ),
     (make_case("layer_norm", n_rows=2, n_cols=3), 6 + 18 + 6 + 6 + 6, 24 + 12 + 12 + 24),
     (
         make_case("layer_norm", "bfloat16", "bwd", n_rows=2, n_cols=3),
@@ -81,7 +121,11 @@ COSTS = [
         12 + 12 + 6 + 12 + 6 + 6,
     ),
     (make_case("rms_norm", n_rows=2, n_cols=3), 6 + 6 + 6 + 6, 24 + 12 + 24),
-    (make_case("rms_norm", "bfloat16", "bwd", n_rows=2, n_cols=3), 6 + 6 + 12 + 18 + 12, 12 + 12 + 6 + 12 + 6),
+    (
+        make_case("rms_norm", "bfloat16", "bwd", n_rows=2, n_cols=3),
+        6 + 6 + 12 + 18 + 12,
+        12 + 12 + 6 + 12 + 6,
+    ),
     (make_case("empty_launch", n_elements=1), 1, 4 + 4),
     (make_case("launch_chain", n_launches=3, n_elements=2), 3 * 2, 8 + 8),
     (make_case("cross_entropy", n_rows=9, n_cols=3), 24 * 4, 96 + 72 + 36),
@@ -97,8 +141,12 @@ COSTS = [
 ]
 
 
-@pytest.mark.parametrize(("case", "flop_count", "memory_bytes"), COSTS, ids=[case.id for case, _, _ in COSTS])
-def test_the_cost_model_counts_as_a_person_would(case: Case, flop_count: float, memory_bytes: float) -> None:
+@pytest.mark.parametrize(
+    ("case", "flop_count", "memory_bytes"), COSTS, ids=[case.id for case, _, _ in COSTS]
+)
+def test_the_cost_model_counts_as_a_person_would(
+    case: Case, flop_count: float, memory_bytes: float
+) -> None:
     spec = find_kernel(case.kernel)
 
     assert spec.flop_count(case) == flop_count

@@ -1,4 +1,6 @@
-"""What our CUDA C++ computes: on an NVIDIA GPU, and on any machine with g++ as C++ (tests/kernels/host)."""
+"""What our CUDA C++ computes: on an NVIDIA GPU, and on any machine with g++ as C++
+(tests/kernels/host).
+"""
 
 from pathlib import Path
 
@@ -19,7 +21,9 @@ from tests.kernels.host import COMPILER, Host
 from tests.kernels.test_suite import CallsOfOurs, as_leaves, first_of_each_kind, smallest, stand_ins
 
 WRITTEN_IN_CUDA = [
-    spec for spec in single_kernels() if any(found.language is Language.CUDA for found in spec.implementations.values())
+    spec
+    for spec in single_kernels()
+    if any(found.language is Language.CUDA for found in spec.implementations.values())
 ]
 LONG = 20_000
 """Columns: more than the registers hold, in vectors of 16 bytes."""
@@ -32,16 +36,24 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
     return Host(tmp_path_factory.mktemp("host"))
 
 
-@pytest.fixture(params=[pytest.param("cpu", id="host"), pytest.param("cuda", id="gpu", marks=pytest.mark.gpu)])
+@pytest.fixture(
+    params=[pytest.param("cpu", id="host"), pytest.param("cuda", id="gpu", marks=pytest.mark.gpu)]
+)
 def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Where tensors have to lie for CUDA C++ to run on them."""
     if request.param == "cpu":
         host = request.getfixturevalue("host")
-        monkeypatch.setattr(CudaKernel, "launch", lambda kernel, *args, **kwargs: host.launch(kernel, *args, **kwargs))
+        monkeypatch.setattr(
+            CudaKernel,
+            "launch",
+            lambda kernel, *args, **kwargs: host.launch(kernel, *args, **kwargs),
+        )
     elif not torch.cuda.is_available() or torch.version.cuda is None:
         pytest.skip("no NVIDIA GPU that torch can use")
     else:
-        pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA C++ needs pip install 'roofwatch[cuda]'")
+        pytest.importorskip(
+            "cuda.bindings.nvrtc", reason="CUDA C++ needs pip install 'roofwatch[cuda]'"
+        )
     torch.manual_seed(0)
     where: str = request.param
     return where
@@ -53,7 +65,11 @@ def checked_cases(spec: KernelSpec) -> list[Case]:
 
 @pytest.mark.parametrize(
     ("spec", "case"),
-    [pytest.param(spec, case, id=case.id) for spec in WRITTEN_IN_CUDA for case in checked_cases(spec)],
+    [
+        pytest.param(spec, case, id=case.id)
+        for spec in WRITTEN_IN_CUDA
+        for case in checked_cases(spec)
+    ],
 )
 def test_every_kind_of_case_and_all_odd_sizes_agree_with_the_float64_reference(
     spec: KernelSpec, case: Case, place: str
@@ -77,9 +93,14 @@ def test_rows_longer_than_the_registers_hold_agree_several_to_a_block(
 def test_a_kernel_is_an_operator_that_torch_can_trace(spec: KernelSpec, place: str):
     with CallsOfOurs() as noted:
         check(spec, smallest(spec), device=place, implementation="cuda")
-    assert set(noted.calls) == {f"roofwatch::{spec.name}_cuda", f"roofwatch::{spec.name}_cuda_backward"}
+    assert set(noted.calls) == {
+        f"roofwatch::{spec.name}_cuda",
+        f"roofwatch::{spec.name}_cuda_backward",
+    }
     for name, (operator, arguments, keywords) in noted.calls.items():
-        torch.library.opcheck(operator, tuple(as_leaves(arguments, not name.endswith("_backward"))), keywords)
+        torch.library.opcheck(
+            operator, tuple(as_leaves(arguments, not name.endswith("_backward"))), keywords
+        )
 
 
 @pytest.mark.parametrize("n_cols", [1000, LONG])
@@ -117,14 +138,18 @@ def test_gradients_expanded_from_a_scalar_are_read_right(place: str):
 
 
 def test_where_there_is_no_nvidia_gpu_the_kernels_say_what_they_need():
-    with pytest.raises(UnsupportedError, match=r"softmax_kernel .* needs an NVIDIA GPU, got tensors on cpu"):
+    with pytest.raises(
+        UnsupportedError, match=r"softmax_kernel .* needs an NVIDIA GPU, got tensors on cpu"
+    ):
         softmax_cuda(torch.zeros(2, 3))
     with pytest.raises(UnsupportedError, match=r"rms_norm_kernel .* needs an NVIDIA GPU"):
         rms_norm_cuda(torch.zeros(2, 3), torch.ones(3))
 
 
 def test_operands_that_would_be_read_wrongly_are_refused():
-    with pytest.raises(KernelError, match=r"x must be contiguous along its last dim, .* call x.contiguous\(\)"):
+    with pytest.raises(
+        KernelError, match=r"x must be contiguous along its last dim, .* call x.contiguous\(\)"
+    ):
         softmax_cuda(torch.zeros(4, 4).T)
     with pytest.raises(KernelError, match="the columns must be equal"):
         rms_norm_cuda(torch.zeros(2, 3), torch.ones(4))
@@ -163,7 +188,9 @@ KERNELS = [
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
-@pytest.mark.parametrize(("package", "name", "dtypes"), KERNELS, ids=[name for _, name, _ in KERNELS])
+@pytest.mark.parametrize(
+    ("package", "name", "dtypes"), KERNELS, ids=[name for _, name, _ in KERNELS]
+)
 def test_rows_are_read_and_written_in_sixteen_bytes_at_a_time_and_nothing_spills(
     package: str, name: str, dtypes: tuple[torch.dtype, ...], target: str, tmp_path: Path
 ):

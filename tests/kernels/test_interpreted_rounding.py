@@ -9,7 +9,21 @@ VALUES = torch.cat(
     [
         torch.randn(1000, generator=torch.Generator().manual_seed(0)),
         # a tie, a carry into the exponent, the largest numbers, what is too large for float8
-        torch.tensor([1.00390625, 1.99999988, 3.3e38, -448.0, 5e4, 6e4, 1e-40, 0.0, -0.0, torch.inf, torch.nan]),
+        torch.tensor(
+            [
+                1.00390625,
+                1.99999988,
+                3.3e38,
+                -448.0,
+                5e4,
+                6e4,
+                1e-40,
+                0.0,
+                -0.0,
+                torch.inf,
+                torch.nan,
+            ]
+        ),
     ]
 )
 

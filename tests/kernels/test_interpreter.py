@@ -12,8 +12,14 @@ import pytest
 def test_what_is_claimed_of_launched_kernels_holds_in_the_interpreter():
     folder = Path(__file__).parent
     command = [sys.executable, "-m", "pytest", str(folder), "-q", "-p", "no:cacheprovider"]
-    # one process: a second one would have torch and Triton to load, and their tracer, which takes as long as many tests
-    options = ["-o", "addopts=--strict-markers --strict-config", "--rootdir", str(folder.parent.parent)]
+    # one process: a second one would have torch and Triton to load, and their tracer, which takes
+    # as long as many tests
+    options = [
+        "-o",
+        "addopts=--strict-markers --strict-config",
+        "--rootdir",
+        str(folder.parent.parent),
+    ]
     done = subprocess.run(
         [*command, *options],
         env={**os.environ, "TRITON_INTERPRET": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},

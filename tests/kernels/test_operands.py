@@ -36,10 +36,14 @@ def on_another_device(value: Tensor) -> Tensor:
 def test_every_kernel_rejects_an_operand_of_another_dtype_rank_or_device(spec: KernelSpec, change):
     made = spec.inputs(smallest(spec), InputMaker(smallest(spec)))
     read = {
-        name: value for name, value in made.items() if isinstance(value, Tensor) and (spec.name, name) not in UNREAD
+        name: value
+        for name, value in made.items()
+        if isinstance(value, Tensor) and (spec.name, name) not in UNREAD
     }
     for name, value in read.items():
-        if (change is with_another_dim and name in OF_ANY_SHAPE) or (change is on_another_device and len(read) == 1):
+        if (change is with_another_dim and name in OF_ANY_SHAPE) or (
+            change is on_another_device and len(read) == 1
+        ):
             continue
         with pytest.raises(KernelError, match=f"^{spec.name}: "):
             spec.implementations["triton"].launch(**{**made, name: change(value)})
@@ -50,22 +54,42 @@ def test_every_kernel_rejects_an_operand_of_another_dtype_rank_or_device(spec: K
     [
         (
             lambda: softmax(SQUARE.t()),
-            r"softmax: x must be contiguous along its last dim, got strides \(1, 64\); call x.contiguous\(\)",
+            r"softmax: x must be contiguous along its last dim, got strides \(1, 64\); call "
+            r"x.contiguous\(\)",
         ),
-        (lambda: softmax(SQUARE.double()), r"x is torch.float64, must be one of .*bfloat16; call x\.float\(\)"),
-        (lambda: matmul(SQUARE, SQUARE[None]), r"b must have 2 dims, got shape \(1, 64, 64\); call b.reshape"),
+        (
+            lambda: softmax(SQUARE.double()),
+            r"x is torch.float64, must be one of .*bfloat16; call x\.float\(\)",
+        ),
+        (
+            lambda: matmul(SQUARE, SQUARE[None]),
+            r"b must have 2 dims, got shape \(1, 64, 64\); call b.reshape",
+        ),
         (lambda: matmul(SQUARE, SQUARE.to("meta")), r"b is on meta, a on cpu; call b.to\('cpu'\)"),
-        (lambda: rms_norm(SQUARE, SQUARE[0, :63]), r"the columns must be equal, got weight \(63,\), x \(64,\)"),
-        (lambda: swiglu(SQUARE, SQUARE[:63]), r"the shapes must be equal, got gate \(64, 64\), up \(63, 64\)"),
+        (
+            lambda: rms_norm(SQUARE, SQUARE[0, :63]),
+            r"the columns must be equal, got weight \(63,\), x \(64,\)",
+        ),
+        (
+            lambda: swiglu(SQUARE, SQUARE[:63]),
+            r"the shapes must be equal, got gate \(64, 64\), up \(63, 64\)",
+        ),
         (
             lambda: geglu(SQUARE, SQUARE.half()),
             "geglu: the dtypes must be equal, got gate torch.float32, up",
         ),
-        (lambda: matmul(SQUARE, SQUARE[:63]), "a's columns and b's rows must be equal, got a 64, b 63"),
-        (lambda: attention(HEADS, HEADS, HEADS[:, :1]), r"the shapes must be equal, .* v \(1, 1, 64, 64\)"),
+        (
+            lambda: matmul(SQUARE, SQUARE[:63]),
+            "a's columns and b's rows must be equal, got a 64, b 63",
+        ),
+        (
+            lambda: attention(HEADS, HEADS, HEADS[:, :1]),
+            r"the shapes must be equal, .* v \(1, 1, 64, 64\)",
+        ),
         (
             lambda: matmul(SQUARE, SQUARE.clone().requires_grad_()),
-            r"b requires a gradient, .* forward only; call it under torch.no_grad\(\) or pass b.detach\(\)",
+            r"b requires a gradient, .* forward only; call it under torch.no_grad\(\) or pass "
+            r"b.detach\(\)",
         ),
     ],
 )

@@ -16,7 +16,9 @@ from roofwatch.kernels.overhead import launch_chain, launch_chain_spec
         (torch.zeros(5), 0, "n_launches is 0; pass 1 or more"),
     ],
 )
-def test_what_cannot_be_launched_is_refused_with_the_way_out(x: torch.Tensor, n_launches: int, message: str):
+def test_what_cannot_be_launched_is_refused_with_the_way_out(
+    x: torch.Tensor, n_launches: int, message: str
+):
     with pytest.raises(KernelError, match=message):
         launch_chain(x, n_launches)
 

@@ -11,7 +11,9 @@ from roofwatch.kernels.quantisation_aware_training import nonary_fake_quant, ter
 
 FakeQuant = Callable[[torch.Tensor], torch.Tensor]
 EACH = pytest.mark.parametrize(
-    ("fake_quant", "highest"), [(ternary_fake_quant, 1), (nonary_fake_quant, 4)], ids=["ternary", "nonary"]
+    ("fake_quant", "highest"),
+    [(ternary_fake_quant, 1), (nonary_fake_quant, 4)],
+    ids=["ternary", "nonary"],
 )
 
 
@@ -21,7 +23,9 @@ def test_the_gradient_passes_where_the_level_is_not_clamped(
     device: str, fake_quant: FakeQuant, highest: int, n_cols: int
 ):
     x = torch.randn(2, n_cols, device=device)
-    x[0, :4] = 1e6 * torch.tensor([1.0, -1.0, 0.0, 1.0], device=device)  # far beyond, in a row whose rest is near zero
+    x[0, :4] = 1e6 * torch.tensor(
+        [1.0, -1.0, 0.0, 1.0], device=device
+    )  # far beyond, in a row whose rest is near zero
     x.requires_grad_(True)
     upstream = torch.randn(2, n_cols, device=device)
     (gradient,) = torch.autograd.grad(fake_quant(x), x, upstream)

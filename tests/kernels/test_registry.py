@@ -5,7 +5,13 @@ import pytest
 
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.kernels import models
-from roofwatch.kernels.models import DEEPSEEK_V3, LLAMA_3_1_8B, LLAMA_3_1_70B, LLAMA_3_1_405B, MIXTRAL_8X7B
+from roofwatch.kernels.models import (
+    DEEPSEEK_V3,
+    LLAMA_3_1_8B,
+    LLAMA_3_1_70B,
+    LLAMA_3_1_405B,
+    MIXTRAL_8X7B,
+)
 from roofwatch.kernels.registry import MODULES, single_kernels
 from roofwatch.kernels.shapes import Workload, model_cases, only, projections
 
@@ -13,10 +19,15 @@ from roofwatch.kernels.shapes import Workload, model_cases, only, projections
 def test_every_kernel_has_our_implementation_and_torch_and_compile():
     for spec in single_kernels():
         if spec.rank_dimension is not None:
-            assert spec.implementations.keys() == {"nccl", "gloo"}, spec.name  # the libraries are what is measured
+            assert spec.implementations.keys() == {"nccl", "gloo"}, (
+                spec.name
+            )  # the libraries are what is measured
             continue
         assert {"triton", "torch", "compile"} <= spec.implementations.keys(), spec.name
-    assert {spec.name for spec in single_kernels() if "cuda" in spec.implementations} == {"softmax", "rms_norm"}
+    assert {spec.name for spec in single_kernels() if "cuda" in spec.implementations} == {
+        "softmax",
+        "rms_norm",
+    }
 
 
 def test_every_kernel_declares_formula_source_cases_and_edges_in_the_folder_or_file_of_its_family():
@@ -45,8 +56,13 @@ def test_the_quick_suite_is_timed_for_no_more_than_a_minute():
 
 
 def test_importing_the_registry_imports_neither_torch_nor_triton():
-    program = "import sys, roofwatch.kernels.registry; print(sorted({'torch', 'triton'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "import sys, roofwatch.kernels.registry; print(sorted({'torch', 'triton'} & "
+        "sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"
 
 
@@ -54,14 +70,17 @@ def test_the_published_parameter_counts_follow_from_the_dimensions():
     # attention, feed-forward block and embeddings, without norms; layers by the papers
     def dense_parameters(model: models.ModelConfig, n_layers: int) -> float:
         attention = 2 * model.hidden * model.head_dim * (model.n_heads + model.n_kv_heads)
-        return n_layers * (attention + 3 * model.hidden * model.ffn) + 2 * model.hidden * model.vocab
+        return (
+            n_layers * (attention + 3 * model.hidden * model.ffn) + 2 * model.hidden * model.vocab
+        )
 
     assert dense_parameters(LLAMA_3_1_8B, 32) == pytest.approx(8.0e9, rel=0.01)
     assert dense_parameters(LLAMA_3_1_70B, 80) == pytest.approx(70.6e9, rel=0.01)
     assert dense_parameters(LLAMA_3_1_405B, 126) == pytest.approx(405e9, rel=0.01)
     experts = 32 * 3 * MIXTRAL_8X7B.hidden * MIXTRAL_8X7B.expert_ffn * (MIXTRAL_8X7B.n_experts - 1)
     assert dense_parameters(MIXTRAL_8X7B, 32) + experts == pytest.approx(46.7e9, rel=0.01)
-    # three layers are dense; each of the others has 256 routed experts and one that every token goes to
+    # three layers are dense; each of the others has 256 routed experts and one that every token
+    # goes to
     routed = 58 * 257 * 3 * DEEPSEEK_V3.hidden * DEEPSEEK_V3.expert_ffn
     assert routed == pytest.approx(656e9, rel=0.01)
 
@@ -72,7 +91,12 @@ def test_llama_70b_projections_of_one_gpu_and_of_one_of_eight():
     prefill = [tuple(one.shape.values()) for one in only(workloads, "prefill", "tp8")]
     # M, N, K; (64 + 2 * 8) heads of 128, output back to 8192, gate and up of 28672 each, down
     assert alone == [(64, 10_240, 8192), (64, 8192, 8192), (64, 57_344, 8192), (64, 8192, 28_672)]
-    assert prefill == [(8192, 1280, 8192), (8192, 8192, 1024), (8192, 7168, 8192), (8192, 8192, 3584)]
+    assert prefill == [
+        (8192, 1280, 8192),
+        (8192, 8192, 1024),
+        (8192, 7168, 8192),
+        (8192, 8192, 3584),
+    ]
 
 
 def test_a_shape_of_two_models_is_one_case_with_the_tags_of_both():

@@ -22,7 +22,8 @@ from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import check, check_stand_in, make_case
 from tests.kernels.conftest import IS_INTERPRETED
 
-# What one block may have. Source: CUDA C++ Programming Guide, compute capabilities; AMD CDNA 3 and CDNA 4 white papers.
+# What one block may have. Source: CUDA C++ Programming Guide, compute capabilities; AMD CDNA 3 and
+# CDNA 4 white papers.
 SHARED_KIB = {"sm_80": 163, "sm_90": 227, "sm_100": 227, "sm_120": 99, "gfx942": 64, "gfx950": 160}
 
 
@@ -38,7 +39,11 @@ def stand_ins(spec: KernelSpec) -> list[Case]:
 
 def launched_cases(spec: KernelSpec) -> list[Case]:
     """In the interpreter the stand-ins; on a GPU the real ones that take moments."""
-    return stand_ins(spec) if IS_INTERPRETED else [case for case in spec.cases if case.tags & {"small", "quick"}]
+    return (
+        stand_ins(spec)
+        if IS_INTERPRETED
+        else [case for case in spec.cases if case.tags & {"small", "quick"}]
+    )
 
 
 def first_of_each_kind(cases: Iterable[Case]) -> list[Case]:
@@ -50,17 +55,23 @@ def first_of_each_kind(cases: Iterable[Case]) -> list[Case]:
 
 
 def params(cases_of: Callable[[KernelSpec], Iterable[Case]]) -> list[Any]:
-    return [pytest.param(spec, case, id=case.id) for spec in launched_alone() for case in cases_of(spec)]
+    return [
+        pytest.param(spec, case, id=case.id) for spec in launched_alone() for case in cases_of(spec)
+    ]
 
 
 @pytest.mark.parametrize(("spec", "case"), params(launched_cases))
-def test_every_declared_case_agrees_with_the_float64_reference(spec: KernelSpec, case: Case, device: str):
+def test_every_declared_case_agrees_with_the_float64_reference(
+    spec: KernelSpec, case: Case, device: str
+):
     accuracy = check(spec, case, device=device)
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
 
 @pytest.mark.parametrize(("spec", "case"), params(lambda spec: spec.edges))
-def test_odd_single_and_empty_sizes_agree_with_the_float64_reference(spec: KernelSpec, case: Case, device: str):
+def test_odd_single_and_empty_sizes_agree_with_the_float64_reference(
+    spec: KernelSpec, case: Case, device: str
+):
     accuracy = check(spec, case, device=device)
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
@@ -71,7 +82,9 @@ def test_the_buffers_that_launchers_allocate_start_full_of_nan(device: str):
 
 
 @pytest.mark.parametrize(("spec", "case"), params(stand_ins))
-def test_each_torch_implementation_agrees_with_the_reference_that_it_does_not_share(spec: KernelSpec, case: Case):
+def test_each_torch_implementation_agrees_with_the_reference_that_it_does_not_share(
+    spec: KernelSpec, case: Case
+):
     assert spec.implementations["torch"].launch is not spec.reference
     for implementation in spec.implementations.values():
         if implementation.language is not Language.TORCH or implementation.is_compiled:
@@ -96,12 +109,16 @@ def test_every_memory_layout_is_read_right_or_refused(spec: KernelSpec, device: 
         assert not report.outcome.is_failure, f"{layout}: {report.message}"
 
 
-@pytest.mark.xdist_group("torch_compile")  # one worker: to load what traces takes as long as all of these tests
+@pytest.mark.xdist_group(
+    "torch_compile"
+)  # one worker: to load what traces takes as long as all of these tests
 @pytest.mark.parametrize("spec", launched_alone(), ids=lambda spec: spec.name)
 def test_torch_compile_takes_the_torch_implementation_as_one_graph(spec: KernelSpec):
     case = smallest(spec)
     assert spec.implementations["compile"].is_compiled
-    traced = torch.compile(spec.implementations["compile"].launch, backend="aot_eager", fullgraph=True)
+    traced = torch.compile(
+        spec.implementations["compile"].launch, backend="aot_eager", fullgraph=True
+    )
     accuracy = check_stand_in(spec, case, traced)
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
@@ -137,18 +154,24 @@ MOST = {"T": 20, "n_cols": 40}
 
 
 def shortened(case: Case) -> Case:
-    """One tile of tokens and columns: of their number a tracer keeps a symbol, and of what an operator does with them
-    it sees nothing.
+    """One tile of tokens and columns: of their number a tracer keeps a symbol, and of what an
+    operator does with them it sees nothing.
     """
     return replace(
-        case, shape=tuple((name, min(MOST[name], length) if name in MOST else length) for name, length in case.shape)
+        case,
+        shape=tuple(
+            (name, min(MOST[name], length) if name in MOST else length)
+            for name, length in case.shape
+        ),
     )
 
 
 def as_leaves(arguments: Iterable[Any], with_gradients: bool) -> Iterable[Any]:
     for argument in arguments:
         if isinstance(argument, torch.Tensor):
-            yield argument.detach().clone().requires_grad_(with_gradients and argument.requires_grad)
+            yield (
+                argument.detach().clone().requires_grad_(with_gradients and argument.requires_grad)
+            )
         else:
             yield argument
 
@@ -210,12 +233,17 @@ def smallest(spec: KernelSpec) -> Case:
 def sound(spec: KernelSpec, inputs: dict[str, Any]) -> tuple[torch.Tensor, ...]:
     """The reference's own result, in the dtypes that the eager implementation gives."""
     wide = {
-        name: value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+        name: value.double()
+        if isinstance(value, torch.Tensor) and value.is_floating_point()
+        else value
         for name, value in inputs.items()
     }
     with torch.no_grad():
         plain = as_tuple(spec.implementations["torch"].launch(**inputs))
-    return tuple(output.to(like.dtype) for output, like in zip(as_tuple(spec.reference(**wide)), plain, strict=True))
+    return tuple(
+        output.to(like.dtype)
+        for output, like in zip(as_tuple(spec.reference(**wide)), plain, strict=True)
+    )
 
 
 def as_tuple(outputs: Outputs) -> tuple[torch.Tensor, ...]:
@@ -227,7 +255,9 @@ def broken_launch(spec: KernelSpec, break_one: Break) -> Callable[..., Outputs]:
 
     def launch(**inputs: Any) -> Outputs:
         # 8-bit floats cannot be computed with
-        outputs = tuple(break_one(output.double(), inputs).to(output.dtype) for output in sound(spec, inputs))
+        outputs = tuple(
+            break_one(output.double(), inputs).to(output.dtype) for output in sound(spec, inputs)
+        )
         return outputs if len(outputs) > 1 else outputs[0]
 
     return launch
@@ -242,7 +272,9 @@ def zeroed(output: torch.Tensor, _inputs: dict[str, Any]) -> torch.Tensor:
 
 
 def copied_from_an_input(output: torch.Tensor, inputs: dict[str, Any]) -> torch.Tensor:
-    first = next(value for value in inputs.values() if isinstance(value, torch.Tensor) and value.numel())
+    first = next(
+        value for value in inputs.values() if isinstance(value, torch.Tensor) and value.numel()
+    )
     enough = first.flatten().to(output.dtype).repeat(-(-output.numel() // first.numel()))
     # the result stays in the graph, so that the gradients exist
     return enough[: output.numel()].reshape(output.shape) + output * 0
@@ -252,7 +284,10 @@ def with_its_last_tile_one_late(output: torch.Tensor, _inputs: dict[str, Any]) -
     along = max(range(output.ndim), key=lambda dim: output.shape[dim])
     length = output.shape[along]
     tile = min(64, length // 2)
-    return torch.cat([output.narrow(along, 0, length - tile), output.narrow(along, length - tile - 1, tile)], along)
+    return torch.cat(
+        [output.narrow(along, 0, length - tile), output.narrow(along, length - tile - 1, tile)],
+        along,
+    )
 
 
 @pytest.mark.parametrize(
@@ -263,7 +298,9 @@ def with_its_last_tile_one_late(output: torch.Tensor, _inputs: dict[str, Any]) -
 @pytest.mark.parametrize("spec", launched_alone(), ids=lambda spec: spec.name)
 def test_only_a_broken_kernel_is_found_incorrect(spec: KernelSpec, break_one: Break):
     accuracy = check_stand_in(spec, smallest(spec), broken_launch(spec, break_one))
-    is_right = break_one is unbroken or (spec.name == "memory_copy" and break_one is copied_from_an_input)
+    is_right = break_one is unbroken or (
+        spec.name == "memory_copy" and break_one is copied_from_an_input
+    )
     assert accuracy.outcome is (Outcome.OK if is_right else Outcome.INCORRECT)
 
 
@@ -281,7 +318,9 @@ def test_a_gradient_expanded_from_a_scalar_is_read_right(spec: KernelSpec, devic
             if spec.gradients is None or name in spec.gradients
         ]
         outputs = as_tuple(launch(**made))
-        upstream = [torch.ones((), device=device, dtype=out.dtype).expand(out.shape) for out in outputs]
+        upstream = [
+            torch.ones((), device=device, dtype=out.dtype).expand(out.shape) for out in outputs
+        ]
         given = upstream if expands else [one.contiguous() for one in upstream]
         found = torch.autograd.grad(outputs, leaves, given, allow_unused=True)
         return [one for one in found if one is not None]
@@ -291,12 +330,20 @@ def test_a_gradient_expanded_from_a_scalar_is_read_right(spec: KernelSpec, devic
 
 
 @pytest.mark.parametrize(
-    "spec", [spec for spec in launched_alone() if spec not in DIFFERENTIABLE], ids=lambda spec: spec.name
+    "spec",
+    [spec for spec in launched_alone() if spec not in DIFFERENTIABLE],
+    ids=lambda spec: spec.name,
 )
 def test_a_forward_only_kernel_refuses_gradients(spec: KernelSpec):
     made = spec.inputs(smallest(spec), InputMaker(smallest(spec)))
-    next(value for value in made.values() if isinstance(value, torch.Tensor) and value.dtype in DTYPES).requires_grad_()
-    with pytest.raises(KernelError, match=r"requires a gradient, .* call it under torch.no_grad\(\)"):
+    next(
+        value
+        for value in made.values()
+        if isinstance(value, torch.Tensor) and value.dtype in DTYPES
+    ).requires_grad_()
+    with pytest.raises(
+        KernelError, match=r"requires a gradient, .* call it under torch.no_grad\(\)"
+    ):
         spec.implementations["triton"].launch(**made)
 
 
@@ -304,7 +351,9 @@ def detached_in_its_last_tile(output: torch.Tensor, _inputs: dict[str, Any]) -> 
     along = max(range(output.ndim), key=lambda dim: output.shape[dim])
     tile = min(64, -(-output.shape[along] // 2))
     kept = output.shape[along] - tile
-    return torch.cat([output.narrow(along, 0, kept), output.narrow(along, kept, tile).detach()], along)
+    return torch.cat(
+        [output.narrow(along, 0, kept), output.narrow(along, kept, tile).detach()], along
+    )
 
 
 @pytest.mark.parametrize("spec", DIFFERENTIABLE, ids=lambda spec: spec.name)
@@ -323,16 +372,28 @@ def test_inputs_are_random_and_the_same_in_every_run():
         first, again = (spec.inputs(case, InputMaker(case)) for _ in range(2))
         for name, value in first.items():
             if isinstance(value, torch.Tensor):
-                bits, bits_again = (tensor.contiguous().view(torch.uint8) for tensor in (value, again[name]))
+                bits, bits_again = (
+                    tensor.contiguous().view(torch.uint8) for tensor in (value, again[name])
+                )
                 assert torch.equal(bits, bits_again), f"{spec.name} {name}"
-                assert value.numel() < 2 or bits.unique().numel() > 1, f"{spec.name} {name} is constant"
+                assert value.numel() < 2 or bits.unique().numel() > 1, (
+                    f"{spec.name} {name} is constant"
+                )
 
 
 def test_kernels_of_language_models_count_their_tokens():
     # group_norm_silu is of image models
-    specs = [one for one in single_kernels() if one.family in {"attention", "MLP", "MoE"} or "rms_norm" in one.name]
+    specs = [
+        one
+        for one in single_kernels()
+        if one.family in {"attention", "MLP", "MoE"} or "rms_norm" in one.name
+    ]
 
-    counts = {case.id: spec.token_count and spec.token_count(case) for spec in specs for case in spec.cases}
+    counts = {
+        case.id: spec.token_count and spec.token_count(case)
+        for spec in specs
+        for case in spec.cases
+    }
 
     assert counts
     assert not [case_id for case_id, count in counts.items() if not count]

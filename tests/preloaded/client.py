@@ -30,7 +30,9 @@ def share_servers() -> None:
 
 @cache
 def servers() -> Path:
-    """Folder of the servers' sockets. They run until `stop_servers`, or until the process that started them ends."""
+    """Folder of the servers' sockets. They run until `stop_servers`, or until the process that
+    started them ends.
+    """
     if _SHARED in os.environ:
         return Path(os.environ[_SHARED])
     folder = Path(_running.enter_context(tempfile.TemporaryDirectory(prefix="preloaded-")))
@@ -49,7 +51,11 @@ def stop_servers() -> None:
 
 
 def _start(kind: str, path: Path, lifeline_fd: int) -> subprocess.Popen[bytes]:
-    environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "TRITON_INTERPRET"}}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"PYTHONPATH", "TRITON_INTERPRET"}
+    }
     if kind == _INTERPRETING:
         environment["TRITON_INTERPRET"] = "1"
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -68,7 +74,9 @@ def _start(kind: str, path: Path, lifeline_fd: int) -> subprocess.Popen[bytes]:
 class _Forked:
     """A forked process, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, server: Path, fds: Sequence[int], environment: Mapping[str, str], **job: Any) -> None:
+    def __init__(
+        self, server: Path, fds: Sequence[int], environment: Mapping[str, str], **job: Any
+    ) -> None:
         self.returncode: int | None = None
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._connection.connect(str(server))
@@ -89,7 +97,9 @@ class _Forked:
         return self.returncode
 
 
-def run_command(arguments: Sequence[str], cwd: Path | None, environment: Mapping[str, str]) -> tuple[int, str, str]:
+def run_command(
+    arguments: Sequence[str], cwd: Path | None, environment: Mapping[str, str]
+) -> tuple[int, str, str]:
     """Run the command line and return its exit status, output and errors."""
     sockets = servers()
     with (
@@ -98,7 +108,12 @@ def run_command(arguments: Sequence[str], cwd: Path | None, environment: Mapping
         tempfile.TemporaryFile() as errors,
     ):
         fds = [file.fileno() for file in (nothing, output, errors)]
-        job = {"cwd": str(cwd or Path.cwd()), "is_session": False, "arguments": arguments, "sockets": str(sockets)}
+        job = {
+            "cwd": str(cwd or Path.cwd()),
+            "is_session": False,
+            "arguments": arguments,
+            "sockets": str(sockets),
+        }
         status = _Forked(sockets / _COMMAND, fds, environment, **job).wait()
         output.seek(0)
         errors.seek(0)
@@ -106,14 +121,21 @@ def run_command(arguments: Sequence[str], cwd: Path | None, environment: Mapping
 
 
 def forking(sockets: Path) -> SimpleNamespace:
-    """Replacement of `subprocess` in `roofwatch.collector.workers.fork_server` that forks the fork servers.
+    """Replacement of `subprocess` in `roofwatch.collector.workers.fork_server` that forks the fork
+    servers.
 
     Args:
         sockets: Folder of the servers' sockets.
     """
 
     def start(
-        _: list[str], *, stdout: Any, stderr: Any, pass_fds: Sequence[int], env: Mapping[str, str], **__: Any
+        _: list[str],
+        *,
+        stdout: Any,
+        stderr: Any,
+        pass_fds: Sequence[int],
+        env: Mapping[str, str],
+        **__: Any,
     ) -> _Forked:
         kind = _INTERPRETING if env.get("TRITON_INTERPRET") == "1" else _COMPILING
         with Path(os.devnull).open("rb") as nothing:

@@ -1,9 +1,11 @@
 """A process that has loaded the packages and forks a child for each request.
 
-    server.py <kind> <root of this repository> <listening socket's descriptor> <lifeline's descriptor>
+    server.py <kind> <root of this repository> <listening socket's descriptor> <lifeline's
+    descriptor>
 
-It loads at the first request, and ends when the other end of the lifeline closes. It is a separate script because its
-children must not have the modules of the tests. It starts no thread, which would not survive a fork.
+It loads at the first request, and ends when the other end of the lifeline closes. It is a separate
+script because its children must not have the modules of the tests. It starts no thread, which would
+not survive a fork.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from pathlib import Path
 from typing import Any
 
 _MAX_REQUEST_BYTES = 2**18
-_FORK_SERVER = ("roofwatch.collector.workers.fork_server", "roofwatch.collector.workers.worker_main")
+_FORK_SERVER = (
+    "roofwatch.collector.workers.fork_server",
+    "roofwatch.collector.workers.worker_main",
+)
 _COMMAND = (
     "pandas",
     "psycopg",
@@ -107,7 +112,9 @@ def _serve(kind: str, root: str, listener_fd: int, lifeline_fd: int) -> dict[str
 
 
 def _supervise(connection: socket.socket, job: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Fork again: the child sends its process id and returns the job, the parent sends the exit status and exits."""
+    """Fork again: the child sends its process id and returns the job, the parent sends the exit
+    status and exits.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
     if pid == 0:
@@ -133,7 +140,9 @@ def _become(job: dict[str, Any], fds: list[int]) -> None:
     job["control_fd"] = fds[3] if fds[3:] else None
     os.environ.clear()
     os.environ.update(job["environment"])
-    sys.path[:0] = [path for path in job["environment"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:0] = [
+        path for path in job["environment"].get("PYTHONPATH", "").split(os.pathsep) if path
+    ]
     os.chdir(job["cwd"])
 
 

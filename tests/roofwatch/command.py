@@ -27,7 +27,9 @@ class Done:
 
 
 def roofwatch(*arguments: str | Path, cwd: Path | None = None, **environment: str) -> Done:
-    """Run a command in a process forked from one that has loaded its packages, which saves most of the start."""
+    """Run a command in a process forked from one that has loaded its packages, which saves most of
+    the start.
+    """
     return Done(*run_command([*map(str, arguments)], cwd, _variables(environment)))
 
 

@@ -26,17 +26,26 @@ def test_help_loads_neither_torch_nor_database_nor_browser() -> None:
         "import sys; sys.argv = ['roofwatch', '--help']\n"
         "from roofwatch.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass\n"
-        "print(sorted({'torch', 'triton', 'sqlalchemy', 'streamlit', 'pydantic', 'numpy'} & set(sys.modules)))"
+        "print(sorted({'torch', 'triton', 'sqlalchemy', 'streamlit', 'pydantic', 'numpy'} & "
+        "set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_suite_of_a_user_is_listed_without_installing_it() -> None:
     kernels = roofwatch("list", SUITES / "bench_good.py", "--json").parsed["kernels"]
     assert [kernel["name"] for kernel in kernels] == ["scale", "total"]
-    assert [implementation["name"] for implementation in kernels[0]["implementations"]] == ["torch", "triton"]
-    assert [case["case_id"] for case in kernels[1]["cases"]] == ["total/n=500/float32/fwd", "total/n=500/float32/bwd"]
+    assert [implementation["name"] for implementation in kernels[0]["implementations"]] == [
+        "torch",
+        "triton",
+    ]
+    assert [case["case_id"] for case in kernels[1]["cases"]] == [
+        "total/n=500/float32/fwd",
+        "total/n=500/float32/bwd",
+    ]
 
 
 @pytest.mark.slow
@@ -53,7 +62,9 @@ def test_a_run_is_measured_and_stored_once(tmp_path: Path, store_url: str) -> No
     }
     assert {str(accuracy.outcome) for accuracy in record.accuracies} == {"ok"}
     assert [fact.target for fact in record.static_facts] == ["sm_90", "gfx942"]
-    assert all(m.utilisation is not None for m in record.measurements if m.implementation == "torch")
+    assert all(
+        m.utilisation is not None for m in record.measurements if m.implementation == "torch"
+    )
     assert record.preset == "survey"
     assert "aten::mul" in {row.name for profile in record.profiles for row in profile.rows}
     assert "launched kernels and operators" in ran.output
@@ -70,8 +81,21 @@ def test_a_run_is_measured_and_stored_once(tmp_path: Path, store_url: str) -> No
 
 def test_wrong_kernels_are_named_and_the_run_exits_with_1(tmp_path: Path) -> None:
     done = roofwatch(
-        *("run", SUITES / "bench_failing.py", "-o", tmp_path / "record.json", "--blocks", "1", "--no-static"),
-        *("-k", "wrong_shape", "-k", "gives_*", "-k", "works", "-k", "unsupported"),
+        "run",
+        SUITES / "bench_failing.py",
+        "-o",
+        tmp_path / "record.json",
+        "--blocks",
+        "1",
+        "--no-static",
+        "-k",
+        "wrong_shape",
+        "-k",
+        "gives_*",
+        "-k",
+        "works",
+        "-k",
+        "unsupported",
     )
     assert done.status == 1
     lines = done.error.splitlines()
@@ -82,11 +106,16 @@ def test_wrong_kernels_are_named_and_the_run_exits_with_1(tmp_path: Path) -> Non
         "roofwatch: gives_zeros",
     ]
     assert "incorrect: out has shape (128,); the reference has (64,)" in lines[0]
-    outcomes = [str(measurement.outcome) for measurement in RunRecord.read(tmp_path / "record.json").measurements]
+    outcomes = [
+        str(measurement.outcome)
+        for measurement in RunRecord.read(tmp_path / "record.json").measurements
+    ]
     assert outcomes == ["incorrect"] * 4 + ["unsupported", "ok"]
 
 
-def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(tmp_path: Path, store_url: str) -> None:
+def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(
+    tmp_path: Path, store_url: str
+) -> None:
     make_record().write(tmp_path / "good.json")
     (tmp_path / "half.json").write_bytes(make_record(1).to_json()[:500])
     done = roofwatch("ingest", tmp_path, ROOFWATCH_DATABASE_URL=store_url)
@@ -96,13 +125,20 @@ def test_a_bad_file_among_good_ones_stores_nothing_and_is_named(tmp_path: Path, 
     assert status["row_counts"]["run"] == 0
 
 
-@pytest.mark.parametrize(("head_ns", "status", "word"), [(10_000, 0, "unchanged"), (12_000, 1, "regressed")])
-def test_compare_and_report_exit_with_the_verdict(tmp_path: Path, head_ns: float, status: int, word: str) -> None:
+@pytest.mark.parametrize(
+    ("head_ns", "status", "word"), [(10_000, 0, "unchanged"), (12_000, 1, "regressed")]
+)
+def test_compare_and_report_exit_with_the_verdict(
+    tmp_path: Path, head_ns: float, status: int, word: str
+) -> None:
     base, head = make_pair_of_records(base_median_ns=10_000, head_median_ns=head_ns, block_count=5)
     base.write(tmp_path / "base.json")
     head.write(tmp_path / "head.json")
     files = (tmp_path / "base.json", tmp_path / "head.json")
-    compared, reported = roofwatch("compare", *files), roofwatch("report", *files, "-o", tmp_path / "comment.md")
+    compared, reported = (
+        roofwatch("compare", *files),
+        roofwatch("report", *files, "-o", tmp_path / "comment.md"),
+    )
     assert (compared.status, reported.status) == (status, status)
     assert word in compared.output
     assert roofwatch("compare", *files, "--json").parsed["exit_code"] == status
@@ -117,7 +153,11 @@ def repository(tmp_path: Path) -> Path:
     """Three commits of a suite: as it is, with a gradient that is wrong, and that again."""
     folder = make_repository(tmp_path / "project")
     good = (SUITES / "bench_good.py").read_text()
-    for text in (good, good.replace("return (x * x).sum()", "return x.sum()"), good + "\n# the same\n"):
+    for text in (
+        good,
+        good.replace("return (x * x).sum()", "return x.sum()"),
+        good + "\n# the same\n",
+    ):
         commit_file(folder, "bench_layers.py", text)
     return folder
 
@@ -126,8 +166,20 @@ def repository(tmp_path: Path) -> Path:
 def test_two_revisions_are_compared_and_their_checkouts_removed(repository: Path) -> None:
     benchmark, records = repository / "bench_layers.py", repository.parent / "records"
     done = roofwatch(
-        *("ab", benchmark, "--base", "HEAD~2", "--head", "HEAD~1", "--blocks", "3", "--no-static", "-o", records),
-        *("--budget", "0", "--json"),
+        "ab",
+        benchmark,
+        "--base",
+        "HEAD~2",
+        "--head",
+        "HEAD~1",
+        "--blocks",
+        "3",
+        "--no-static",
+        "-o",
+        records,
+        "--budget",
+        "0",
+        "--json",
     )
     assert done.status == 1, done.error
     base, head = (RunRecord.read(Path(file)) for file in done.parsed["records"])
@@ -135,7 +187,9 @@ def test_two_revisions_are_compared_and_their_checkouts_removed(repository: Path
     assert head.pairing is not None
     assert base.pairing.pair_id == head.pairing.pair_id
     assert (base.commit.first_parent_count, head.commit.first_parent_count) == (1, 2)
-    assert [len(m.blocks) for m in base.measurements if m.case_id.startswith("scale") and m.blocks] == [3]
+    assert [
+        len(m.blocks) for m in base.measurements if m.case_id.startswith("scale") and m.blocks
+    ] == [3]
     reasons = {judged["case_id"]: judged["reason"] for judged in done.parsed["judgement"]["cases"]}
     assert reasons["total/n=500/float32/fwd"] == "wrong_result"
     assert len(git(repository, "worktree", "list").splitlines()) == 1
@@ -151,7 +205,9 @@ def test_a_run_of_uncommitted_changes_is_not_part_of_the_history(repository: Pat
     alone = Path(shutil.copy(benchmark, repository.parent))
     outside = roofwatch("run", alone, *briefly)
 
-    assert {done.status for done in (committed, changed, outside)} == {0}, committed.error + changed.error
+    assert {done.status for done in (committed, changed, outside)} == {0}, (
+        committed.error + changed.error
+    )
     assert "not part of the history" not in committed.output
     assert changed.output.count("the work tree is dirty: this run is stored") == 1
     assert outside.output.count("there is no commit here: this run is stored and shown") == 1
@@ -171,10 +227,15 @@ def test_the_schema_is_printed() -> None:
         (["compare", "gone.json", "gone.json"], "gone.json: cannot be read"),
         (["run", SUITES / "bench_good.py", "-o", "/proc/nowhere/x.json"], "nothing was measured"),
         (["ab", SUITES / "bench_good.py", "--base", "no-such-revision"], "no-such-revision"),
-        (["show", "series", "--project", "p", "--metric", "tflops"], "the metrics are median_ns, flop_per_s"),
+        (
+            ["show", "series", "--project", "p", "--metric", "tflops"],
+            "the metrics are median_ns, flop_per_s",
+        ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_status_2(tmp_path: Path, arguments: list[str | Path], expected: str) -> None:
+def test_bad_input_is_one_line_and_exit_status_2(
+    tmp_path: Path, arguments: list[str | Path], expected: str
+) -> None:
     done = roofwatch(*arguments, cwd=tmp_path, ROOFWATCH_DATA_DIR=str(tmp_path / "data"))
     assert done.status == 2
     assert expected in done.error
@@ -187,11 +248,16 @@ def test_debug_shows_where_an_error_was_raised() -> None:
 
 
 def test_a_command_that_needs_an_extra_says_which(tmp_path: Path) -> None:
-    (tmp_path / "sqlalchemy.py").write_text("raise ModuleNotFoundError('no sqlalchemy', name='sqlalchemy')\n")
+    (tmp_path / "sqlalchemy.py").write_text(
+        "raise ModuleNotFoundError('no sqlalchemy', name='sqlalchemy')\n"
+    )
     make_record().write(tmp_path / "record.json")
     done = started_roofwatch("ingest", tmp_path / "record.json", PYTHONPATH=str(tmp_path))
     assert done.status == 2
-    assert done.error == "roofwatch: this command needs sqlalchemy; install it with: pip install 'roofwatch[server]'\n"
+    assert (
+        done.error == "roofwatch: this command needs sqlalchemy; install it with: pip install "
+        "'roofwatch[server]'\n"
+    )
 
 
 def test_an_interrupted_run_stops_its_workers(tmp_path: Path) -> None:

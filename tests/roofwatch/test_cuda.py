@@ -42,8 +42,14 @@ def test_a_template_is_compiled_without_a_gpu(dtype: torch.dtype, target: str) -
 
 
 def test_template_arguments_are_written_in_cpp() -> None:
-    assert CudaKernel("", "softmax", template=(torch.bfloat16, 8)).expression == "softmax<__nv_bfloat16, 8>"
-    assert CudaKernel("", "ours::copy", template=(torch.float16, "true")).expression == "ours::copy<__half, true>"
+    assert (
+        CudaKernel("", "softmax", template=(torch.bfloat16, 8)).expression
+        == "softmax<__nv_bfloat16, 8>"
+    )
+    assert (
+        CudaKernel("", "ours::copy", template=(torch.float16, "true")).expression
+        == "ours::copy<__half, true>"
+    )
     assert CudaKernel("", "fill").expression == "fill"
 
 
@@ -51,7 +57,9 @@ def test_a_compile_error_has_the_log(tmp_path: Path) -> None:
     file = tmp_path / "broken.cu"
     file.write_text("__global__ void broken(float* x) {\n  x[0] = undeclared;\n}\n")
 
-    with pytest.raises(CudaCompileError, match=r'broken.cu\(2\): error: identifier "undeclared" is undefined'):
+    with pytest.raises(
+        CudaCompileError, match=r'broken.cu\(2\): error: identifier "undeclared" is undefined'
+    ):
         CudaKernel(file, "broken").compile("sm_90")
 
 
@@ -67,15 +75,23 @@ def test_compiled_code_is_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     assert CudaKernel(SCALE, "scale<float>").compile("sm_90") == first
 
 
-@pytest.mark.parametrize("changed", ["source", "included", "included by the included", "options", "target", "template"])
-def test_the_cache_key_has_all_inputs(changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "changed", ["source", "included", "included by the included", "options", "target", "template"]
+)
+def test_the_cache_key_has_all_inputs(
+    changed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = {name: tmp_path / name for name in ("kernel.cu", "first.cuh", "second.cuh")}
     files["kernel.cu"].write_text('#include "first.cuh"\n' + SCALE)
     files["first.cuh"].write_text('#include "second.cuh"\n')
     files["second.cuh"].write_text("// nothing yet\n")
     CudaKernel(files["kernel.cu"], "scale", template=("float",)).compile("sm_90")
 
-    name = {"source": "kernel.cu", "included": "first.cuh", "included by the included": "second.cuh"}.get(changed)
+    name = {
+        "source": "kernel.cu",
+        "included": "first.cuh",
+        "included by the included": "second.cuh",
+    }.get(changed)
     if name is not None:
         files[name].write_text(files[name].read_text() + "// and more\n")
     kernel = CudaKernel(
@@ -95,7 +111,9 @@ def test_an_unwritable_cache_is_ignored(cache: Path) -> None:
     assert CudaKernel(SCALE, "scale<float>").compile("sm_90").image
 
 
-def test_without_nvrtc_a_kernel_can_be_declared_but_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_nvrtc_a_kernel_can_be_declared_but_not_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
 
@@ -108,7 +126,8 @@ def test_cpu_tensors_are_refused() -> None:
     x = torch.zeros(4)
 
     with pytest.raises(
-        UnsupportedError, match=r"scale<float> is CUDA C\+\+ and needs an NVIDIA GPU, got tensors on cpu"
+        UnsupportedError,
+        match=r"scale<float> is CUDA C\+\+ and needs an NVIDIA GPU, got tensors on cpu",
     ):
         CudaKernel(SCALE, "scale<float>").launch(1, 32, (x, x, 4, 2.0))
 
@@ -117,7 +136,9 @@ def test_cpu_tensors_are_refused() -> None:
 def gpu() -> torch.device:
     if not torch.cuda.is_available() or torch.version.cuda is None:
         pytest.skip("no NVIDIA GPU that torch can use")
-    pytest.importorskip("cuda.bindings.nvrtc", reason="CUDA C++ needs pip install 'roofwatch[cuda]'")
+    pytest.importorskip(
+        "cuda.bindings.nvrtc", reason="CUDA C++ needs pip install 'roofwatch[cuda]'"
+    )
     return torch.device("cuda")
 
 
@@ -150,6 +171,8 @@ def test_large_dynamic_shared_memory_is_enabled(gpu: torch.device) -> None:
     """
     x = torch.arange(16_000, device=gpu, dtype=torch.int32)
 
-    CudaKernel(source, "reverse").launch(1, 256, (x, ctypes.c_int(x.numel())), shared_bytes=4 * x.numel())
+    CudaKernel(source, "reverse").launch(
+        1, 256, (x, ctypes.c_int(x.numel())), shared_bytes=4 * x.numel()
+    )
 
     assert torch.equal(x, torch.arange(16_000, device=gpu, dtype=torch.int32).flip(0))

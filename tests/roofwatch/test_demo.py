@@ -68,9 +68,13 @@ def test_missed_changes_and_false_alarms_are_counted() -> None:
     right = make_regression(commit=at(5), kernel="layer_norm", is_confirmed=True)
     wrong = make_regression(commit=at(3), kernel="layer_norm", is_confirmed=True)
     dismissed = make_regression(commit=at(2), kernel="layer_norm", state=RegressionState.DISMISSED)
-    unsure = make_regression(commit=at(9), kernel="gated_mlp", verdict=Verdict.IMPROVED, is_confirmed=False)
+    unsure = make_regression(
+        commit=at(9), kernel="gated_mlp", verdict=Verdict.IMPROVED, is_confirmed=False
+    )
     judged = outcomes(commits, [right, wrong, dismissed, unsure])
-    assert [outcome.is_correct for outcome in judged] == [number not in {3, 9, 12, 15} for number in range(16)]
+    assert [outcome.is_correct for outcome in judged] == [
+        number not in {3, 9, 12, 15} for number in range(16)
+    ]
     assert judged[5].is_found
     assert judged[3].false_alarms == (wrong,)
 
@@ -115,8 +119,14 @@ def test_the_demo_is_shown_with_no_other_settings(tmp_path: Path) -> None:
     demo = tmp_path / "demo"
     demo.mkdir()
     (demo / "roofwatch.toml").write_text(settings_of(demo))
-    asked = "use_settings(Path('demo')); settings = load_settings(); print(settings.data_dir, settings.database_url)"
-    source = f"from pathlib import Path; from roofwatch.demo.run import *; from roofwatch.settings import *; {asked}"
+    asked = (
+        "use_settings(Path('demo')); settings = load_settings(); print(settings.data_dir, "
+        "settings.database_url)"
+    )
+    source = (
+        f"from pathlib import Path; from roofwatch.demo.run import *; from "
+        f"roofwatch.settings import *; {asked}"
+    )
 
     done = subprocess.run(
         [sys.executable, "-c", source],

@@ -17,10 +17,19 @@ HEAD, BASE = sha_of(1), sha_of(0)
 PULL_REQUEST = {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}}
 
 
-def commands(mode: Mode, event_name: str, event: dict[str, Any], *, base: str = BASE, **asked: Any) -> list[list[str]]:
+def commands(
+    mode: Mode, event_name: str, event: dict[str, Any], *, base: str = BASE, **asked: Any
+) -> list[list[str]]:
     arguments = ["--affected", "--tag", "$(x) ;"]
     variables = {"GITHUB_REPOSITORY": "o/r", "GITHUB_EVENT_NAME": event_name, "GITHUB_SHA": HEAD}
-    request = {"number": 7, "head": HEAD, "base": "main", "runner": "", "series": "", "reply": "1.0"} | asked
+    request = {
+        "number": 7,
+        "head": HEAD,
+        "base": "main",
+        "runner": "",
+        "series": "",
+        "reply": "1.0",
+    } | asked
     variables |= {"ROOFWATCH_REQUEST": json.dumps(request)} if asked else {}
     return [*commands_for(mode, "bench.py", base, arguments, "roofwatch", variables, event)]
 
@@ -57,7 +66,9 @@ def test_a_request_is_measured_at_the_commit_that_it_names_whatever_the_event_sa
     assert commands("measure", "pull_request_target", other, verb="run") == [AB, SUMMARY]
     bisect = ["bisect", "bench.py", "--series", "a/b", "--good", BASE, "--bad", HEAD, "--json"]
     assert commands("measure", "issue_comment", {}, verb="bisect", series="a/b") == [bisect]
-    assert commands("report", "issue_comment", {}, verb="run") == [["command", "roofwatch-records", *NAME]]
+    assert commands("report", "issue_comment", {}, verb="run") == [
+        ["command", "roofwatch-records", *NAME]
+    ]
 
 
 @pytest.mark.parametrize("asked", [{"verb": "accept"}, {"verb": "run", "head": "main"}])
@@ -75,7 +86,8 @@ def test_a_base_is_looked_for_while_measuring_so_that_the_check_ends_if_there_is
 def add_commits(folder: Path, branch: str, count: int) -> str:
     """Add empty commits to a branch that starts at `main`'s first commit; return its tip."""
     commits = [
-        f"commit refs/heads/{branch}\ncommitter {branch} <a@b> {number} +0000\ndata 0\n" for number in range(count)
+        f"commit refs/heads/{branch}\ncommitter {branch} <a@b> {number} +0000\ndata 0\n"
+        for number in range(count)
     ]
     commits[0] += "from refs/tags/base\n"
     stream = "\n".join([*commits, ""]).encode()
@@ -85,7 +97,9 @@ def add_commits(folder: Path, branch: str, count: int) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """The merge of two branches of 130 commits, checked out with depth 1, as actions/checkout does it."""
+    """The merge of two branches of 130 commits, checked out with depth 1, as actions/checkout does
+    it.
+    """
     origin = make_repository(tmp_path / "origin")
     git(origin, "config", "uploadpack.allowAnySHA1InWant", "true")
     (origin / "file").touch()

@@ -63,7 +63,10 @@ def repository(tmp_path: Path) -> Path:
 
 
 def test_launchers_and_autograd_functions_are_found_with_what_they_need(repository: Path) -> None:
-    found = {(one.module, one.function): (one.parameters, one.is_differentiable) for one in find_kernels(repository)}
+    found = {
+        (one.module, one.function): (one.parameters, one.is_differentiable)
+        for one in find_kernels(repository)
+    }
 
     assert found == {
         ("launchers", "add"): ({"x": "torch.Tensor", "y": "torch.Tensor", "n": "int"}, False),
@@ -77,8 +80,13 @@ def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: 
     assert set(done.parsed["files"].values()) == {"written"}
 
     kernels = roofwatch("list", "bench_my_kernels.py", "--json", cwd=repository).parsed["kernels"]
-    assert {one["name"]: one["directions"] for one in kernels} == {"add": ["fwd"], "Copy": ["fwd", "bwd"]}
-    checked = roofwatch("check", "bench_my_kernels.py", "--case", "add/*float32*", "--json", cwd=repository)
+    assert {one["name"]: one["directions"] for one in kernels} == {
+        "add": ["fwd"],
+        "Copy": ["fwd", "bwd"],
+    }
+    checked = roofwatch(
+        "check", "bench_my_kernels.py", "--case", "add/*float32*", "--json", cwd=repository
+    )
     assert "write the reference" in checked.output
 
 
@@ -91,12 +99,16 @@ def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path)
     assert [text.replace("bench_my_kernels", "bench_layers") for text in workflows] == shown[:2]
 
 
-def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(repository: Path) -> None:
+def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(
+    repository: Path,
+) -> None:
     (repository / "requirements.txt").touch()
     run_git(repository, "remote", "add", "origin", "git@gitlab.example.com:owner/my-kernels.git")
     (shown,) = code_blocks(ROOT / "docs" / "how-to" / "gitlab.md", "yaml")
     _, files = propose(repository)
-    proposed = {path.name: text.replace("bench_my_kernels", "bench_layers") for path, text in files.items()}
+    proposed = {
+        path.name: text.replace("bench_my_kernels", "bench_layers") for path, text in files.items()
+    }
     assert proposed[".gitlab-ci.yml"] == shown
     assert not {path for path in files if ".github" in path.parts}
 
@@ -104,7 +116,10 @@ def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept
     done = roofwatch("init", "--yes", cwd=repository)
     assert "include: [{ local: .gitlab/roofwatch.yml }]" in done.output
     assert (repository / ".gitlab-ci.yml").read_text() == "stages: [test]\n"
-    assert yaml.safe_load((repository / ".gitlab" / "roofwatch.yml").read_text()).keys() == {"measure", "report"}
+    assert yaml.safe_load((repository / ".gitlab" / "roofwatch.yml").read_text()).keys() == {
+        "measure",
+        "report",
+    }
 
 
 def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository: Path) -> None:
@@ -113,7 +128,9 @@ def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository:
     assert {*repository.iterdir()} == before
 
     (repository / "AGENTS.md").write_text("mine")
-    assert [*roofwatch("init", "--agents", "--yes", "--json", cwd=repository).parsed["files"].values()] == ["exists"]
+    assert [
+        *roofwatch("init", "--agents", "--yes", "--json", cwd=repository).parsed["files"].values()
+    ] == ["exists"]
     assert (repository / "AGENTS.md").read_text() == "mine"
 
 
@@ -127,9 +144,17 @@ def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_test_can_be_run_to_record_its_launches(repository: Path) -> None:
     (repository / "test_add.py").write_text(
-        "import torch\nfrom launchers import add\n\n\ndef test_add():\n    add(torch.ones(96), torch.ones(96), 96)\n"
+        "import torch\nfrom launchers import add\n\n\ndef test_add():\n    add(torch.ones(96), "
+        "torch.ones(96), 96)\n"
     )
-    done = roofwatch("init", "--yes", "--capture", "test_add.py", cwd=repository, PYTHONPATH=str(repository / "src"))
+    done = roofwatch(
+        "init",
+        "--yes",
+        "--capture",
+        "test_add.py",
+        cwd=repository,
+        PYTHONPATH=str(repository / "src"),
+    )
 
     assert done.status == 0, done.error
     assert "undeclared_kernels.add_kernel" in (repository / "bench_captured.py").read_text()
@@ -137,7 +162,9 @@ def test_a_test_can_be_run_to_record_its_launches(repository: Path) -> None:
 
 def test_the_instructions_for_agents_name_valid_commands() -> None:
     commands = [
-        span for span in code_spans(ROOT / "roofwatch" / "templates" / "AGENTS.md") if span.startswith("roofwatch ")
+        span
+        for span in code_spans(ROOT / "roofwatch" / "templates" / "AGENTS.md")
+        if span.startswith("roofwatch ")
     ]
 
     assert commands

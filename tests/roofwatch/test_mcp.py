@@ -79,7 +79,9 @@ def ask(server: Any, session: Callable[[Agent], Awaitable[None]]) -> None:
 
 def over_stdio(repository: Path) -> StdioServerParameters:
     return StdioServerParameters(
-        command=sys.executable, args=["-m", "roofwatch", "mcp", str(repository)], env=dict(os.environ)
+        command=sys.executable,
+        args=["-m", "roofwatch", "mcp", str(repository)],
+        env=dict(os.environ),
     )
 
 
@@ -88,7 +90,16 @@ def address(repository: Path) -> Iterator[str]:
     """A server of streamable HTTP."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    command = [sys.executable, "-m", "roofwatch", "mcp", str(repository), "--http", "--port", str(port)]
+    command = [
+        sys.executable,
+        "-m",
+        "roofwatch",
+        "mcp",
+        str(repository),
+        "--http",
+        "--port",
+        str(port),
+    ]
     process = subprocess.Popen(command, env={**os.environ, TOKEN_VARIABLE: TOKEN})
     try:
         for _ in range(600):
@@ -119,7 +130,9 @@ async def finished(agent: Agent, tool: str, **arguments: Any) -> Any:
     """Call a tool and poll until its job ends."""
     answer = await agent.call(tool, **arguments)
     while answer["exit_status"] is None:
-        answer = await agent.call("result", job=answer["job"], wait_s=50, detail=arguments.get("detail", False))
+        answer = await agent.call(
+            "result", job=answer["job"], wait_s=50, detail=arguments.get("detail", False)
+        )
     return answer
 
 
@@ -136,32 +149,61 @@ def test_an_agent_goes_from_a_slow_script_to_a_pull_request_comment(repository: 
     odd = "*n_cols=1000*/fwd"
 
     async def session(agent: Agent) -> None:
-        profiled = await finished(agent, "profile", command=["python", "train.py"], warmup=2, steps=2)
+        profiled = await finished(
+            agent, "profile", command=["python", "train.py"], warmup=2, steps=2
+        )
         assert profiled["exit_status"] == 0, profiled
         diagnosed = await finished(
-            agent, "diagnose", case="fake_quantise/*/bwd", path="bench_quantise.py", device="cpu", targets=""
+            agent,
+            "diagnose",
+            case="fake_quantise/*/bwd",
+            path="bench_quantise.py",
+            device="cpu",
+            targets="",
         )
         (diagnosis,) = diagnosed["result"]["diagnoses"]
         assert max(finding["most_speedup"] for finding in diagnosis["findings"]) > 3
-        wrong = await finished(agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"])
+        wrong = await finished(
+            agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"]
+        )
         assert wrong["exit_status"] == 1
         assert "after the last whole tile" in json.dumps(wrong)
         candidate = repository / "candidate.py"
-        candidate.write_text(candidate.read_text().replace("n_cols // BLOCK * BLOCK, BLOCK", "n_cols, BLOCK"))
-        right = await finished(agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"])
+        candidate.write_text(
+            candidate.read_text().replace("n_cols // BLOCK * BLOCK, BLOCK", "n_cols, BLOCK")
+        )
+        right = await finished(
+            agent, "check", target="bench_candidate.py", case=[odd], implementation=["triton"]
+        )
         assert right["exit_status"] == 0
         compiled = await finished(agent, "static", path="bench_candidate.py", detail=True)
         facts = compiled["result"]["static_facts"]
-        assert {fact["target"] for fact in facts} == {"sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950"}
+        assert {fact["target"] for fact in facts} == {
+            "sm_80",
+            "sm_90",
+            "sm_100",
+            "sm_120",
+            "gfx942",
+            "gfx950",
+        }
         assert not any(fact["spilled_registers"] or fact["local_bytes"] for fact in facts)
-        judged = await finished(agent, "submit", candidate="candidate.py", spec="bench_quantise.py", budget=120)
+        judged = await finished(
+            agent, "submit", candidate="candidate.py", spec="bench_quantise.py", budget=120
+        )
         assert judged["result"]["verdict"] == "unconfirmed", judged
         (repository / "bench_candidate.py").unlink()
         for name, text in files_of("slow-training.md", "to").items():
             (repository / name).write_text((repository / name).read_text() + text)
         commit_all(repository)
         pair = await finished(
-            agent, "ab", path="bench_quantise.py", base="HEAD~1", blocks=2, budget=0, targets="sm_90", detail=True
+            agent,
+            "ab",
+            path="bench_quantise.py",
+            base="HEAD~1",
+            blocks=2,
+            budget=0,
+            targets="sm_90",
+            detail=True,
         )
         base, head = pair["result"]["records"]
         compared = await finished(agent, "compare", base=base, head=head, detail=True)
@@ -205,11 +247,14 @@ def test_the_documented_configuration_of_clients_is_valid() -> None:
     assert TOKEN_VARIABLE in http["headers"]["Authorization"]
 
 
-def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_asked(jobs: Jobs) -> None:
+def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_asked(
+    jobs: Jobs,
+) -> None:
     async def session(agent: Agent) -> None:
         tools = {tool.name: tool for tool in (await agent.client.list_tools()).tools}
         expected = (
-            "list_kernels check static run ab submit diagnose profile compare history regressions report_problem result"
+            "list_kernels check static run ab submit diagnose profile compare history "
+            "regressions report_problem result"
         )
         assert tools.keys() >= {*expected.split()}
         for tool in tools.values():
@@ -239,7 +284,9 @@ def test_every_tool_describes_its_parameters_and_none_deletes_or_writes_where_as
         ("result", {"job": "run-7"}),
     ],
 )
-def test_what_leaves_the_repository_or_is_unknown_is_refused(jobs: Jobs, tool: str, arguments: dict[str, Any]) -> None:
+def test_what_leaves_the_repository_or_is_unknown_is_refused(
+    jobs: Jobs, tool: str, arguments: dict[str, Any]
+) -> None:
     async def session(agent: Agent) -> None:
         await agent.refused(tool, **arguments)
 
@@ -247,7 +294,9 @@ def test_what_leaves_the_repository_or_is_unknown_is_refused(jobs: Jobs, tool: s
     assert jobs.by_name == {}
 
 
-def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures(jobs: Jobs) -> None:
+def test_long_work_is_a_job_that_can_be_polled_and_stopped_and_only_one_measures(
+    jobs: Jobs,
+) -> None:
     async def session(agent: Agent) -> None:
         first = await agent.call("profile", command=["python", "waits.py"], wait_s=0)
         assert first["exit_status"] is None
@@ -284,7 +333,9 @@ def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
         part = await agent.call("result", job=cut["job"], at="/kernels/1/name")
         whole = await agent.call("result", job=cut["job"], detail=True)
         assert part["result"] == whole["result"]["kernels"][1]["name"]
-        assert "there is no 99999" in await agent.refused("result", job=cut["job"], at="/kernels/99999")
+        assert "there is no 99999" in await agent.refused(
+            "result", job=cut["job"], at="/kernels/99999"
+        )
 
     ask(make_server(jobs), session)
 
@@ -292,7 +343,9 @@ def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
 def test_a_program_does_not_see_the_tokens(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_TOKEN", "token-of-the-server")
     monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
-    (jobs.root / "tells.py").write_text("import os\nprint([name for name in os.environ if 'ROOFWATCH' in name])\n")
+    (jobs.root / "tells.py").write_text(
+        "import os\nprint([name for name in os.environ if 'ROOFWATCH' in name])\n"
+    )
 
     async def session(agent: Agent) -> None:
         answer = await agent.call("profile", command=["python", "tells.py"], wait_s=50)
@@ -312,7 +365,9 @@ def test_a_report_about_a_problem_is_written_into_the_repository_without_secrets
     async def session(agent: Agent) -> None:
         failed = await agent.call("check", target="gone.py", wait_s=50)
         assert failed["exit_status"] == 2
-        written = await agent.call("report_problem", job=failed["job"], description="fails with hunter2-hunter2")
+        written = await agent.call(
+            "report_problem", job=failed["job"], description="fails with hunter2-hunter2"
+        )
         assert (jobs.root / ".roofwatch" / ".gitignore").read_text() == "*\n"
         report = json.loads((jobs.root / written["written"]).read_text())
         assert "hunter2" not in json.dumps(report)
@@ -321,6 +376,8 @@ def test_a_report_about_a_problem_is_written_into_the_repository_without_secrets
         assert report["versions"]["roofwatch"]
         shutil.rmtree(jobs.root / ".roofwatch")
         (jobs.root / ".roofwatch").symlink_to(jobs.root.parent)
-        assert "out of the repository" in await agent.refused("report_problem", job=failed["job"], description="x")
+        assert "out of the repository" in await agent.refused(
+            "report_problem", job=failed["job"], description="x"
+        )
 
     ask(make_server(jobs), session)

@@ -88,7 +88,17 @@ def test_a_wrong_result_or_gradient_fails_its_test(tmp_path: Path) -> None:
 
     found = Reports()
     with contextlib.redirect_stdout(io.StringIO()):
-        pytest.main([*OPTIONS, "--capture=no", "--strict-markers", "--rootdir", str(tmp_path), str(tmp_path)], [found])
+        pytest.main(
+            [
+                *OPTIONS,
+                "--capture=no",
+                "--strict-markers",
+                "--rootdir",
+                str(tmp_path),
+                str(tmp_path),
+            ],
+            [found],
+        )
 
     assert found.passed == ["test_right", "test_gradient_not_asked_for", "test_rough_but_tolerated"]
     assert found.failed == ["test_wrong", "test_wrong_gradient", "test_rough"]
@@ -99,14 +109,20 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     make_repository(tmp_path)
     example = code_blocks(ROOT / "docs/how-to/pytest.md", "python")[0]
     function, _, test = example.partition("\n\n\ndef test_softmax")
-    body = f"\n\n\ndef test_softmax{test}".replace("torch.randn(64, 128)", "torch.linspace(0, 1, 8192).view(64, 128)")
+    body = f"\n\n\ndef test_softmax{test}".replace(
+        "torch.randn(64, 128)", "torch.linspace(0, 1, 8192).view(64, 128)"
+    )
     (tmp_path / "layers.py").write_text(function)
     commit_file(tmp_path, "test_layers.py", "import torch\nfrom layers import softmax" + body)
     slower = "    for _ in range(20):\n        e = e + 0\n    return"
     (tmp_path / "layers.py").write_text(function.replace("    return", slower))
-    (tmp_path / "test_new.py").write_text((tmp_path / "test_layers.py").read_text().replace("test_softmax", "test_new"))
+    (tmp_path / "test_new.py").write_text(
+        (tmp_path / "test_layers.py").read_text().replace("test_softmax", "test_new")
+    )
 
-    (tmp_path / "conftest.py").write_text("import roofwatch.pytest_plugin\n\nroofwatch.pytest_plugin._BUDGET_S = 5.0\n")
+    (tmp_path / "conftest.py").write_text(
+        "import roofwatch.pytest_plugin\n\nroofwatch.pytest_plugin._BUDGET_S = 5.0\n"
+    )
     options = ("-n", "2", "--roofwatch-against", "HEAD", "--roofwatch-record", "out.json.gz")
     counts, output = run(tmp_path, *options)
 
@@ -114,6 +130,8 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
     assert "not compared with HEAD" in output
     record = RunRecord.read(tmp_path / "out.json.gz")
     assert {(case.kernel, case.direction) for case in record.cases} == {
-        (name, direction) for name in ("test_layers.test_softmax", "test_new.test_new") for direction in ("fwd", "bwd")
+        (name, direction)
+        for name in ("test_layers.test_softmax", "test_new.test_new")
+        for direction in ("fwd", "bwd")
     }
     assert {one.outcome for one in record.measurements} == {"ok"}

@@ -46,7 +46,12 @@ def record_with(*states: DeviceState) -> RunRecord:
 
 
 def state(**fields: Any) -> DeviceState:
-    defaults: dict[str, Any] = {"reading_count": 2, "sm_clock_mhz": 1_980, "power_w": 412, "temperature_c": 52}
+    defaults: dict[str, Any] = {
+        "reading_count": 2,
+        "sm_clock_mhz": 1_980,
+        "power_w": 412,
+        "temperature_c": 52,
+    }
     return DeviceState(**defaults | fields)
 
 
@@ -59,13 +64,18 @@ def test_a_device_without_faults_is_one_line() -> None:
 def test_faults_come_first_with_their_number_of_blocks() -> None:
     record = record_with(
         state(),
-        state(degraded_by=("hw_thermal_slowdown", "foreign_process"), clock_event_reasons=("sw_power_cap",)),
+        state(
+            degraded_by=("hw_thermal_slowdown", "foreign_process"),
+            clock_event_reasons=("sw_power_cap",),
+        ),
         state(degraded_by=("foreign_process",)),
     )
 
     first, second = device_summary(record)
 
-    assert first == ("device: 2 of 3 blocks are not reliable: foreign_process in 2, hw_thermal_slowdown in 1")
+    assert first == (
+        "device: 2 of 3 blocks are not reliable: foreign_process in 2, hw_thermal_slowdown in 1"
+    )
     assert second.endswith("at the power limit in 1 of 3 blocks")
     assert "2 of 4 blocks" in device_summary(record, record_with(state()))[0]
     assert device_summary(make_record()) == []

@@ -34,7 +34,10 @@ def test_the_page_draws_its_figure_and_asks_for_nothing(situation: str, tmp_path
     with launched() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: problems.append(message.text) if message.type == "error" else None,
+        )
         page.on("request", lambda request: requested.append(request.url))
         page.goto(file.as_uri())
         page.wait_for_selector(".main-svg .points path")

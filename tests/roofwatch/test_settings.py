@@ -45,7 +45,9 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert settings.database_url.get_secret_value().endswith("hunter2@host/name")
 
 
-def test_a_variable_may_name_a_file_with_the_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_may_name_a_file_with_the_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "password").write_text("p@ss/word \n")
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://someone@host/name")
@@ -57,16 +59,23 @@ def test_a_variable_may_name_a_file_with_the_value(tmp_path: Path, monkeypatch: 
     assert make_url(url).password == "p@ss/word "
 
 
-def test_a_file_of_a_variable_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_variable_that_cannot_be_read_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ROOFWATCH_DATABASE_PASSWORD_FILE", str(tmp_path / "gone"))
 
-    with pytest.raises(SettingsError, match=r"ROOFWATCH_DATABASE_PASSWORD_FILE.*gone cannot be read"):
+    with pytest.raises(
+        SettingsError, match=r"ROOFWATCH_DATABASE_PASSWORD_FILE.*gone cannot be read"
+    ):
         load_settings(tmp_path)
 
 
-def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_in_tables_come_from_file_and_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "roofwatch.toml").write_text(
-        '[retention]\nsamples_days = 90\ntelemetry_days = 30\n[device_hour_prices]\n"NVIDIA H200*" = 3.5\n'
+        '[retention]\nsamples_days = 90\ntelemetry_days = 30\n[device_hour_prices]\n"NVIDIA '
+        'H200*" = 3.5\n'
     )
     assert load_settings(tmp_path).device_hour_prices == {"NVIDIA H200*": 3.5}
     monkeypatch.setenv("ROOFWATCH_DEVICE_HOUR_PRICES", '{"*": 1}')
@@ -74,7 +83,11 @@ def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monke
 
     assert load_settings(tmp_path).device_hour_prices == {"*": 1.0}
     retention = load_settings(tmp_path).retention
-    assert (retention.samples_days, retention.telemetry_days, retention.quarantined_days) == (90, 7, None)
+    assert (retention.samples_days, retention.telemetry_days, retention.quarantined_days) == (
+        90,
+        7,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -83,11 +96,16 @@ def test_settings_in_tables_come_from_file_and_environment(tmp_path: Path, monke
         ('data_dri = "/x"', "'data_dri' in"),
         ("data_dir = ", "cannot be read as TOML"),
         ("[retention]\nsample_days = 90\n", "'retention.sample_days' in"),
-        ("[retention]\nsamples_days = 0\n", "'retention.samples_days' in .*greater than or equal to 1"),
+        (
+            "[retention]\nsamples_days = 0\n",
+            "'retention.samples_days' in .*greater than or equal to 1",
+        ),
         ('device_hour_prices = "three"', "'device_hour_prices' in .*not a JSON object"),
     ],
 )
-def test_an_invalid_file_is_named_with_the_setting_and_the_reason(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_file_is_named_with_the_setting_and_the_reason(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
     (tmp_path / "roofwatch.toml").write_text(text)
 
     with pytest.raises(SettingsError, match=complaint) as caught:

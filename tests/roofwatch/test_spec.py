@@ -22,7 +22,11 @@ def declare(**fields: Any) -> KernelSpec:
 
 
 def test_cases_are_every_combination_in_order() -> None:
-    spec = declare(cases=cases(shapes=[{"n": 4}, {"n": 8}], dtypes=["float32", "float16"], directions=["fwd", "bwd"]))
+    spec = declare(
+        cases=cases(
+            shapes=[{"n": 4}, {"n": 8}], dtypes=["float32", "float16"], directions=["fwd", "bwd"]
+        )
+    )
     assert [case.id for case in spec.cases] == [
         "kernel/n=4/float32/fwd",
         "kernel/n=4/float32/bwd",
@@ -47,7 +51,9 @@ def test_a_case_returns_its_choices_by_name() -> None:
     assert case.choice("routing") == "zipf"
     assert case.id == "kernel/T=8,routing=zipf/bfloat16/fwd"
     assert case == Case("kernel", case.shape, "bfloat16", tags=frozenset({"quick"}))
-    with pytest.raises(SpecError, match=r"routing is the word 'zipf'; read it with case.choice\('routing'\)"):
+    with pytest.raises(
+        SpecError, match=r"routing is the word 'zipf'; read it with case.choice\('routing'\)"
+    ):
         case["routing"]
     with pytest.raises(SpecError, match=r"T is the length 8; read it with case\['T'\]"):
         case.choice("T")
@@ -96,7 +102,9 @@ def test_an_implementation_is_named_after_its_language_and_may_be_compiled_too()
     assert spec.implementations["triton"].directions == {Direction.FWD}
 
 
-@pytest.mark.parametrize(("language", "name"), [("cobol", None), ("torch", "torch"), ("torch", "a b")])
+@pytest.mark.parametrize(
+    ("language", "name"), [("cobol", None), ("torch", "torch"), ("torch", "a b")]
+)
 def test_an_invalid_implementation_is_refused(language: str, name: str | None) -> None:
     spec = declare()
     spec.implementation("torch")(lambda x: x)
@@ -124,19 +132,27 @@ def test_an_output_has_the_looser_tolerance_of_its_dtype_and_the_cases() -> None
 def test_integers_must_be_exact_by_default() -> None:
     case = Case("k", (), "bfloat16")
     own = Tolerance(elementwise=0.5, rmse_ratio=0.5)
-    assert {declare().tolerance(case, output) for output in ("bool", "uint8", "int32", "int64")} == {EXACT}
+    assert {
+        declare().tolerance(case, output) for output in ("bool", "uint8", "int32", "int64")
+    } == {EXACT}
     assert declare(tolerances={"uint8": own}).tolerance(case, "uint8") == own
 
 
 def test_the_interpreter_gets_a_smaller_shape_of_the_same_dtype_and_direction() -> None:
-    spec = declare(cases=cases(shapes=[{"M": 4096, "N": 8}], directions=["bwd"]), interpreted_shape={"M": 16})
+    spec = declare(
+        cases=cases(shapes=[{"M": 4096, "N": 8}], directions=["bwd"]), interpreted_shape={"M": 16}
+    )
     assert spec.interpreted_case(spec.cases[0]).id == "kernel/M=16,N=8/float32/bwd"
 
 
 def test_inputs_are_random_seeded_by_the_case_and_of_its_dtype() -> None:
     case = Case("kernel", (("n", 1000),), "float16")
     make, again = InputMaker(case), InputMaker(case)
-    normal, uniform, integers = make.normal(1000, scale=2.0), make.uniform(1000), make.integers(1000, high=7)
+    normal, uniform, integers = (
+        make.normal(1000, scale=2.0),
+        make.uniform(1000),
+        make.integers(1000, high=7),
+    )
     assert torch.equal(normal, again.normal(1000, scale=2.0))
     assert normal.dtype is torch.float16
     assert 1.8 < float(normal.float().std()) < 2.2
@@ -176,17 +192,28 @@ def test_the_ranks_of_a_case_are_a_dimension_of_it() -> None:
         ({"ranks": 8, "n": 4}, {"interpreted_shape": {"ranks": 2}}, "must not change ranks"),
     ],
 )
-def test_invalid_ranks_are_refused(shape: dict[str, int], fields: dict[str, Any], message: str) -> None:
+def test_invalid_ranks_are_refused(
+    shape: dict[str, int], fields: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SpecError, match=message):
         declare(cases=cases(shapes=[shape]), rank_dimension="ranks", **fields)
 
 
-ONE, OTHER = (replace(case, kernel="example") for case in cases(shapes=[{"n": 5}, {"n": 6}], dtypes=["float32"]))
+ONE, OTHER = (
+    replace(case, kernel="example")
+    for case in cases(shapes=[{"n": 5}, {"n": 6}], dtypes=["float32"])
+)
 
 
 def made(draws: Draws | None, case: Case = ONE) -> list[torch.Tensor]:
     make = InputMaker(case, draws=draws)
-    return [make.normal(3, 4), make.uniform(5), make.integers(6, high=9), make.permutation(7), make.normal(2, scale=3)]
+    return [
+        make.normal(3, 4),
+        make.uniform(5),
+        make.integers(6, high=9),
+        make.permutation(7),
+        make.normal(2, scale=3),
+    ]
 
 
 @pytest.mark.parametrize("max_bytes", [0, 30, 100, 2**20])

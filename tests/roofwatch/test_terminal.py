@@ -65,7 +65,9 @@ def test_json_escapes_control_characters(capsys: pytest.CaptureFixture[str]) -> 
 def test_messages_of_failed_kernels_keep_lines_and_lose_control_characters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failed = make_measurement(outcome=Outcome.CRASHED, message=f"first [/b]{HOSTILE}\nsecond {HOSTILE}")
+    failed = make_measurement(
+        outcome=Outcome.CRASHED, message=f"first [/b]{HOSTILE}\nsecond {HOSTILE}"
+    )
 
     print_table(measurements(make_record(measurements=[failed])))
 
@@ -127,8 +129,14 @@ def test_a_closed_pipe_ends_the_command_quietly() -> None:
 
 
 def test_text_of_a_server_cannot_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    hostile: dict[str, Any] = {"run_id": "\x1b[2J", "runner_class": "[red]\x07", "outcome_counts": {"ok\x1b": 2}}
-    run = replace(make_run_detail(0).summary, is_dirty=True, is_pair_side=True, is_unreachable=True, **hostile)
+    hostile: dict[str, Any] = {
+        "run_id": "\x1b[2J",
+        "runner_class": "[red]\x07",
+        "outcome_counts": {"ok\x1b": 2},
+    }
+    run = replace(
+        make_run_detail(0).summary, is_dirty=True, is_pair_side=True, is_unreachable=True, **hostile
+    )
 
     print_table(runs_table([run]))
 
@@ -136,7 +144,9 @@ def test_text_of_a_server_cannot_control_the_terminal(capsys: pytest.CaptureFixt
     assert "\x1b" not in shown
     assert "\x07" not in shown
     assert "[red]" in shown
-    assert "(dirty work tree) (side of a pair) (commit no longer on its branch)" in " ".join(shown.split())
+    assert "(dirty work tree) (side of a pair) (commit no longer on its branch)" in " ".join(
+        shown.split()
+    )
 
 
 def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
@@ -191,30 +201,48 @@ def test_a_launch_has_busy_gap_delay_and_host_times() -> None:
 
     assert launches(make_record(measurements=[make_measurement()])) is None
     assert (shown["timer"], shown["cache"], shown["kernels"]) == ("cupti", "cold", "2")
-    assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == ("3 µs", "500 ns", "6 µs", "9 µs")
+    assert (shown["busy"], shown["gaps"], shown["delay"], shown["host"]) == (
+        "3 µs",
+        "500 ns",
+        "6 µs",
+        "9 µs",
+    )
 
 
 def test_memory_is_shown_if_it_was_counted() -> None:
     memory = MemoryUse(
-        peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=1_234, fragmentation=0.125
+        peak_allocated_bytes=2**20,
+        peak_reserved_bytes=2**21,
+        allocation_count=1_234,
+        fragmentation=0.125,
     )
 
     shown = cells(
-        memory_use(make_record(measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)]))
+        memory_use(
+            make_record(
+                measurements=[make_measurement(implementation="triton"), on_a_gpu(memory=memory)]
+            )
+        )
     )
 
     assert (shown["allocated"], shown["reserved"]) == ("1 MiB", "2 MiB")
     assert (shown["allocations"], shown["fragmentation"]) == ("1,234", "12.5%")
     unshared = memory.model_copy(update={"fragmentation": None})
-    assert cells(memory_use(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"] == ""
+    assert (
+        cells(memory_use(make_record(measurements=[on_a_gpu(memory=unshared)])))["fragmentation"]
+        == ""
+    )
     assert memory_use(make_record(measurements=[on_a_gpu()])) is None
 
 
 def test_the_longest_profiled_kernels_are_shown() -> None:
     rows = [
-        make_activity(f"k{at} [red]", count=6, total_ns=total) for at, total in enumerate((5_000, 3_000, 1_000, 500))
+        make_activity(f"k{at} [red]", count=6, total_ns=total)
+        for at, total in enumerate((5_000, 3_000, 1_000, 500))
     ]
-    profile = make_profile(CASE_ID, *rows, busy_ns=10_000, span_ns=12_000, left_out_count=2, left_out_ns=500)
+    profile = make_profile(
+        CASE_ID, *rows, busy_ns=10_000, span_ns=12_000, left_out_count=2, left_out_ns=500
+    )
 
     table = profiles(make_record(profiles=[profile]))
 

@@ -1,4 +1,6 @@
-"""Kernels with the faults that Triton code usually has, each of one line, for the check to find and to locate."""
+"""Kernels with the faults that Triton code usually has, each of one line, for the check to find and
+to locate.
+"""
 
 import torch
 import triton
@@ -9,7 +11,9 @@ BLOCK = 64
 
 
 @triton.jit
-def _copy_rows_kernel(x_ptr, y_ptr, n_cols, n_whole, row_stride, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
+def _copy_rows_kernel(
+    x_ptr, y_ptr, n_cols, n_whole, row_stride, SHIFT: tl.constexpr, BLOCK: tl.constexpr
+):
     row = tl.program_id(0)
     start = tl.program_id(1) * BLOCK
     cols = start + tl.arange(0, BLOCK)
@@ -32,7 +36,9 @@ def _launch(x, *, skip_tail=False, shift=0, row_stride=None):
     n_rows, n_cols = x.shape
     n_whole = n_cols // BLOCK * BLOCK if skip_tail else n_cols
     grid = (n_rows, triton.cdiv(n_cols, BLOCK))
-    _copy_rows_kernel[grid](x, y, n_cols, n_whole, row_stride or x.stride(0), SHIFT=shift, BLOCK=BLOCK)
+    _copy_rows_kernel[grid](
+        x, y, n_cols, n_whole, row_stride or x.stride(0), SHIFT=shift, BLOCK=BLOCK
+    )
     return y
 
 

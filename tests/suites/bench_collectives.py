@@ -32,9 +32,17 @@ def with_its_last_tile_one_late(spec, x, rank):
 
 
 def implement(spec, way):
-    spec.implementation("torch", name=way.__name__, directions=["fwd"])(lambda x, rank: way(spec, x, rank))
+    spec.implementation("torch", name=way.__name__, directions=["fwd"])(
+        lambda x, rank: way(spec, x, rank)
+    )
 
 
 for spec in (all_reduce, all_gather, reduce_scatter, all_to_all):
-    for way in (sound, zeroed, without_the_other_ranks, for_the_next_rank, with_its_last_tile_one_late):
+    for way in (
+        sound,
+        zeroed,
+        without_the_other_ranks,
+        for_the_next_rank,
+        with_its_last_tile_one_late,
+    ):
         implement(spec, way)

@@ -1,4 +1,6 @@
-"""Three kernels; while the second is checked for the first time, whoever runs the suite gets a signal."""
+"""Three kernels; while the second is checked for the first time, whoever runs the suite gets a
+signal.
+"""
 
 import os
 import time

@@ -1,4 +1,6 @@
-"""Kernels that are right when they are checked, and go wrong when they are timed; each followed by one that works."""
+"""Kernels that are right when they are checked, and go wrong when they are timed; each followed by
+one that works.
+"""
 
 import os
 import signal

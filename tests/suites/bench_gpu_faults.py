@@ -47,10 +47,16 @@ declare = partial(plus_one.declare, language="triton")
 
 illegal_access = declare("illegal_access", lambda x: _launch(_write_far_away_kernel, like=x))
 works_first = declare("works_first", _add_one)
-device_assertion = declare("device_assertion", lambda x: x[torch.full_like(x, 10**6, dtype=torch.int64)])
+device_assertion = declare(
+    "device_assertion", lambda x: x[torch.full_like(x, 10**6, dtype=torch.int64)]
+)
 works_second = declare("works_second", _add_one)
-infinite_loop = declare("infinite_loop", lambda x: _launch(_wait_for_ever_kernel, torch.zeros_like(x), like=x))
+infinite_loop = declare(
+    "infinite_loop", lambda x: _launch(_wait_for_ever_kernel, torch.zeros_like(x), like=x)
+)
 works_third = declare("works_third", _add_one)
 exhausts_memory = declare("exhausts_memory", lambda x: torch.empty(2**50, device=x.device))
-never_compiles = declare("never_compiles", lambda x: _launch(_never_compiles_kernel, like=x, BLOCK=8))
+never_compiles = declare(
+    "never_compiles", lambda x: _launch(_never_compiles_kernel, like=x, BLOCK=8)
+)
 works_last = declare("works_last", _add_one)

@@ -1,4 +1,6 @@
-"""Kernels that two processes launch together: some that work, and one for each way that one rank alone can fail."""
+"""Kernels that two processes launch together: some that work, and one for each way that one rank
+alone can fail.
+"""
 
 import os
 import time

@@ -6,7 +6,9 @@ import triton.language as tl
 from plus_one import declare
 
 
-@triton.autotune([triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["count"])
+@triton.autotune(
+    [triton.Config({"BLOCK": 32}), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["count"]
+)
 @triton.jit
 def _add_one_kernel(x_ptr, y_ptr, count, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

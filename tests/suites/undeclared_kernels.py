@@ -1,4 +1,6 @@
-"""Triton code as a library has it: jitted functions, and nothing that says how they are launched."""
+"""Triton code as a library has it: jitted functions,
+and nothing that says how they are launched.
+"""
 
 import triton
 import triton.language as tl
@@ -17,7 +19,9 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     tl.store(out_ptr + offsets, total, mask=inside)
 
 
-@triton.autotune(configs=[triton.Config({"BLOCK": size}, num_warps=4) for size in (128, 512)], key=["n"])
+@triton.autotune(
+    configs=[triton.Config({"BLOCK": size}, num_warps=4) for size in (128, 512)], key=["n"]
+)
 @triton.jit
 def copy_kernel(x_ptr, out_ptr, n, DTYPE: tl.constexpr, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,1 +1,3 @@
-"""Goes before a profiled program's PYTHONPATH; uses only the standard library, and no other module of ours."""
+"""Goes before a profiled program's PYTHONPATH; uses only the standard library, and no other module
+of ours.
+"""

@@ -1,7 +1,8 @@
 """Profiles the process that loads it, from the first import of torch on.
 
-It must not change what the program does: it does not import torch, creates no CUDA context, yields to a profiler of the
-program, and raises no errors. Events are written line by line, so a kill loses only what comes after.
+It must not change what the program does: it does not import torch, creates no CUDA context, yields
+to a profiler of the program, and raises no errors. Events are written line by line, so a kill loses
+only what comes after.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class Journal:
         self.folder = folder
 
     def write(self, event: str, **facts: Any) -> None:
-        line = json.dumps({"event": event, "pid": os.getpid(), "at_ns": time.time_ns(), **facts}) + "\n"
+        line = (
+            json.dumps({"event": event, "pid": os.getpid(), "at_ns": time.time_ns(), **facts})
+            + "\n"
+        )
         try:
             # one unbuffered write, which no other thread can interrupt
             with (self.folder / f"{os.getpid()}.jsonl").open("ab", buffering=0) as file:
@@ -100,7 +104,9 @@ class Recorder:
         if self._profiler is not None:
             self._profiler = None
             # otherwise recorded operators would fill the memory of the child
-            self._journal.guard(lambda: sys.modules["torch"]._C._autograd._enable_record_function(False))
+            self._journal.guard(
+                lambda: sys.modules["torch"]._C._autograd._enable_record_function(False)
+            )
 
     def _start(self) -> None:
         self._profiler = _new_profiler(self._device, self._window)
@@ -168,7 +174,9 @@ class ImportHook(importlib.abc.MetaPathFinder):
         callback = self._callbacks.pop(fullname, None)
         if callback is None:
             return None
-        spec = importlib.util.find_spec(fullname)  # asks all finders; this one no longer knows the name
+        spec = importlib.util.find_spec(
+            fullname
+        )  # asks all finders; this one no longer knows the name
         if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
             return spec
         exec_module = spec.loader.exec_module
@@ -192,7 +200,9 @@ class Capture:
         self._exit = os._exit
 
     def prepare(self) -> None:
-        self._journal.write("process", parent=os.getppid(), arguments=sys.orig_argv[1:], rank=os.environ.get("RANK"))
+        self._journal.write(
+            "process", parent=os.getppid(), arguments=sys.orig_argv[1:], rank=os.environ.get("RANK")
+        )
         listen = partial(self._journal.guard, self._listen_to_compilations)
         sys.meta_path.insert(0, ImportHook({"torch": self._torch_imported, "triton": listen}))
         os.register_at_fork(after_in_child=self._forked)
@@ -260,7 +270,13 @@ class Capture:
 
 
 def _note_kernel(
-    journal: Journal, *, src: Any, metadata: dict[str, Any], metadata_group: dict[str, str], times: Any, cache_hit: bool
+    journal: Journal,
+    *,
+    src: Any,
+    metadata: dict[str, Any],
+    metadata_group: dict[str, str],
+    times: Any,
+    cache_hit: bool,
 ) -> None:
     """Record what the compiler reports about a kernel.
 
@@ -278,7 +294,11 @@ def _note_kernel(
         stages=metadata.get("num_stages"),
         shared_bytes=metadata.get("shared"),
         was_cached=cache_hit,
-        compile_ns={"ir": times.ir_initialization * 1000, **stages_ns, "store": times.store_results * 1000},
+        compile_ns={
+            "ir": times.ir_initialization * 1000,
+            **stages_ns,
+            "store": times.store_results * 1000,
+        },
         code=next((path for path in metadata_group.values() if path.endswith(_CODE_SUFFIXES)), ""),
     )
 

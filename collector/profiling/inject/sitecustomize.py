@@ -1,5 +1,5 @@
-"""Loaded by Python at startup if this folder is on PYTHONPATH: prepares the capture, then loads the program's own
-`sitecustomize`.
+"""Loaded by Python at startup if this folder is on PYTHONPATH: prepares the capture, then loads the
+program's own `sitecustomize`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ if _this is not None and Path(str(getattr(_this, "__file__", ""))).resolve().par
     try:
         importlib.import_module("roofwatch_recorder").prepare()
     except Exception as error:  # noqa: BLE001  the program matters more than its profile
-        print(f"roofwatch: this process is not profiled: {type(error).__name__}: {error}", file=sys.stderr)
+        print(
+            f"roofwatch: this process is not profiled: {type(error).__name__}: {error}",
+            file=sys.stderr,
+        )
     # children inherit PYTHONPATH; this process sees its path without our folder
     sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _FOLDER]
     _load_next(_this)

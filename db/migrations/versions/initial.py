@@ -8,7 +8,8 @@ from alembic import op
 from roofwatch.db.projects import QUARANTINE
 from roofwatch.db.schema import Base
 
-# there is no release yet: a changed table changes this, and a store with another revision is refused
+# there is no release yet: a changed table changes this, and a store with another revision is
+# refused
 revision = "0010"
 down_revision = None
 branch_labels = None
@@ -17,7 +18,8 @@ depends_on = None
 COMPRESSED = {"artefact_chunk": "packed", "sample_set": "content"}
 """Columns with compressed values."""
 
-# Views are for dashboards and SQL tools of others. A changed column breaks their queries, so names stay.
+# Views are for dashboards and SQL tools of others. A changed column breaks their queries, so names
+# stay.
 SERIES_POINT = f"""
 CREATE VIEW series_point AS
 SELECT

@@ -1,4 +1,6 @@
-"""Changes of memory, host time, accuracy and counters between two records, and what is shown side by side."""
+"""Changes of memory, host time, accuracy and counters between two records, and what is shown side
+by side.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, find_best, side_
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.verdicts import Reason, exit_code
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Autotuning, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.collector.record.measurement import (
+    Autotuning,
+    CacheState,
+    Measurement,
+    MemoryUse,
+    Timer,
+)
 from roofwatch.collector.record.results import Accuracy
 from roofwatch.db.values import Verdict
 from tests.builders import (
@@ -30,7 +38,9 @@ MIB = 2**20
 
 
 def taking(peak_bytes: int) -> Measurement:
-    memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=4 * MIB, allocation_count=1)
+    memory = MemoryUse(
+        peak_allocated_bytes=peak_bytes, peak_reserved_bytes=4 * MIB, allocation_count=1
+    )
     return make_timed(SOFTMAX, memory=memory, timer=Timer.CUPTI)
 
 
@@ -38,7 +48,8 @@ def launched_in(host_ns: float, levels: Sequence[float] = QUIET) -> Measurement:
     """The host takes so long, block by block in noise; the device as long as ever."""
     timed = make_timed(SOFTMAX, timer=Timer.CUPTI)
     blocks = [
-        block.model_copy(update={"host_ns": host_ns * level}) for block, level in zip(timed.blocks, levels, strict=True)
+        block.model_copy(update={"host_ns": host_ns * level})
+        for block, level in zip(timed.blocks, levels, strict=True)
     ]
     return timed.model_copy(update={"blocks": tuple(blocks)})
 
@@ -57,7 +68,11 @@ def test_more_memory_is_a_regression_with_or_without_a_pair(*, is_paired: bool) 
     judgement = judge(taking(MIB), taking(2 * MIB), is_paired=is_paired)
 
     change = only(judgement)
-    assert (change.verdict, change.reason, change.relative_change) == (Verdict.REGRESSED, Reason.MEMORY_CHANGED, 1.0)
+    assert (change.verdict, change.reason, change.relative_change) == (
+        Verdict.REGRESSED,
+        Reason.MEMORY_CHANGED,
+        1.0,
+    )
     assert change.in_words == "peak allocated memory 1 MiB → 2 MiB (+100.0%)"
     assert judgement.counts["regressed"] == 1
     assert exit_code(judgement.verdict) == 1
@@ -73,10 +88,15 @@ def test_less_memory_is_an_improvement_beyond_five_percent() -> None:
 
 def test_memory_of_another_torch_version_decides_nothing() -> None:
     judgement = judge(
-        taking(MIB), taking(2 * MIB), head_fields={"environment": make_environment(torch_version="2.14.0")}
+        taking(MIB),
+        taking(2 * MIB),
+        head_fields={"environment": make_environment(torch_version="2.14.0")},
     )
 
-    assert (only(judgement).verdict, only(judgement).reason) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED)
+    assert (only(judgement).verdict, only(judgement).reason) == (
+        Verdict.UNCHANGED,
+        Reason.TOOLCHAIN_CHANGED,
+    )
     assert exit_code(judgement.verdict) == 0
 
 
@@ -93,12 +113,15 @@ def test_memory_of_another_device_another_cache_state_or_a_wrong_result_is_not_c
 
 
 @pytest.mark.parametrize(
-    ("factor", "verdict"), [(1.5, Verdict.REGRESSED), (1 / 1.5, Verdict.IMPROVED), (1.1, None), (1.0, None)]
+    ("factor", "verdict"),
+    [(1.5, Verdict.REGRESSED), (1 / 1.5, Verdict.IMPROVED), (1.1, None), (1.0, None)],
 )
 def test_host_time_is_compared_block_by_block(factor: float, verdict: Verdict | None) -> None:
     judgement = judge(launched_in(5_000), launched_in(5_000 * factor, QUIET[::-1]))
 
-    assert [change.verdict for change in judgement.secondary_changes] == ([] if verdict is None else [verdict])
+    assert [change.verdict for change in judgement.secondary_changes] == (
+        [] if verdict is None else [verdict]
+    )
     (case,) = judgement.cases
     assert (case.verdict, case.reason) == (Verdict.UNCHANGED, Reason.WITHIN_THRESHOLD)
     if verdict is not None:
@@ -141,14 +164,31 @@ def counter_changes(base: dict[str, float], head: dict[str, float]) -> list[tupl
 
 
 def test_counters_are_sorted_by_log_ratio() -> None:
-    base = {"dram_bytes": 100.0, "duration_ns": 100.0, "registers_per_thread": 64.0, "l2_bytes": 1_000.0}
-    head = {"dram_bytes": 150.0, "duration_ns": 40.0, "registers_per_thread": 128.0, "l2_bytes": 1_010.0}
+    base = {
+        "dram_bytes": 100.0,
+        "duration_ns": 100.0,
+        "registers_per_thread": 64.0,
+        "l2_bytes": 1_000.0,
+    }
+    head = {
+        "dram_bytes": 150.0,
+        "duration_ns": 40.0,
+        "registers_per_thread": 128.0,
+        "l2_bytes": 1_010.0,
+    }
 
-    assert counter_changes(base, head) == [("duration_ns", -0.6), ("registers_per_thread", 1.0), ("dram_bytes", 0.5)]
+    assert counter_changes(base, head) == [
+        ("duration_ns", -0.6),
+        ("registers_per_thread", 1.0),
+        ("dram_bytes", 0.5),
+    ]
 
 
 def test_kernels_are_paired_by_name_and_order() -> None:
-    base = [make_counters(launch_index=at, values={"duration_ns": time_ns}) for at, time_ns in ((0, 10.0), (1, 20.0))]
+    base = [
+        make_counters(launch_index=at, values={"duration_ns": time_ns})
+        for at, time_ns in ((0, 10.0), (1, 20.0))
+    ]
     between = make_counters(function="_other", launch_index=1, values={"duration_ns": 99.0})
     head = [base[0], between, make_counters(launch_index=2, values={"duration_ns": 30.0})]
 
@@ -162,11 +202,18 @@ def compared(base: dict[str, Any], head: dict[str, Any]) -> SideBySide:
 
 
 def test_only_changed_machine_code_of_the_implementation_is_listed() -> None:
-    before = [make_static_facts(implementation="torch", target=target) for target in ("sm_80", "sm_90")]
-    after = [before[0], make_static_facts(implementation="torch", target="sm_90", code="another", registers=64)]
+    before = [
+        make_static_facts(implementation="torch", target=target) for target in ("sm_80", "sm_90")
+    ]
+    after = [
+        before[0],
+        make_static_facts(implementation="torch", target="sm_90", code="another", registers=64),
+    ]
     other = make_static_facts(implementation="triton", code="of another implementation")
     found = compared({"static_facts": before}, {"static_facts": [*after, other]})
-    assert [(judged.target, judged.moved_facts) for judged in found.code] == [("sm_90", ("registers",))]
+    assert [(judged.target, judged.moved_facts) for judged in found.code] == [
+        ("sm_90", ("registers",))
+    ]
     assert found.unchanged_code_count == 1
 
 
@@ -175,8 +222,12 @@ def test_autotuner_choices_and_environments_are_compared_the_toolchain_first() -
         return make_measurement(autotuning=(Autotuning(function="k", chosen={"BLOCK": block}),))
 
     newer = make_environment(os="Linux 6.9", triton_version="3.8.0", cuda_version="13.1")
-    found = compared({"measurements": [tuned(64)]}, {"measurements": [tuned(128)], "environment": newer})
-    assert [str(choice) for choice in found.choices] == ["the autotuner of k chose BLOCK=128 instead of BLOCK=64"]
+    found = compared(
+        {"measurements": [tuned(64)]}, {"measurements": [tuned(128)], "environment": newer}
+    )
+    assert [str(choice) for choice in found.choices] == [
+        "the autotuner of k chose BLOCK=128 instead of BLOCK=64"
+    ]
     assert [(one.name, one.values[1], one.may_move_times) for one in found.environment] == [
         ("triton version", "3.8.0", True),
         ("cuda version", "13.1", True),

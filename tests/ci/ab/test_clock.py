@@ -15,7 +15,16 @@ from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.record.measurement import Measurement
 from roofwatch.db.values import RegressionState, Series, Verdict
 from tests.builders import make_series_key
-from tests.ci.values import judge_history, make_pair, make_point, make_records, make_timed, only, stepped, watched
+from tests.ci.values import (
+    judge_history,
+    make_pair,
+    make_point,
+    make_records,
+    make_timed,
+    only,
+    stepped,
+    watched,
+)
 
 HOT = ("hw_thermal_slowdown",)
 
@@ -94,7 +103,9 @@ def stepped_clock(head_mhz: float | None, *, factor: float) -> Series:
         (1.2, None, Verdict.REGRESSED),
     ],
 )
-def test_a_step_counts_if_it_is_in_cycles_too(factor: float, head_mhz: float | None, verdict: Verdict) -> None:
+def test_a_step_counts_if_it_is_in_cycles_too(
+    factor: float, head_mhz: float | None, verdict: Verdict
+) -> None:
     assert only(judge_history([stepped_clock(head_mhz, factor=factor)])).verdict is verdict
 
 
@@ -105,15 +116,22 @@ def test_a_step_counts_if_it_is_in_cycles_too(factor: float, head_mhz: float | N
         (1.0, Verdict.REGRESSED, RegressionState.DISMISSED),
     ],
 )
-def test_a_pair_overrides_the_clock(factor: float, verdict: Verdict, state: RegressionState) -> None:
-    found = only(judge_history([stepped_clock(1_650.0, factor=1.2)], [make_pair(7, 8, factor=factor)]))
+def test_a_pair_overrides_the_clock(
+    factor: float, verdict: Verdict, state: RegressionState
+) -> None:
+    found = only(
+        judge_history([stepped_clock(1_650.0, factor=1.2)], [make_pair(7, 8, factor=factor)])
+    )
 
     assert (found.verdict, found.state) == (verdict, state)
 
 
 def test_a_drift_with_the_clock_is_inconclusive() -> None:
     values = [1e6 * math.exp(0.002 * max(0, number - 30)) for number in range(80)]
-    noisy = [value * one / 1e6 for value, one in zip(values, stepped(count=80, factor=1.0, noise=0.003), strict=True)]
+    noisy = [
+        value * one / 1e6
+        for value, one in zip(values, stepped(count=80, factor=1.0, noise=0.003), strict=True)
+    ]
     clocks = [BASE_MHZ * 1e6 / value for value in values]
 
     found = [only(judge_history([clocked(noisy, mhz)])) for mhz in (clocks, [BASE_MHZ] * 80)]

@@ -1,4 +1,6 @@
-"""The paired comparison and comparisons of timings: verdicts, properties, error rates, interim analyses."""
+"""The paired comparison and comparisons of timings: verdicts, properties, error rates, interim
+analyses.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bench.timings import Order, compare_timings
-from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, alpha_at, compare, control_false_discoveries, looks_after
+from roofwatch.ci.ab.compare import (
+    ERROR_RATE,
+    Comparison,
+    alpha_at,
+    compare,
+    control_false_discoveries,
+    looks_after,
+)
 from roofwatch.ci.verdicts import Reason
 from roofwatch.db.values import Verdict
 
@@ -23,7 +32,9 @@ Floats = NDArray[np.float64]
 
 times_ns = st.floats(min_value=1.0, max_value=1e12)
 pairs_of_blocks_ns = st.lists(
-    st.tuples(st.lists(times_ns, min_size=1, max_size=5), st.lists(times_ns, min_size=1, max_size=5)),
+    st.tuples(
+        st.lists(times_ns, min_size=1, max_size=5), st.lists(times_ns, min_size=1, max_size=5)
+    ),
     min_size=1,
     max_size=14,
 )
@@ -74,7 +85,9 @@ def test_from_eight_blocks_up_one_outlier_block_changes_no_verdict() -> None:
 
 
 @given(pairs=pairs_of_blocks_ns)
-def test_swapping_blocks_of_base_and_head_flips_the_verdict(pairs: list[tuple[list[float], list[float]]]) -> None:
+def test_swapping_blocks_of_base_and_head_flips_the_verdict(
+    pairs: list[tuple[list[float], list[float]]],
+) -> None:
     base, head = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
     assert_mirrored(compare(base, head), compare(head, base))
@@ -90,7 +103,9 @@ def assert_mirrored(there: Comparison, back: Comparison) -> None:
 
 
 @given(pairs=pairs_of_blocks_ns)
-def test_the_verdict_follows_from_the_interval(pairs: list[tuple[list[float], list[float]]]) -> None:
+def test_the_verdict_follows_from_the_interval(
+    pairs: list[tuple[list[float], list[float]]],
+) -> None:
     judged = compare([pair[0] for pair in pairs], [pair[1] for pair in pairs], threshold=0.03)
     low, high = judged.log_interval
     edge = math.log1p(0.03)
@@ -117,9 +132,13 @@ def block_noise(rng: np.random.Generator, kind: str, shape: tuple[int, int]) -> 
     return kinds[kind]
 
 
-@pytest.mark.parametrize("kind", ["normal", "heavy tails", "outlier blocks", "unequal blocks", "two clocks"])
+@pytest.mark.parametrize(
+    "kind", ["normal", "heavy tails", "outlier blocks", "unequal blocks", "two clocks"]
+)
 @pytest.mark.parametrize("block_count", [3, 5, 12])
-def test_the_interval_holds_the_truth_in_95_of_100_families_of_noise(kind: str, block_count: int) -> None:
+def test_the_interval_holds_the_truth_in_95_of_100_families_of_noise(
+    kind: str, block_count: int
+) -> None:
     rng = np.random.default_rng(2026)
     trials = 1_200
     covered = 0
@@ -170,7 +189,9 @@ def test_the_example_of_benjamini_and_hochberg_is_reproduced() -> None:
     )  # fmt: skip
 
     slower = compare([[1.0]] * 5, [[1.1]] * 5)
-    judged = control_false_discoveries([replace(slower, p_value=p_value) for p_value in p_values], 0.05)
+    judged = control_false_discoveries(
+        [replace(slower, p_value=p_value) for p_value in p_values], 0.05
+    )
 
     assert [one.verdict for one in judged].count(Verdict.REGRESSED) == 4
 
@@ -185,7 +206,9 @@ def test_all_interim_analyses_together_keep_the_error_rate() -> None:
 
 
 def test_the_blocks_still_needed_end_at_an_interim_analysis() -> None:
-    judged = compare(np.ones((8, 1)), 1.035 * np.exp(np.random.default_rng(1).normal(0, 0.01, size=(8, 1))))
+    judged = compare(
+        np.ones((8, 1)), 1.035 * np.exp(np.random.default_rng(1).normal(0, 0.01, size=(8, 1)))
+    )
 
     assert judged.reason is Reason.NOISE
     assert judged.more_blocks is not None
@@ -211,9 +234,17 @@ NOISE = np.random.default_rng(6).normal(0, 0.01, 100)
     ("timings", "order", "verdict"),
     [
         (taken_in_turn(NOISE, factor=1.02), Order.INTERLEAVED, Verdict.REGRESSED),
-        (taken_in_turn(np.linspace(0, 0.5, 100) + 0.2 * NOISE), Order.INTERLEAVED, Verdict.UNCHANGED),
+        (
+            taken_in_turn(np.linspace(0, 0.5, 100) + 0.2 * NOISE),
+            Order.INTERLEAVED,
+            Verdict.UNCHANGED,
+        ),
         (one_after_the_other(NOISE, factor=1.05), Order.BLOCKED, Verdict.REGRESSED),
-        (one_after_the_other(np.linspace(0, 0.1, 100) + NOISE), Order.BLOCKED, Verdict.INCONCLUSIVE),
+        (
+            one_after_the_other(np.linspace(0, 0.1, 100) + NOISE),
+            Order.BLOCKED,
+            Verdict.INCONCLUSIVE,
+        ),
     ],
     ids=["two percent", "drift cancels", "a change between steady sides", "drift may be the cause"],
 )

@@ -22,11 +22,18 @@ from tests.builders import (
 )
 from tests.ci.values import make_choice, make_records, make_timed
 
-OLD, NEW = "ampere_fp16_s16816gemm_fp16_128x64_tn", "void cutlass::Kernel2<cutlass_80_tensorop_f16>(Params)"
+OLD, NEW = (
+    "ampere_fp16_s16816gemm_fp16_128x64_tn",
+    "void cutlass::Kernel2<cutlass_80_tensorop_f16>(Params)",
+)
 
 
 def moves(
-    base: list[ProfiledActivity], head: list[ProfiledActivity], *, base_left_out: int = 0, head_left_out: int = 0
+    base: list[ProfiledActivity],
+    head: list[ProfiledActivity],
+    *,
+    base_left_out: int = 0,
+    head_left_out: int = 0,
 ) -> tuple[LaunchMove, ...]:
     return find_launch_moves(
         [make_profile(CASE_ID, *base, left_out_count=base_left_out)],
@@ -35,7 +42,9 @@ def moves(
 
 
 def test_a_kernel_that_replaces_another_is_one_change() -> None:
-    (move,) = moves([make_activity(OLD), make_activity("body")], [make_activity(NEW), make_activity("body")])
+    (move,) = moves(
+        [make_activity(OLD), make_activity("body")], [make_activity(NEW), make_activity("body")]
+    )
 
     assert move.share == 0.5
     assert str(move.remark) == f"kernel changed: {NEW} instead of {OLD}"
@@ -43,7 +52,10 @@ def test_a_kernel_that_replaces_another_is_one_change() -> None:
 
 def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None:
     base = [make_activity("body", count=3), make_activity("gone", count=6, total_ns=2_000)]
-    head = [make_activity("body", count=6, total_ns=6_000), make_activity("Memcpy DtoD", kind="memcpy", total_ns=2_000)]
+    head = [
+        make_activity("body", count=6, total_ns=6_000),
+        make_activity("Memcpy DtoD", kind="memcpy", total_ns=2_000),
+    ]
 
     assert [str(move.remark) for move in moves(base, head)] == [
         "body: 1 → 2 in a call",
@@ -53,7 +65,8 @@ def test_new_gone_and_repeated_launches_are_reported_the_longest_first() -> None
 
 
 @pytest.mark.parametrize(
-    ("base_left_out", "head_left_out", "names"), [(1, 0, [("old", "")]), (0, 1, [("", "now")]), (1, 1, [])]
+    ("base_left_out", "head_left_out", "names"),
+    [(1, 0, [("old", "")]), (0, 1, [("", "now")]), (1, 1, [])],
 )
 def test_an_incomplete_profile_hides_new_and_gone_kernels(
     base_left_out: int, head_left_out: int, names: list[tuple[str, str]]
@@ -70,9 +83,12 @@ def test_an_incomplete_profile_hides_new_and_gone_kernels(
 
 def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
     base, head = make_pair_of_records(block_count=8, head_median_ns=12_000.0)
-    before, after = ([make_profile(CASE_ID, make_activity(name), implementation="torch")] for name in (OLD, NEW))
+    before, after = (
+        [make_profile(CASE_ID, make_activity(name), implementation="torch")] for name in (OLD, NEW)
+    )
     there, here = (
-        record.model_copy(update={"profiles": tuple(found)}) for record, found in ((base, before), (head, after))
+        record.model_copy(update={"profiles": tuple(found)})
+        for record, found in ((base, before), (head, after))
     )
 
     judged = judge_pull_request(there, here)
@@ -81,15 +97,25 @@ def test_a_comparison_reports_launches_without_changing_the_verdict() -> None:
     assert [(move.base_name, move.head_name) for move in judged.launch_moves] == [(OLD, NEW)]
     assert side_by_side(there, here, CASE_ID, "torch").launches == judged.launch_moves
     elsewhere = there.model_copy(update={"environment": make_environment(thread_count=64)})
-    assert judge_pull_request(elsewhere, here).launch_moves == (), "another device has other kernels"
+    assert judge_pull_request(elsewhere, here).launch_moves == (), (
+        "another device has other kernels"
+    )
 
 
 @pytest.mark.parametrize(
     ("head_rows", "choice", "reason"),
     [
         ([make_activity(count=6, total_ns=6_000)], 64, Reason.BEYOND_THRESHOLD),
-        ([make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_000)], 64, Reason.BEYOND_THRESHOLD),
-        ([make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=100)], 64, Reason.SAME_MACHINE_CODE),
+        (
+            [make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_000)],
+            64,
+            Reason.BEYOND_THRESHOLD,
+        ),
+        (
+            [make_activity(), make_activity("Memcpy DtoD", kind="memcpy", total_ns=100)],
+            64,
+            Reason.SAME_MACHINE_CODE,
+        ),
         ([make_activity()], 128, Reason.BEYOND_THRESHOLD),
     ],
     ids=["twice", "another copy", "a copy too short", "another choice of the autotuner"],
@@ -120,11 +146,14 @@ def sentences(base: list[Autotuning], head: list[Autotuning]) -> list[str]:
     return [str(flip) for flip in find_flips(*sides)]
 
 
-def test_processes_that_chose_differently_have_flipped_only_if_none_chose_as_the_other_side() -> None:
+def test_processes_that_chose_differently_have_flipped_only_if_none_chose_as_the_other_side() -> (
+    None
+):
     wavering = [make_choice(64, times_us=TIMES), make_choice(128)]
 
     assert sentences([make_choice(128)], wavering) == []
     assert sentences([make_choice(256)], wavering) == [
-        "the autotuner of _kernel chose BLOCK=64 or BLOCK=128 instead of BLOCK=256; its own timings: 12.6 µs, and the "
+        "the autotuner of _kernel chose BLOCK=64 or BLOCK=128 instead of BLOCK=256; its own "
+        "timings: 12.6 µs, and the "
         "other was not tried"
     ]

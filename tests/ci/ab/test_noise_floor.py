@@ -23,7 +23,9 @@ from tests.builders import CASE_ID, make_record, sha_of
 from tests.ci.values import QUIET, RUNNER_CLASS, make_pair, make_records, make_timed
 
 KEY = (CASE_ID, "torch")
-LONG_BLOCKS = tuple(block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks)
+LONG_BLOCKS = tuple(
+    block.model_copy(update={"samples_ns": 4 * block.samples_ns}) for block in make_timed().blocks
+)
 
 
 def compared_with_itself(rng: np.random.Generator, *, noise: float) -> Comparison:
@@ -39,7 +41,9 @@ def floor_of(comparison: Comparison) -> NoiseFloor:
 def floor_with(noise_floor: float) -> NoiseFloor:
     """Of the runner of `make_records`."""
     known = floor_of(compared_with_itself(np.random.default_rng(0), noise=0.01))
-    return known.model_copy(update={"cases": (known.cases[0].model_copy(update={"noise_floor": noise_floor}),)})
+    return known.model_copy(
+        update={"cases": (known.cases[0].model_copy(update={"noise_floor": noise_floor}),)}
+    )
 
 
 # --- what is measured
@@ -52,7 +56,9 @@ def test_a_detectable_change_is_found_four_times_in_five(block_count: int) -> No
     floors = [floor_of(compare(base, head)).cases[0].noise_floor for base, head in pairs]
     change = detectable_change(float(np.mean(np.square(floors)) ** 0.5), block_count)
 
-    found = [compare(base, (1 + change) * head).verdict is Verdict.REGRESSED for base, head in pairs]
+    found = [
+        compare(base, (1 + change) * head).verdict is Verdict.REGRESSED for base, head in pairs
+    ]
 
     assert 0.72 < np.mean(found) < 0.88
 
@@ -61,7 +67,9 @@ def test_a_detectable_change_is_found_four_times_in_five(block_count: int) -> No
 
 
 def test_a_change_must_exceed_three_times_the_floor() -> None:
-    records = make_records([make_timed()], [make_timed(median_ns=1.05e6, levels=QUIET[::-1])])  # noise of 0.3 %
+    records = make_records(
+        [make_timed()], [make_timed(median_ns=1.05e6, levels=QUIET[::-1])]
+    )  # noise of 0.3 %
 
     without = judge_pull_request(*records)
     quiet = judge_pull_request(*records, noise_floor=floor_with(0.001))
@@ -90,7 +98,13 @@ def test_a_change_must_exceed_three_times_the_floor() -> None:
         make_timed(cache=CacheState.COLD),
         make_timed().model_copy(update={"blocks": LONG_BLOCKS}),
     ],
-    ids=["another case", "another implementation", "another timer", "another cache state", "much longer blocks"],
+    ids=[
+        "another case",
+        "another implementation",
+        "another timer",
+        "another cache state",
+        "much longer blocks",
+    ],
 )
 def test_a_floor_applies_only_to_the_same_timing(measured: Measurement) -> None:
     known = make_timed()
@@ -112,7 +126,10 @@ def test_a_floor_applies_only_to_the_same_timing(measured: Measurement) -> None:
     [
         ("{}", "not a noise floor from roofwatch calibrate: project: Field required"),
         ("not json", "not a noise floor"),
-        (floor_with(0.1).model_copy(update={"schema_version": "2.0"}).model_dump_json(), "of version 2.0"),
+        (
+            floor_with(0.1).model_copy(update={"schema_version": "2.0"}).model_dump_json(),
+            "of version 2.0",
+        ),
     ],
 )
 def test_a_file_that_is_no_noise_floor_is_refused(content: str, message: str) -> None:
@@ -127,7 +144,9 @@ def test_a_floor_of_another_preset_is_refused() -> None:
         floor_with(0.02).require_same_sampling(preset)
     gate.require_same_sampling(Preset.GATE)
     gate.require_same_sampling(None)
-    with pytest.raises(NoiseFloorError, match="calibrate with --preset quick, or compare with --preset gate"):
+    with pytest.raises(
+        NoiseFloorError, match="calibrate with --preset quick, or compare with --preset gate"
+    ):
         gate.require_same_sampling(Preset.QUICK)
 
 
@@ -151,6 +170,10 @@ def test_a_stored_floor_has_the_newest_of_each_case_and_timing() -> None:
         ("torch", "cupti, hot", 3),
     ]
     assert floor.cases[0] == noise_of_runners([newest])[0].cases[0]
-    assert (floor.runner_class, floor.harness_version, floor.commit_sha) == (RUNNER_CLASS, "1", newest.head.sha)
+    assert (floor.runner_class, floor.harness_version, floor.commit_sha) == (
+        RUNNER_CLASS,
+        "1",
+        newest.head.sha,
+    )
     assert stored_floor([too_short]) is None
     assert floor.preset is None

@@ -9,9 +9,13 @@ from roofwatch.db.queries.results import StepShare
 from tests.builders import make_change_point, make_static_facts
 
 STEP = "transformer_training/B=1,T=128/bfloat16/fwd"
-FORWARD, BACKWARD = (f"rms_norm/n_rows=64,n_cols=128/bfloat16/{direction}" for direction in ("fwd", "bwd"))
+FORWARD, BACKWARD = (
+    f"rms_norm/n_rows=64,n_cols=128/bfloat16/{direction}" for direction in ("fwd", "bwd")
+)
 SLOWER = KernelChange(FORWARD, "triton", 0.08, 0.05, 0.11)
-FUNCTIONS = functions_of([make_static_facts(FORWARD), make_static_facts(BACKWARD, function="_rms_norm_grad_kernel#2")])
+FUNCTIONS = functions_of(
+    [make_static_facts(FORWARD), make_static_facts(BACKWARD, function="_rms_norm_grad_kernel#2")]
+)
 SHARES = [
     StepShare(STEP, "triton", "_rms_norm_kernel", 0.1),
     StepShare(STEP, "triton", "_rms_norm_grad_kernel", 0.3),
@@ -26,8 +30,14 @@ def test_a_step_changes_by_the_share_of_the_changed_functions(case_id: str, shar
 
     (found,) = predict_steps([replace(SLOWER, case_id=case_id)], FUNCTIONS, [*SHARES, repeated])
 
-    assert (found.workload_case_id, found.workload_implementation, found.share) == (STEP, "triton", share)
-    assert (found.step_change, found.low, found.high) == pytest.approx((0.08 * share, 0.05 * share, 0.11 * share))
+    assert (found.workload_case_id, found.workload_implementation, found.share) == (
+        STEP,
+        "triton",
+        share,
+    )
+    assert (found.step_change, found.low, found.high) == pytest.approx(
+        (0.08 * share, 0.05 * share, 0.11 * share)
+    )
 
 
 def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -> None:
@@ -37,7 +47,9 @@ def test_the_interval_covers_the_spread_of_the_share_over_the_recorded_steps() -
 
     spread = 0.01 * 1.96 / 0.6745  # quartiles to the 95 % of a normal distribution
     assert (found.share, found.step_change) == pytest.approx((0.1, 0.008))
-    assert (found.low, found.high) == pytest.approx((0.05 * (0.1 - spread), 0.11 * (0.1 + spread)), rel=1e-3)
+    assert (found.low, found.high) == pytest.approx(
+        (0.05 * (0.1 - spread), 0.11 * (0.1 + spread)), rel=1e-3
+    )
 
 
 def test_the_interval_covers_cases_that_changed_differently() -> None:
@@ -61,7 +73,9 @@ def test_the_interval_covers_cases_that_changed_differently() -> None:
     ids=["no reported change", "functions unknown", "another dtype", "the workload itself"],
 )
 def test_without_a_change_or_a_known_share_nothing_is_predicted(change: KernelChange) -> None:
-    assert predict_steps([change], FUNCTIONS | {(STEP, "triton"): {"_rms_norm_kernel"}}, SHARES) == ()
+    assert (
+        predict_steps([change], FUNCTIONS | {(STEP, "triton"): {"_rms_norm_kernel"}}, SHARES) == ()
+    )
 
 
 def test_a_change_point_has_the_interval_of_its_standard_errors() -> None:

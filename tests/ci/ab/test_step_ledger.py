@@ -1,4 +1,6 @@
-"""The step ledger on real traces: its sums against a twin that shares no code with it, and planted changes."""
+"""The step ledger on real traces: its sums against a twin that shares no code with it, and planted
+changes.
+"""
 
 import gzip
 import json
@@ -12,7 +14,14 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.step_ledger import Change, LedgerRow, StepLedger, find_ledger
-from roofwatch.collector.profiling.steps import HOST, StepTimes, fold, has_markers, read_steps, steps_of_profile
+from roofwatch.collector.profiling.steps import (
+    HOST,
+    StepTimes,
+    fold,
+    has_markers,
+    read_steps,
+    steps_of_profile,
+)
 from tests.builders import make_activity, make_profile, make_trace
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
@@ -62,7 +71,11 @@ def covered_ns(intervals: list[tuple[int, int]]) -> int:
 @pytest.mark.parametrize("name", ON_A_GPU)
 def test_busy_gaps_and_overlap_are_exact(name: str) -> None:
     events = events_of(name)
-    gpu = [(ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), str(e["args"]["stream"])) for e in events if is_gpu(e)]
+    gpu = [
+        (ns(e["ts"]), ns(e["ts"]) + ns(e["dur"]), str(e["args"]["stream"]))
+        for e in events
+        if is_gpu(e)
+    ]
     busy_ns = covered_ns([(start, end) for start, end, _ in gpu])
 
     times = steps_of(events)
@@ -84,7 +97,9 @@ def test_the_terms_add_up_between_any_two_traces(base: str, head: str) -> None:
 
     assert (ledger.residual_ns, ledger.is_explained) == (0, True)
     assert sum(row.head_launches for row in ledger.rows) == ledger.head.launch_count
-    assert sum(row.base_ns for row in ledger.rows) == sum(slot.busy_ns for slot in ledger.base.slots)
+    assert sum(row.base_ns for row in ledger.rows) == sum(
+        slot.busy_ns for slot in ledger.base.slots
+    )
 
 
 def test_steps_are_those_of_the_schedule_and_the_last_lasts_until_its_work_is_done() -> None:
@@ -102,7 +117,9 @@ def test_a_slower_step_is_compared_with_a_mean_step_of_another_number() -> None:
     events = events_of("nccl_ddp_a100.json.gz")
     third = next(event for event in events if event["name"] == "ProfilerStep#6")
     (base,) = read_steps(make_trace(events), by_marker=True)
-    (head,) = read_steps(make_trace([event for event in events if event is not third]), by_marker=True)
+    (head,) = read_steps(
+        make_trace([event for event in events if event is not third]), by_marker=True
+    )
 
     ledger = find_ledger(base, head, title="GPU 0")
     assert (base.step_count, head.step_count) == (3, 2)
@@ -179,7 +196,11 @@ def test_a_slower_kernel_is_the_whole_change(name: str) -> None:
     ledger, kernel = planted(name, lengthen)
 
     (row,) = changed(ledger)
-    assert (row.base_names, row.change_ns, ledger.step_change_ns) == ((kernel["name"],), 100_000, 100_000)
+    assert (row.base_names, row.change_ns, ledger.step_change_ns) == (
+        (kernel["name"],),
+        100_000,
+        100_000,
+    )
     assert (ledger.matched_ns, ledger.gap_change_ns) == (100_000, 0)
 
 
@@ -189,9 +210,17 @@ def test_a_removed_and_a_renamed_kernel_are_found_at_their_place(name: str) -> N
     renamed, _ = planted(name, rename)
 
     (row,) = changed(without)
-    assert (row.change, row.base_names, without.removed_ns) == ("removed", (kernel["name"],), ns(kernel["dur"]))
+    assert (row.change, row.base_names, without.removed_ns) == (
+        "removed",
+        (kernel["name"],),
+        ns(kernel["dur"]),
+    )
     (row,) = changed(renamed)
-    assert (row.change, row.base_names, row.head_names) == ("renamed", (kernel["name"],), ("renamed",))
+    assert (row.change, row.base_names, row.head_names) == (
+        "renamed",
+        (kernel["name"],),
+        ("renamed",),
+    )
     assert (renamed.step_change_ns, renamed.added_ns, renamed.removed_ns) == (0, 0, 0)
 
 
@@ -212,10 +241,17 @@ def test_a_fusion_in_every_layer_is_one_change_beside_a_kernel_added_in_one() ->
     for at in attentions:
         kernels[at]["name"] = "fused"
         head.remove(kernels[at + 1])
-    head.append(kernels[attentions[5] + 4] | {"name": "added", "ts": kernels[attentions[5] + 4]["ts"] + 1})
+    head.append(
+        kernels[attentions[5] + 4] | {"name": "added", "ts": kernels[attentions[5] + 4]["ts"] + 1}
+    )
 
     fused, added = sorted(changed(ledger_of(base, head)), key=lambda row: -row.place_count)
-    assert (fused.change, fused.place_count, fused.base_launches, fused.head_launches) == ("fused", 12, 24, 12)
+    assert (fused.change, fused.place_count, fused.base_launches, fused.head_launches) == (
+        "fused",
+        12,
+        24,
+        12,
+    )
     assert (added.change, added.head_names, added.head_launches) == ("added", ("added",), 1)
 
 
@@ -237,8 +273,12 @@ def test_without_kernel_times_the_operators_of_the_host_are_compared() -> None:
 
 
 def test_a_change_that_the_profile_does_not_show_is_not_explained() -> None:
-    base = make_profile("case", make_activity(count=3, total_ns=3_000), span_ns=3_300, busy_ns=3_000)
-    head = make_profile("case", make_activity(count=3, total_ns=3_300), span_ns=3_600, busy_ns=3_300)
+    base = make_profile(
+        "case", make_activity(count=3, total_ns=3_000), span_ns=3_300, busy_ns=3_000
+    )
+    head = make_profile(
+        "case", make_activity(count=3, total_ns=3_300), span_ns=3_600, busy_ns=3_300
+    )
     sides = steps_of_profile(base), steps_of_profile(head)
 
     assert find_ledger(*sides, title="case", measured_ns=(1_100, 1_201)).is_explained

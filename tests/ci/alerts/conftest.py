@@ -18,7 +18,9 @@ from tests.http_server import Answer, Request, serve
 
 @dataclass
 class Hook:
-    """A webhook that keeps what was posted and answers `status`; with `is_deaf` it keeps nothing."""
+    """A webhook that keeps what was posted and answers `status`;
+    with `is_deaf` it keeps nothing.
+    """
 
     url: str = ""
     documents: list[dict[str, Any]] = field(default_factory=list)

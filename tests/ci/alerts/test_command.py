@@ -22,7 +22,15 @@ from roofwatch.db.regressions.judgements import list_triaged, replace_regression
 from roofwatch.db.schema.regressions import BisectionRow
 from roofwatch.db.values import Verdict
 from roofwatch.settings import Settings
-from tests.builders import NOON, PROJECT, make_commit, make_measurement, make_record, make_regression, sha_of
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_regression,
+    sha_of,
+)
 from tests.ci.alerts.conftest import Hook
 from tests.roofwatch.command import Done, roofwatch
 
@@ -57,7 +65,11 @@ def folder(tmp_path: Path, hook: Hook) -> Path:
 @pytest.fixture
 def command(judged: Engine, hook: Hook, folder: Path) -> Callable[..., Done]:
     url = judged.url.render_as_string(hide_password=False)
-    variables = {"ROOFWATCH_DATABASE_URL": url, "ROOFWATCH_ALERT_RULES": "alerts.toml", "TEST_HOOK": hook.url}
+    variables = {
+        "ROOFWATCH_DATABASE_URL": url,
+        "ROOFWATCH_ALERT_RULES": "alerts.toml",
+        "TEST_HOOK": hook.url,
+    }
     return lambda *arguments: roofwatch("alert", *arguments, cwd=folder, **variables)
 
 
@@ -67,7 +79,9 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(
     checked = command("check", "--json")
 
     assert checked.status == 0, checked.error
-    titles = {one["rule"]: one["conditions"][0]["message"]["title"] for one in checked.parsed["checks"]}
+    titles = {
+        one["rule"]: one["conditions"][0]["message"]["title"] for one in checked.parsed["checks"]
+    }
     assert titles["slower"] == "rms_norm became 20 % slower on 1 series on Example CPU"
     assert titles["silent"].startswith("no results from ")
     assert hook.documents == []
@@ -81,29 +95,45 @@ def test_rules_are_checked_and_nothing_is_sent_or_stored(
     assert "rule 'slower': matches 0 of 1 kernel: rms_norm" in idle.error
 
 
-def test_alerts_are_raised_sent_listed_and_acknowledged(command: Callable[..., Done], hook: Hook) -> None:
+def test_alerts_are_raised_sent_listed_and_acknowledged(
+    command: Callable[..., Done], hook: Hook
+) -> None:
     first, second = command("run"), command("run")
     listed = command("list", "--json").parsed["alerts"]
     (slower,) = [one for one in listed if one["alert"]["rules"] == ["slower"]]
-    acknowledged = command("acknowledge", slower["alert_id"], "--person", "A Person", "--reason", "at it")
+    acknowledged = command(
+        "acknowledge", slower["alert_id"], "--person", "A Person", "--reason", "at it"
+    )
 
-    assert (first.status, second.status, acknowledged.status) == (0, 0, 0), first.error + acknowledged.error
-    assert sorted(document["rules"][0] for document in hook.documents) == ["silent", "silent", "slower"]
+    assert (first.status, second.status, acknowledged.status) == (0, 0, 0), (
+        first.error + acknowledged.error
+    )
+    assert sorted(document["rules"][0] for document in hook.documents) == [
+        "silent",
+        "silent",
+        "slower",
+    ]
     assert "nothing changed" in second.output
     assert "acknowledged by A Person" in command("list").output
 
 
-def test_a_failed_message_waits_and_the_exit_status_is_1(command: Callable[..., Done], hook: Hook) -> None:
+def test_a_failed_message_waits_and_the_exit_status_is_1(
+    command: Callable[..., Done], hook: Hook
+) -> None:
     hook.status = 500
 
     ran = command("run", "--json")
 
     assert ran.status == 1
-    assert {(one["state"], one["error"]) for one in ran.parsed["deliveries"]} == {("waiting", "HTTP 500")}
+    assert {(one["state"], one["error"]) for one in ran.parsed["deliveries"]} == {
+        ("waiting", "HTTP 500")
+    }
     assert "HTTP 500" in command("list").output
 
 
-def test_a_test_message_is_sent_and_an_unknown_channel_refused(command: Callable[..., Done], hook: Hook) -> None:
+def test_a_test_message_is_sent_and_an_unknown_channel_refused(
+    command: Callable[..., Done], hook: Hook
+) -> None:
     assert command("test", "filed").status == 0
     unknown = command("test", "pigeon")
 
@@ -117,7 +147,9 @@ def test_the_service_sends_alerts_after_analysis(
     monkeypatch.setenv("TEST_HOOK", hook.url)
     alerts = read_alerts(folder / "alerts.toml", Settings())
     now = datetime.now(UTC)
-    ingest_record(judged, make_record(5, commit=make_commit(5, committed_at=now - timedelta(hours=1))))
+    ingest_record(
+        judged, make_record(5, commit=make_commit(5, committed_at=now - timedelta(hours=1)))
+    )
     replace_regressions(judged, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
 
     with TestClient(create_app(judged, version="0", analyses=False, alerts=alerts)):
@@ -129,7 +161,9 @@ def test_the_service_sends_alerts_after_analysis(
 def test_codeowners_are_read_from_a_checkout(folder: Path) -> None:
     ownership = configured_ownership(Settings(alert_rules=folder / "alerts.toml"))
 
-    assert replace(ownership, source_paths={"rms_norm": "kernels/rms_norm.py"}).owners_of(["rms_norm"]) == ("@owner",)
+    assert replace(ownership, source_paths={"rms_norm": "kernels/rms_norm.py"}).owners_of(
+        ["rms_norm"]
+    ) == ("@owner",)
 
 
 EPISODE_RULES = parse_rules(
@@ -150,7 +184,9 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
 ) -> None:
     rng = np.random.default_rng(5)
     monkeypatch.setenv("HOOK", hook.url)
-    channels = {name: open_channel(one, Path(), api_url="") for name, one in EPISODE_RULES.channels.items()}
+    channels = {
+        name: open_channel(one, Path(), api_url="") for name, one in EPISODE_RULES.channels.items()
+    }
 
     def measure(first: int, count: int, level_ns: float) -> None:
         """Measure one commit per hour, then analyse and notify as the service does."""
@@ -177,7 +213,9 @@ def test_a_slowdown_on_main_is_reported_once_bisected_and_resolved(
 
     assert [document["event"] for document in hook.documents] == ["fired", "resolved"]
     with Session(store) as session:
-        states = [(one.regression.verdict, one.triage.state) for one in list_triaged(session, PROJECT)]
+        states = [
+            (one.regression.verdict, one.triage.state) for one in list_triaged(session, PROJECT)
+        ]
     assert (Verdict.REGRESSED, TriageState.FIXED) in states
 
 

@@ -16,7 +16,15 @@ from roofwatch.db.alert_values import AlertCondition
 from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
 from roofwatch.db.regression_values import Triage, TriagedRegression, TriageState
 from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
-from tests.builders import CASE_ID, NOON, PROJECT, make_change_point, make_commit_ref, make_regression, make_series_key
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    PROJECT,
+    make_change_point,
+    make_commit_ref,
+    make_regression,
+    make_series_key,
+)
 from tests.dashboard.values import make_measured_case
 
 NOW = NOON + timedelta(days=1)
@@ -25,29 +33,41 @@ FACTS = CaseOption(CASE_ID, "rms_norm", "float32", "normalisation", ("decode", "
 HERE = ProjectState(PROJECT, cases={CASE_ID: FACTS}, dashboard_url="https://dash.example")
 ID = UUID(int=1)
 CHANNELS: dict[str, Any] = {"name": "rule", "channels": ("chat",)}
-SLOWER = RegressionRule.model_validate({"kind": "regression", "min_relative_change": "10%", **CHANNELS})
+SLOWER = RegressionRule.model_validate(
+    {"kind": "regression", "min_relative_change": "10%", **CHANNELS}
+)
 
 
 def reported(rule: Rule = SLOWER, **fields: Any) -> list[AlertCondition]:
     triage = Triage(ID, fields.pop("triage", TriageState.NEW), "A Person", "why")
     regression = make_regression(1, **{"is_alert": True, **fields})
-    return conditions_at(rule, replace(HERE, regressions=[TriagedRegression(str(ID), regression, triage)]), NOW)
+    return conditions_at(
+        rule, replace(HERE, regressions=[TriagedRegression(str(ID), regression, triage)]), NOW
+    )
 
 
 def test_an_unconfirmed_regression_says_how_many_alerts_of_the_project_were_real() -> None:
     def real_and_false(real: int, false: int) -> str:
         triages = [TriageState.NEW, *[TriageState.FIXED] * real, *[TriageState.INVALID] * false]
         regressions = [
-            TriagedRegression(str(number), make_regression(number, is_alert=True), Triage(UUID(int=number), triage))
+            TriagedRegression(
+                str(number),
+                make_regression(number, is_alert=True),
+                Triage(UUID(int=number), triage),
+            )
             for number, triage in enumerate(triages, start=1)
         ]
         (one,) = conditions_at(SLOWER, replace(HERE, regressions=regressions), NOW)
-        return next(fact.text for fact in one.message.facts if fact.name == "Probability that it is real")
+        return next(
+            fact.text for fact in one.message.facts if fact.name == "Probability that it is real"
+        )
 
     assert real_and_false(0, 0) == "70%; 0 of 0 earlier alerts were real"
     assert real_and_false(30, 0) == "92%; 30 of 30 earlier alerts were real"
     assert real_and_false(0, 30) == "18%; 0 of 30 earlier alerts were real"
-    assert "Probability that it is real" not in [fact.name for fact in reported(is_confirmed=True)[0].message.facts]
+    assert "Probability that it is real" not in [
+        fact.name for fact in reported(is_confirmed=True)[0].message.facts
+    ]
 
 
 def metric_rule(metric: str, **fields: Any) -> MetricRule:
@@ -85,11 +105,18 @@ def test_a_sure_regression_is_reported(fields: dict[str, Any]) -> None:
         {"recovered_at": make_commit_ref(4)},
         {"change_points": (SMALL,)},
         {"change_points": (change("peak_allocated_bytes", 100.0, 106.0),)},
-        {"change_points": (SMALL, change("host_ns", 5_000.0, 9_000.0))},  # the host's time makes no time larger
-        *({"triage": state} for state in (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)),
+        {
+            "change_points": (SMALL, change("host_ns", 5_000.0, 9_000.0))
+        },  # the host's time makes no time larger
+        *(
+            {"triage": state}
+            for state in (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)
+        ),
     ],
 )
-def test_uncertain_improved_dismissed_small_or_triaged_regressions_are_not_reported(fields: dict[str, Any]) -> None:
+def test_uncertain_improved_dismissed_small_or_triaged_regressions_are_not_reported(
+    fields: dict[str, Any],
+) -> None:
     assert reported(**fields) == []
 
 
@@ -116,7 +143,10 @@ def test_a_drop_of_throughput_at_a_change_is_told_in_rates() -> None:
 
 
 def test_a_message_has_commit_suspects_and_links() -> None:
-    suspects = (Suspect(Cause.CODE, 0.75, "the machine code changed"), Suspect(Cause.UNKNOWN, 0.25, "not recorded"))
+    suspects = (
+        Suspect(Cause.CODE, 0.75, "the machine code changed"),
+        Suspect(Cause.UNKNOWN, 0.25, "not recorded"),
+    )
     (one,) = reported(suspects=suspects)
 
     facts = {fact.name: fact.text for fact in one.message.facts}
@@ -128,9 +158,15 @@ def test_a_message_has_commit_suspects_and_links() -> None:
     }
     opened = "https://dash.example/regression?project=example%2Fproject&regression=00000000-0000-0000-0000-000000000001"
     assert one.message.links[0].url == opened
-    assert one.message.links[1].url.startswith("https://dash.example/trends?project=example%2Fproject&kernel=rms_norm&")
+    assert one.message.links[1].url.startswith(
+        "https://dash.example/trends?project=example%2Fproject&kernel=rms_norm&"
+    )
     assert one.cause == str(ID)
-    assert (one.message.base_sha, one.message.head_sha, one.message.kernels) == (base.sha, head.sha, ("rms_norm",))
+    assert (one.message.base_sha, one.message.head_sha, one.message.kernels) == (
+        base.sha,
+        head.sha,
+        ("rms_norm",),
+    )
     assert one.message.changes[0].relative_change == pytest.approx(0.2)
     assert "Example CPU" in one.message.title
 
@@ -140,11 +176,16 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 def nightly(count: int, gpu: str = "GPU A", first: int = 0) -> list[RunnerRun]:
     days = range(first, first + count)
-    return [RunnerRun(uuid4(), gpu, NOON + timedelta(days=day), "1", make_commit_ref(day)) for day in days]
+    return [
+        RunnerRun(uuid4(), gpu, NOON + timedelta(days=day), "1", make_commit_ref(day))
+        for day in days
+    ]
 
 
 @pytest.mark.parametrize(("fields", "silent_after_days"), [({"after_hours": 36}, 1.5), ({}, 3)])
-def test_a_runner_is_silent_after_the_time_of_the_rule(fields: dict[str, float], silent_after_days: float) -> None:
+def test_a_runner_is_silent_after_the_time_of_the_rule(
+    fields: dict[str, float], silent_after_days: float
+) -> None:
     rule = SilenceRule(kind="silence", **CHANNELS, **fields)
     state = ProjectState(PROJECT, runs={"GPU A, driver 580": nightly(10)})
     last = NOON + timedelta(days=9)
@@ -176,13 +217,23 @@ def measured(metric: str, value: float, case_id: str = CASE_ID, **fields: Any) -
     return make_measured_case(case_id, **fields)
 
 
-def judged(rule: MetricRule, *values: float, cases: Sequence[str] = (CASE_ID,), **fields: Any) -> list[AlertCondition]:
+def judged(
+    rule: MetricRule, *values: float, cases: Sequence[str] = (CASE_ID,), **fields: Any
+) -> list[AlertCondition]:
     """What a rule reports after hourly runs; all cases of a run have the same value."""
-    runs = [RunnerRun(uuid4(), "GPU A", NOON + timedelta(hours=n), "1", make_commit_ref(n)) for n in range(len(values))]
+    runs = [
+        RunnerRun(uuid4(), "GPU A", NOON + timedelta(hours=n), "1", make_commit_ref(n))
+        for n in range(len(values))
+    ]
     found = [[measured(rule.metric, value, case) for case in cases] for value in values]
     results = dict(zip((run.run_id for run in runs), found, strict=True))
     facts = dict.fromkeys(cases, FACTS)
-    given = {"runs": {"GPU A, driver 580": runs}, "results": results.__getitem__, "cases": facts, **fields}
+    given = {
+        "runs": {"GPU A, driver 580": runs},
+        "results": results.__getitem__,
+        "cases": facts,
+        **fields,
+    }
     return conditions_at(rule, replace(HERE, **given), NOW)
 
 
@@ -190,16 +241,29 @@ def test_the_median_of_the_newest_runs_counts() -> None:
     roof = metric_rule("utilisation", at_least="60%")
 
     (one,) = judged(roof, 0.8, 0.8, 0.8, 0.5, 0.5, 0.5, 0.5)
-    assert (one.message.base_sha, one.message.head_sha) == (make_commit_ref(2).sha, make_commit_ref(3).sha)
+    assert (one.message.base_sha, one.message.head_sha) == (
+        make_commit_ref(2).sha,
+        make_commit_ref(3).sha,
+    )
     assert judged(roof, 0.8, 0.8, 0.1) == []
 
 
 @pytest.mark.parametrize(
     ("metric", "limit", "value", "title"),
     [
-        ("memory_bytes_per_s", {"at_least": 7e9}, 6.4e9, "memory rate below 7 GB/s: 6.4 GB/s, in 1 case on"),
+        (
+            "memory_bytes_per_s",
+            {"at_least": 7e9},
+            6.4e9,
+            "memory rate below 7 GB/s: 6.4 GB/s, in 1 case on",
+        ),
         ("host_ns", {"at_most": 8_000}, 9_000.0, "host time of a launch above 8 µs: 9 µs"),
-        ("peak_allocated_bytes", {"at_most": 2**20}, 2.0**21, "peak allocated memory above 1 MiB: 2 MiB"),
+        (
+            "peak_allocated_bytes",
+            {"at_most": 2**20},
+            2.0**21,
+            "peak allocated memory above 1 MiB: 2 MiB",
+        ),
     ],
 )
 def test_a_level_beyond_its_limit_is_reported_in_its_unit(
@@ -216,12 +280,19 @@ def test_a_rate_is_compared_with_the_days_before() -> None:
 
     (one,) = judged(drop, *[6e14] * 10, 5.6e14, 5.6e14, 5.6e14)
 
-    assert one.message.title.startswith("rms_norm: compute rate fell 6.7%, 600 TFLOP/s to 560 TFLOP/s, in 1 case on ")
+    assert one.message.title.startswith(
+        "rms_norm: compute rate fell 6.7%, 600 TFLOP/s to 560 TFLOP/s, in 1 case on "
+    )
     assert one.message.head_sha == make_commit_ref(10).sha
     assert one.message.base_sha == make_commit_ref(9).sha
     assert judged(drop, *[6e14] * 10, 5.8e14, 5.8e14, 5.8e14) == []
     assert judged(drop, 6e14, 5.6e14, 5.6e14) == [], "nothing to compare with"
-    assert judged(metric_rule("flop_per_s", drops_by="5%", against="0.1 days"), *[6e14] * 5, *[5.6e14] * 6) == []
+    assert (
+        judged(
+            metric_rule("flop_per_s", drops_by="5%", against="0.1 days"), *[6e14] * 5, *[5.6e14] * 6
+        )
+        == []
+    )
 
 
 def test_a_rate_is_compared_with_a_tag() -> None:
@@ -246,14 +317,26 @@ def test_values_of_another_timer_or_harness_are_not_compared() -> None:
     state = replace(HERE, runs={"GPU A, driver 580": runs})
 
     def reports(**fields: Any) -> bool:
-        cases = [[measured("flop_per_s", 6e14)]] * 7 + [[measured("flop_per_s", 5e14, **fields)]] * 3
+        cases = [[measured("flop_per_s", 6e14)]] * 7 + [
+            [measured("flop_per_s", 5e14, **fields)]
+        ] * 3
         results = dict(zip((run.run_id for run in runs), cases, strict=True))
-        return bool(conditions_at(drop, replace(state, results=results.__getitem__), NOON + timedelta(days=10)))
+        return bool(
+            conditions_at(
+                drop, replace(state, results=results.__getitem__), NOON + timedelta(days=10)
+            )
+        )
 
     assert reports()
     assert not reports(timer="cuda_event")
     state = replace(
-        state, runs={"GPU A, driver 580": [*runs[:7], *(replace(one, harness_version="2") for one in runs[7:])]}
+        state,
+        runs={
+            "GPU A, driver 580": [
+                *runs[:7],
+                *(replace(one, harness_version="2") for one in runs[7:]),
+            ]
+        },
     )
     assert not reports()
 
@@ -265,15 +348,35 @@ def test_the_geometric_mean_of_a_family_is_one_alert() -> None:
 
     (one,) = judged(mean, *[6e14] * 10, *[5.76e14] * 3, cases=cases)
 
-    assert one.message.title.startswith("norm*: compute rate fell 4.0%, 600 TFLOP/s to 576 TFLOP/s, over 12 cases")
-    assert judged(mean.model_copy(update={"drops_by": 0.05}), *[6e14] * 10, *[5.76e14] * 3, cases=cases) == []
-    assert judged(mean.model_copy(update={"families": ("attention",)}), *[6e14] * 10, *[5.76e14] * 3, cases=cases) == []
+    assert one.message.title.startswith(
+        "norm*: compute rate fell 4.0%, 600 TFLOP/s to 576 TFLOP/s, over 12 cases"
+    )
+    assert (
+        judged(
+            mean.model_copy(update={"drops_by": 0.05}), *[6e14] * 10, *[5.76e14] * 3, cases=cases
+        )
+        == []
+    )
+    assert (
+        judged(
+            mean.model_copy(update={"families": ("attention",)}),
+            *[6e14] * 10,
+            *[5.76e14] * 3,
+            cases=cases,
+        )
+        == []
+    )
 
 
 def test_cases_of_one_kernel_on_one_device_are_one_alert() -> None:
     runs = {"a": nightly(1, "GPU A"), "a2": nightly(1, "GPU A"), "b": nightly(1, "GPU B")}
-    cases = [measured("flop_per_s", 1e9, case) for case in (CASE_ID, CASE_ID.replace("64", "65"), "gemm/n=1/f/fwd")]
-    state = replace(HERE, runs=runs, results=lambda _: cases, cases={case.case_id: FACTS for case in cases})
+    cases = [
+        measured("flop_per_s", 1e9, case)
+        for case in (CASE_ID, CASE_ID.replace("64", "65"), "gemm/n=1/f/fwd")
+    ]
+    state = replace(
+        HERE, runs=runs, results=lambda _: cases, cases={case.case_id: FACTS for case in cases}
+    )
 
     conditions = conditions_at(metric_rule("flop_per_s", at_least=1e10), state, NOW)
 
@@ -283,7 +386,9 @@ def test_cases_of_one_kernel_on_one_device_are_one_alert() -> None:
 def test_levels_of_a_driver_that_was_replaced_end() -> None:
     low = metric_rule("flop_per_s", at_least=6e14)
     old = {run.run_id for run in UPGRADED["GPU A, driver 580"]}
-    state = replace(HERE, results=lambda run: [measured("flop_per_s", 5e14 if run in old else 7e14)])
+    state = replace(
+        HERE, results=lambda run: [measured("flop_per_s", 5e14 if run in old else 7e14)]
+    )
 
     def reports(runs: dict[str, list[RunnerRun]], day: int) -> bool:
         return bool(conditions_at(low, replace(state, runs=runs), NOON + timedelta(days=day)))
@@ -300,10 +405,15 @@ def test_a_rule_that_matches_nothing_says_what_exists() -> None:
     state = ProjectState(PROJECT, cases=cases, runs={"GPU A, 80 GiB, driver 580": nightly(1)})
 
     def covered(**fields: Any) -> str | None:
-        found = coverage(metric_rule(fields.pop("metric", "flop_per_s"), at_least=1, **fields), state)
+        found = coverage(
+            metric_rule(fields.pop("metric", "flop_per_s"), at_least=1, **fields), state
+        )
         return coverage_text(found) if is_idle(found) else None
 
     assert covered() is None
-    assert covered(kernels=["flashattn_*"]) == "matches 0 of 3 kernels: gemm, rms_norm, softmax, 1 of 1 runner"
+    assert (
+        covered(kernels=["flashattn_*"])
+        == "matches 0 of 3 kernels: gemm, rms_norm, softmax, 1 of 1 runner"
+    )
     assert covered(runners=["H100"]) == "matches 3 of 3 kernels, 0 of 1 runner: GPU A"
     assert "0 of 3 kernels" in (covered(metric="bus_bytes_per_s") or "")

@@ -14,7 +14,13 @@ from sqlalchemy import Engine, select, text
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.channels import open_channel
-from roofwatch.ci.alerts.evaluation import MAX_ATTEMPTS, AlertSetup, Send, deliver_waiting, raise_alerts
+from roofwatch.ci.alerts.evaluation import (
+    MAX_ATTEMPTS,
+    AlertSetup,
+    Send,
+    deliver_waiting,
+    raise_alerts,
+)
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
 from roofwatch.db.alert_values import AlertState, Delivery, DeliveryState
@@ -48,7 +54,9 @@ class Service:
     def __init__(self, engine: Engine, channel: str, api_url: str = "") -> None:
         self.engine = engine
         self.plan = AlertSetup(parse_rules(RULES % channel))
-        named = {name: one for name, one in self.plan.rules.channels.items() if name in {channel, "chat"}}
+        named = {
+            name: one for name, one in self.plan.rules.channels.items() if name in {channel, "chat"}
+        }
         self.channels: dict[str, Send | str] = {
             name: open_channel(one, Path(), api_url=api_url) for name, one in named.items()
         }
@@ -66,7 +74,9 @@ def _addresses(hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def recover(engine: Engine) -> None:
-    recovered = make_regression(1, is_confirmed=True, is_alert=True, recovered_at=make_commit_ref(2))
+    recovered = make_regression(
+        1, is_confirmed=True, is_alert=True, recovered_at=make_commit_ref(2)
+    )
     replace_regressions(engine, PROJECT, [recovered])
 
 
@@ -74,20 +84,33 @@ def test_a_webhook_gets_a_document_and_a_key(judged: Engine, hook: Hook) -> None
     Service(judged, "hook").at(LATER)
 
     (document,) = hook.documents
-    assert (document["event"], document["rules"], document["project"]) == ("fired", ["slower"], PROJECT)
-    assert (document["base_sha"], document["head_sha"]) == (make_commit_ref(0).sha, make_commit_ref(1).sha)
+    assert (document["event"], document["rules"], document["project"]) == (
+        "fired",
+        ["slower"],
+        PROJECT,
+    )
+    assert (document["base_sha"], document["head_sha"]) == (
+        make_commit_ref(0).sha,
+        make_commit_ref(1).sha,
+    )
     change = document["changes"][0]
     assert (change["kernel"], change["before"], change["after"]) == ("rms_norm", 10_000.0, 12_000.0)
     with Session(judged) as session:
         assert hook.keys == [str(one.key) for one in list_deliveries(session)]
 
 
-def test_a_webhook_is_signed_with_its_secret(judged: Engine, hook: Hook, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_webhook_is_signed_with_its_secret(
+    judged: Engine, hook: Hook, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SECRET", "correct horse battery staple")
-    rules = parse_rules(RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook")
+    rules = parse_rules(
+        RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook"
+    )
     raise_alerts(judged, AlertSetup(rules), LATER)
 
-    channels: dict[str, Send | str] = {"hook": open_channel(rules.channels["hook"], Path(), api_url="")}
+    channels: dict[str, Send | str] = {
+        "hook": open_channel(rules.channels["hook"], Path(), api_url="")
+    }
     deliver_waiting(judged, channels, lambda: LATER)
 
     expected = hmac.new(b"correct horse battery staple", hook.bodies[0], "sha256").hexdigest()
@@ -97,7 +120,9 @@ def test_a_webhook_is_signed_with_its_secret(judged: Engine, hook: Hook, monkeyp
 
 def test_a_missing_secret_is_refused(monkeypatch: pytest.MonkeyPatch, hook: Hook) -> None:
     monkeypatch.delenv("SECRET", raising=False)
-    rules = parse_rules(RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook")
+    rules = parse_rules(
+        RULES.replace('url_env = "HOOK"', 'url_env = "HOOK", secret_env = "SECRET"') % "hook"
+    )
 
     with pytest.raises(AlertError, match="SECRET must have 16 characters"):
         open_channel(rules.channels["hook"], Path(), api_url="")
@@ -107,11 +132,16 @@ def test_apprise_services_are_notified(judged: Engine, hook: Hook) -> None:
     Service(judged, "chat").at(LATER)
 
     (document,) = hook.documents
-    assert document["title"] == "[example/project] warning: rms_norm became 20 % slower on 1 series on Example CPU"
+    assert (
+        document["title"]
+        == "[example/project] warning: rms_norm became 20 % slower on 1 series on Example CPU"
+    )
     assert document["type"] == "failure"
 
 
-def test_an_issue_is_opened_commented_on_and_closed_per_episode(judged: Engine, github: GitHubStandIn) -> None:
+def test_an_issue_is_opened_commented_on_and_closed_per_episode(
+    judged: Engine, github: GitHubStandIn
+) -> None:
     service = Service(judged, "issues", github.url)
 
     service.at(LATER)
@@ -140,7 +170,9 @@ def test_an_issue_with_an_unknown_outcome_is_opened_once(
     assert len(github.issues) == 1
 
 
-def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(judged: Engine, hook: Hook) -> None:
+def test_a_channel_that_is_down_gets_its_messages_in_order_when_it_is_up_again(
+    judged: Engine, hook: Hook
+) -> None:
     service = Service(judged, "hook")
     hook.status, hook.is_deaf = 503, True
     (failed,) = service.at(LATER)
@@ -168,13 +200,19 @@ def test_after_the_last_attempt_a_message_is_marked_failed(judged: Engine, hook:
     service = Service(judged, "hook")
     hook.status = 500
 
-    tries = [len(service.at(LATER + number * timedelta(hours=6))) for number in range(MAX_ATTEMPTS + 3)]
+    tries = [
+        len(service.at(LATER + number * timedelta(hours=6))) for number in range(MAX_ATTEMPTS + 3)
+    ]
 
     with Session(judged) as session:
         delivery = next(one for one in list_deliveries(session) if one.channel == "hook")
     assert sum(tries) >= MAX_ATTEMPTS
     assert len(set(filter(None, hook.keys))) == 1
-    assert (delivery.state, delivery.attempt_count, delivery.error) == (DeliveryState.FAILED, MAX_ATTEMPTS, "HTTP 500")
+    assert (delivery.state, delivery.attempt_count, delivery.error) == (
+        DeliveryState.FAILED,
+        MAX_ATTEMPTS,
+        "HTTP 500",
+    )
 
 
 def _broken(delivery: Delivery) -> None:
@@ -190,7 +228,10 @@ def test_an_unexpected_error_does_not_block_other_messages(judged: Engine) -> No
     later = service.at(LATER + 5 * HOUR)
 
     assert broken.error == "unexpected ZeroDivisionError"
-    assert {one.channel: one.state for one in later} == {"hook": DeliveryState.WAITING, "chat": DeliveryState.SENT}
+    assert {one.channel: one.state for one in later} == {
+        "hook": DeliveryState.WAITING,
+        "chat": DeliveryState.SENT,
+    }
 
 
 DYING = """
@@ -215,10 +256,17 @@ def test_the_message_of_a_killed_process_is_sent_again_with_the_same_key(
 ) -> None:
     service = Service(judged, "hook")
     raise_alerts(judged, service.plan, LATER)
-    arguments = [judged.url.render_as_string(hide_password=False), hook.url, str(is_sent), LATER.isoformat()]
+    arguments = [
+        judged.url.render_as_string(hide_password=False),
+        hook.url,
+        str(is_sent),
+        LATER.isoformat(),
+    ]
 
     killed = subprocess.run([sys.executable, "-c", DYING, *arguments], check=False)
-    assert deliver_waiting(judged, service.channels, lambda: LATER) == [], "another process may still be sending it"
+    assert deliver_waiting(judged, service.channels, lambda: LATER) == [], (
+        "another process may still be sending it"
+    )
     (delivery,) = deliver_waiting(judged, service.channels, lambda: LATER + CLAIMED_FOR)
 
     assert killed.returncode == -signal.SIGKILL
@@ -231,21 +279,27 @@ def test_many_workers_send_each_message_once(judged: Engine, hook: Hook) -> None
     raise_alerts(judged, service.plan, LATER)
     with judged.begin() as connection:
         copy = (
-            "INSERT INTO delivery SELECT (jsonb_populate_record(d, jsonb_build_object('id', 100 + n, 'episode', 1 + n, "
-            "'channel', 'hook', 'key', gen_random_uuid()))).* FROM delivery d, generate_series(1, 11) n"
+            "INSERT INTO delivery SELECT (jsonb_populate_record(d, jsonb_build_object('id', 100 + "
+            "n, 'episode', 1 + n, "
+            "'channel', 'hook', 'key', gen_random_uuid()))).* FROM delivery d, generate_series(1, "
+            "11) n"
         )
         connection.execute(text("ALTER TABLE delivery ALTER id SET GENERATED BY DEFAULT"))
         connection.execute(text(copy))
 
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda _: deliver_waiting(judged, service.channels, lambda: LATER), range(4)))
+        done = list(
+            pool.map(lambda _: deliver_waiting(judged, service.channels, lambda: LATER), range(4))
+        )
     done.append(deliver_waiting(judged, service.channels, lambda: LATER))
 
     assert len(hook.keys) == len(set(hook.keys)) == 12
     assert sum(map(len, done)) == 12
 
 
-def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation(judged: Engine, hook: Hook) -> None:
+def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation(
+    judged: Engine, hook: Hook
+) -> None:
     service = Service(judged, "hook")
     service.at(LATER)
     with Session(judged) as session:
@@ -269,7 +323,11 @@ def test_acknowledging_an_alert_acknowledges_its_regression_and_stops_escalation
     ],
 )
 def test_addresses_are_not_in_the_store_errors_or_the_log(
-    judged: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, channel: str, address: str
+    judged: Engine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    channel: str,
+    address: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     name = {"hook": "HOOK", "chat": "CHAT"}[channel]
@@ -281,7 +339,10 @@ def test_addresses_are_not_in_the_store_errors_or_the_log(
     assert delivery.error is not None
     assert "SECRET" not in delivery.error + caplog.text + repr(service.channels)
     with judged.connect() as connection:
-        rows = connection.execute(select(AlertRow)).all(), connection.execute(select(DeliveryRow)).all()
+        rows = (
+            connection.execute(select(AlertRow)).all(),
+            connection.execute(select(DeliveryRow)).all(),
+        )
     assert "SECRET" not in str(rows)
 
 

@@ -9,7 +9,14 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.alerts.conditions import parse_codeowners
-from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, next_steps, raise_alerts, read_state, replay
+from roofwatch.ci.alerts.evaluation import (
+    AlertSetup,
+    conditions_at,
+    next_steps,
+    raise_alerts,
+    read_state,
+    replay,
+)
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.collector.record.metrics import Better
 from roofwatch.collector.record.record import SourceLine
@@ -55,21 +62,31 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_the_owner(history: Engine) -> None:
-    line = SourceLine(kernel="rms_norm", implementation="torch", function="f", file="kernels/rms_norm.py", line=3)
+def test_the_newest_run_of_the_default_branch_counts_and_its_source_file_gives_the_owner(
+    history: Engine,
+) -> None:
+    line = SourceLine(
+        kernel="rms_norm", implementation="torch", function="f", file="kernels/rms_norm.py", line=3
+    )
     low = make_measurement(utilisation=0.1)
     ingest_record(history, make_record(3, measurements=[low], source_lines=(line,)))
 
     (one,) = seen(history)
 
-    assert one.message.title.startswith("rms_norm: utilisation of the roof below 40.0%: 10.0%, in 1 case on ")
+    assert one.message.title.startswith(
+        "rms_norm: utilisation of the roof below 40.0%: 10.0%, in 1 case on "
+    )
     assert one.message.owners == ("@example/kernels",)
 
 
 @pytest.mark.parametrize("fields", [{"branch": "topic"}, {"is_dirty": True}])
-def test_other_branches_and_uncommitted_changes_raise_no_alert(history: Engine, fields: dict[str, object]) -> None:
+def test_other_branches_and_uncommitted_changes_raise_no_alert(
+    history: Engine, fields: dict[str, object]
+) -> None:
     commit = make_commit(3, **fields)
-    ingest_record(history, make_record(3, commit=commit, measurements=[make_measurement(utilisation=0.1)]))
+    ingest_record(
+        history, make_record(3, commit=commit, measurements=[make_measurement(utilisation=0.1)])
+    )
 
     assert seen(history) == []
 
@@ -84,12 +101,18 @@ def test_quarantined_records_raise_no_alert(history: Engine) -> None:
 
 def test_errors_and_tags_are_read_from_the_records(store: Engine) -> None:
     rule = (
-        RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level" + 'metric = "rmse_ratio"\ngrows_by = "50%"\n'
+        RULES.replace("runs = 1", 'runs = 1\ntags = ["quick"]') % "level"
+        + 'metric = "rmse_ratio"\ngrows_by = "50%"\n'
     )
     case = make_case(tags=("quick",))
     for number, ratio in enumerate([1e-7, 1e-7, 1.1e-7, 3e-7]):
         checked = make_accuracy(rmse_ratio=ratio)
-        ingest_record(store, make_record(number, cases=[case], measurements=[make_measurement()], accuracies=[checked]))
+        ingest_record(
+            store,
+            make_record(
+                number, cases=[case], measurements=[make_measurement()], accuracies=[checked]
+            ),
+        )
 
     (one,) = seen(store, AlertSetup(parse_rules(rule)))
 
@@ -110,7 +133,9 @@ def test_a_rule_judges_an_imported_metric(store: Engine) -> None:
             low=None,
             high=None,
         )
-        ingest_record(store, make_record(number, imported=(imported,), cases=(make_case(),), measurements=()))
+        ingest_record(
+            store, make_record(number, imported=(imported,), cases=(make_case(),), measurements=())
+        )
 
     (one,) = seen(store, AlertSetup(rules))
 
@@ -140,7 +165,12 @@ ESCALATING = parse_rules(
 )
 
 
-def condition(cause: str = "one", rule: str = "slower", severity: Severity = Severity.WARNING, **fields: object) -> Any:
+def condition(
+    cause: str = "one",
+    rule: str = "slower",
+    severity: Severity = Severity.WARNING,
+    **fields: object,
+) -> Any:
     return AlertCondition(rule, cause, severity, Message(title=f"{cause} is slower"), **fields)  # type: ignore[arg-type]
 
 
@@ -155,8 +185,17 @@ Timeline = list[tuple[float, list[AlertCondition], list[str]]]
         [(0, [ONE], FIRED), (1, [ONE, TWO], ["fired chat two"]), (2, [ONE, TWO], [])],
         # it is escalated once if nobody acknowledges it, and its end is notified to all
         [(0, [ONE], FIRED), (3.9, [ONE], []), (4, [ONE], ["escalated lead one"]), (9, [ONE], [])],
-        [(0, [ONE], FIRED), (4, [ONE], ["escalated lead one"]), (5, [], ["resolved chat one", "resolved lead one"])],
-        [(0, [ONE], FIRED), (5, [condition(is_acknowledged=True)], []), (6, [], ["resolved chat one"]), (7, [], [])],
+        [
+            (0, [ONE], FIRED),
+            (4, [ONE], ["escalated lead one"]),
+            (5, [], ["resolved chat one", "resolved lead one"]),
+        ],
+        [
+            (0, [ONE], FIRED),
+            (5, [condition(is_acknowledged=True)], []),
+            (6, [], ["resolved chat one"]),
+            (7, [], []),
+        ],
         # one that comes and goes is notified again only after the cool-down, and so is its end
         [
             (0, [ONE], FIRED),
@@ -177,7 +216,11 @@ Timeline = list[tuple[float, list[AlertCondition], list[str]]]
         # a more severe rule tells it again
         [
             (0, [ONE], FIRED),
-            (1, [ONE, condition(rule="much slower", severity=Severity.CRITICAL)], ["reminded chat one"]),
+            (
+                1,
+                [ONE, condition(rule="much slower", severity=Severity.CRITICAL)],
+                ["reminded chat one"],
+            ),
         ],
         # whichever rules report it
         [(0, [ONE, condition(rule="much slower")], FIRED)],
@@ -188,7 +231,9 @@ Timeline = list[tuple[float, list[AlertCondition], list[str]]]
 def test_an_alert_follows_its_condition(timeline: Timeline) -> None:
     alerts: dict[str, Alert] = {}
     for hours, conditions, expected in timeline:
-        assert [f"{one.event} {one.channel} {cause}" for cause, one in step(alerts, hours, conditions)] == expected
+        assert [
+            f"{one.event} {one.channel} {cause}" for cause, one in step(alerts, hours, conditions)
+        ] == expected
 
 
 def test_a_resolution_has_its_reason_and_a_removed_rule_resolves_silently() -> None:
@@ -234,10 +279,15 @@ def test_a_rule_is_replayed_day_by_day(store: Engine) -> None:
 
 
 def test_a_rule_compares_with_the_run_of_a_tag(store: Engine) -> None:
-    rules = parse_rules(RULES % "throughput" + 'metric = "flop_per_s"\ndrops_by = "5%"\nagainst = "v1.0"\n')
+    rules = parse_rules(
+        RULES % "throughput" + 'metric = "flop_per_s"\ndrops_by = "5%"\nagainst = "v1.0"\n'
+    )
     for number, time_ns in enumerate([10_000.0, 12_000.0, 12_000.0]):
         commit = make_commit(number, tags=("v1.0",) if number == 0 else ())
-        ingest_record(store, make_record(number, commit=commit, measurements=[make_measurement(median_ns=time_ns)]))
+        ingest_record(
+            store,
+            make_record(number, commit=commit, measurements=[make_measurement(median_ns=time_ns)]),
+        )
 
     (one,) = seen(store, AlertSetup(rules))
 

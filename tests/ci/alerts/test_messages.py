@@ -12,7 +12,8 @@ from roofwatch.db.alert_values import AlertEvent, Change, Delivery, Fact, Link, 
 from tests.builders import PROJECT
 
 HOSTILE = (
-    "@everyone <!channel> <@U1> [x](https://evil.example) `code` **b** <img src=x onerror=alert(1)> "
+    "@everyone <!channel> <@U1> [x](https://evil.example) `code` **b** <img src=x "
+    "onerror=alert(1)> "
     "www.evil.example\r\nBcc: all@example.com\x1b[31m\u202e|"
 )
 
@@ -25,7 +26,11 @@ def delivery(text: str = HOSTILE, event: AlertEvent = AlertEvent.FIRED) -> Deliv
         links=(Link("Trend", "https://dash.example/trends?kernel=a"),),
     )
     trial = trial_delivery("chat")
-    return replace(trial, event=event, alert=replace(trial.alert, message=message, rules=(text,), project=PROJECT))
+    return replace(
+        trial,
+        event=event,
+        alert=replace(trial.alert, message=message, rules=(text,), project=PROJECT),
+    )
 
 
 @pytest.mark.parametrize("write", [to_title, to_text])
@@ -51,7 +56,10 @@ def test_hostile_text_is_code_in_markdown() -> None:
 
 
 def test_events_and_possible_repetitions_are_marked() -> None:
-    assert to_title(delivery("x", AlertEvent.RESOLVED)) == "[example/project] info: resolved: rms_norm x"
+    assert (
+        to_title(delivery("x", AlertEvent.RESOLVED))
+        == "[example/project] info: resolved: rms_norm x"
+    )
     assert "still firing: " in to_title(delivery("x", AlertEvent.REMINDED))
     assert "not acknowledged: " in to_title(delivery("x", AlertEvent.ESCALATED))
     assert "may be a repetition" in to_text(replace(delivery("x"), is_uncertain=True))
@@ -60,7 +68,15 @@ def test_events_and_possible_repetitions_are_marked() -> None:
 
 def test_a_message_has_the_device_the_rates_and_how_to_acknowledge() -> None:
     change = Change(
-        "gemm", "gemm/m=1/f16/fwd", "triton", "H100, driver 580", "flop_per_s", "FLOP/s", 6e14, 5.4e14, -0.1
+        "gemm",
+        "gemm/m=1/f16/fwd",
+        "triton",
+        "H100, driver 580",
+        "flop_per_s",
+        "FLOP/s",
+        6e14,
+        5.4e14,
+        -0.1,
     )
     told = delivery("x")
     message = replace(told.alert.message, devices=("NVIDIA H100",), changes=(change,))

@@ -16,15 +16,24 @@ def test_a_file_with_every_kind_of_rule_is_read() -> None:
         CHANNEL
         + RULE
         + 'min_relative_change = "2.5%"\n'
-        + '[[rules]]\nname = "floor"\nkind = "level"\nchannels = ["chat"]\nmetric = "flop_per_s"\nat_least = 1e12\n'
-        + '[[rules]]\nname = "error"\nkind = "level"\nchannels = ["chat"]\nmetric = "rmse_ratio"\ngrows_by = "50%"\n'
+        + '[[rules]]\nname = "floor"\nkind = "level"\nchannels = ["chat"]\nmetric = '
+        '"flop_per_s"\nat_least = 1e12\n'
+        + '[[rules]]\nname = "error"\nkind = "level"\nchannels = ["chat"]\nmetric = '
+        '"rmse_ratio"\ngrows_by = "50%"\n'
         + '[[rules]]\nname = "silent"\nkind = "silence"\nchannels = ["chat"]\nafter_hours = 48\n'
         + '[[rules]]\nname = "attention TFLOP/s, H100"\nkind = "throughput"\nchannels = ["chat"]\n'
-        + 'metric = "flop_per_s"\ndrops_by = "5%"\nagainst = "14 days"\nfamilies = ["attention"]\nover = "geomean"\n'
+        + 'metric = "flop_per_s"\ndrops_by = "5%"\nagainst = "14 days"\nfamilies = '
+        '["attention"]\nover = "geomean"\n'
         + '[[owners]]\nkernels = ["flash_*"]\nowners = ["@example/attention"]\n'
     )
 
-    assert [rule.kind for rule in rules.rules] == ["regression", "level", "level", "silence", "throughput"]
+    assert [rule.kind for rule in rules.rules] == [
+        "regression",
+        "level",
+        "level",
+        "silence",
+        "throughput",
+    ]
     slower, drop = rules.rules[0], rules.rules[-1]
     assert isinstance(slower, RegressionRule)
     assert slower.min_relative_change == 0.025
@@ -56,28 +65,70 @@ def test_a_limit_may_have_a_unit(metric: str, limit: str, value: float) -> None:
         ("[[rules", "not TOML"),
         (RULE, r"rule 'slower': channels: unknown channel 'chat'; there is: none"),
         (CHANNEL + RULE + RULE, "two rules have the name 'slower'"),
-        (CHANNEL + RULE + "min_relative_change = 5\n", "rule 'slower': min_relative_change: .* such as \"5%\""),
-        (CHANNEL + RULE + 'min_relative_change = "-1%"\n', "rule 'slower': min_relative_change: .* such as \"5%\""),
-        (CHANNEL + THROUGHPUT + 'drops_by = "500%"\n', "rule 'slower': drops_by: must be less than 1"),
-        (CHANNEL + THROUGHPUT.replace("flop_per_s", "utilisation") + "at_least = 70\n", 'such as "70%"'),
+        (
+            CHANNEL + RULE + "min_relative_change = 5\n",
+            "rule 'slower': min_relative_change: .* such as \"5%\"",
+        ),
+        (
+            CHANNEL + RULE + 'min_relative_change = "-1%"\n',
+            "rule 'slower': min_relative_change: .* such as \"5%\"",
+        ),
+        (
+            CHANNEL + THROUGHPUT + 'drops_by = "500%"\n',
+            "rule 'slower': drops_by: must be less than 1",
+        ),
+        (
+            CHANNEL + THROUGHPUT.replace("flop_per_s", "utilisation") + "at_least = 70\n",
+            'such as "70%"',
+        ),
         (CHANNEL + RULE + "colour = 1\n", "rule 'slower': colour: unknown key"),
-        (CHANNEL + RULE + "cooldown_hours = 1\n", "rule 'slower': cooldown_hours: unknown key; .*'cool_down_hours'"),
+        (
+            CHANNEL + RULE + "cooldown_hours = 1\n",
+            "rule 'slower': cooldown_hours: unknown key; .*'cool_down_hours'",
+        ),
         (CHANNEL + RULE + 'kernels = "flash_*"\n', "rule 'slower': kernels: must be a list"),
-        (CHANNEL + RULE.replace("regression", "regresion"), "rule 'slower': unknown kind; did you mean 'regression'?"),
+        (
+            CHANNEL + RULE.replace("regression", "regresion"),
+            "rule 'slower': unknown kind; did you mean 'regression'?",
+        ),
         ("rules = [5]\n", "rule 1: must be a table"),
-        (CHANNEL + RULE + "escalate_after_hours = 4\n", "escalate_after_hours and escalate_to need each other"),
-        (CHANNEL + THROUGHPUT.replace("flop_per_s", "flops_per_s"), "metric: unknown metric; .*'flop_per_s'"),
-        (CHANNEL + THROUGHPUT + 'at_least = "2 ms"\n', "at_least: .*write a number and one of TFLOP/s"),
+        (
+            CHANNEL + RULE + "escalate_after_hours = 4\n",
+            "escalate_after_hours and escalate_to need each other",
+        ),
+        (
+            CHANNEL + THROUGHPUT.replace("flop_per_s", "flops_per_s"),
+            "metric: unknown metric; .*'flop_per_s'",
+        ),
+        (
+            CHANNEL + THROUGHPUT + 'at_least = "2 ms"\n',
+            "at_least: .*write a number and one of TFLOP/s",
+        ),
         (CHANNEL + THROUGHPUT, "higher is better for flop_per_s: set either at_least or drops_by"),
         (
             CHANNEL + THROUGHPUT.replace("flop_per_s", "median_ns") + 'drops_by = "5%"\n',
             "set either at_most or grows_by",
         ),
-        (CHANNEL + THROUGHPUT + 'at_least = 1e9\nagainst = "14 days"\n', "against is only for drops_by"),
-        (CHANNEL + THROUGHPUT + 'drops_by = "5%"\nagainst = "change"\nover = "geomean"\n', "judges each case"),
-        ('[channels]\nx = { kind = "webhook" }\n', r"channel 'x': name where the address is: either"),
-        ('[channels]\nx = { kind = "apprise", url_env = "X", secret_env = "Y" }\n', "secret_env is only for webhooks"),
-        ('[channels]\nx = { kind = "pigeon" }\n', r"channel 'x': unknown kind; the kinds are .*github"),
+        (
+            CHANNEL + THROUGHPUT + 'at_least = 1e9\nagainst = "14 days"\n',
+            "against is only for drops_by",
+        ),
+        (
+            CHANNEL + THROUGHPUT + 'drops_by = "5%"\nagainst = "change"\nover = "geomean"\n',
+            "judges each case",
+        ),
+        (
+            '[channels]\nx = { kind = "webhook" }\n',
+            r"channel 'x': name where the address is: either",
+        ),
+        (
+            '[channels]\nx = { kind = "apprise", url_env = "X", secret_env = "Y" }\n',
+            "secret_env is only for webhooks",
+        ),
+        (
+            '[channels]\nx = { kind = "pigeon" }\n',
+            r"channel 'x': unknown kind; the kinds are .*github",
+        ),
     ],
 )
 def test_an_invalid_file_is_refused_with_the_place(text: str, message: str) -> None:
@@ -87,7 +138,9 @@ def test_an_invalid_file_is_refused_with_the_place(text: str, message: str) -> N
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(AlertError) as caught:
-        parse_rules(CHANNEL + RULE + 'cooldown_hours = 4\nkernels = "gemm"\nescalate_to = ["nobody"]\n')
+        parse_rules(
+            CHANNEL + RULE + 'cooldown_hours = 4\nkernels = "gemm"\nescalate_to = ["nobody"]\n'
+        )
 
     for word in ("cool_down_hours", "must be a list", "unknown channel 'nobody'"):
         assert word in str(caught.value)
@@ -103,7 +156,9 @@ def test_an_address_in_the_file_is_refused_without_showing_it() -> None:
 
 
 def owners_of(text: str, path: str) -> tuple[str, ...]:
-    return Ownership(codeowners=parse_codeowners(text), source_paths={"kernel": path}).owners_of(["kernel"])
+    return Ownership(codeowners=parse_codeowners(text), source_paths={"kernel": path}).owners_of(
+        ["kernel"]
+    )
 
 
 EXAMPLE = """
@@ -128,7 +183,15 @@ def test_the_last_matching_pattern_owns_a_file(path: str, owners: tuple[str, ...
 
 
 @pytest.mark.parametrize(
-    "line", ["!*.py @other", "[ab].py @other", r"\#a.py @other", "*.py other", "*.py @other nobody", "# *.py @other"]
+    "line",
+    [
+        "!*.py @other",
+        "[ab].py @other",
+        r"\#a.py @other",
+        "*.py other",
+        "*.py @other nobody",
+        "# *.py @other",
+    ],
 )
 def test_a_line_that_is_not_valid_is_skipped_alone(line: str) -> None:
     assert owners_of(f"* @owner\n{line}\n", "a.py") == ("@owner",)
@@ -141,4 +204,7 @@ def test_a_kernel_is_owned_by_its_source_file_unless_the_table_says_otherwise() 
         source_paths={"rms_norm": "kernels/rms_norm.py", "flash_mla": "kernels/flash_mla.py"},
     )
 
-    assert ownership.owners_of(["rms_norm", "flash_mla", "rms_norm", "unknown"]) == ("@kernels", "@attention")
+    assert ownership.owners_of(["rms_norm", "flash_mla", "rms_norm", "unknown"]) == (
+        "@kernels",
+        "@attention",
+    )

@@ -6,7 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from roofwatch.ci.bisect.pairs import between_levels, range_of, read_pair, series_to_bisect, step_size
+from roofwatch.ci.bisect.pairs import (
+    between_levels,
+    range_of,
+    read_pair,
+    series_to_bisect,
+    step_size,
+)
 from roofwatch.ci.bisect.search import (
     SAME_CODE,
     SAME_CODE_WEIGHT,
@@ -56,13 +62,17 @@ def searched(
     return finish(machine, weights, pairs, plan or SearchPlan(), unmeasurable), pairs
 
 
-def test_three_percent_in_one_percent_noise_take_less_than_half_of_what_a_plain_bisection_takes() -> None:
+def test_three_percent_in_one_percent_noise_take_less_than_half_of_what_a_plain_bisection_takes() -> (
+    None
+):
     scenario = Scenario()
 
     found = [search(scenario, seed) for seed in range(20)]
 
     assert np.mean([trial.is_right for trial in found]) >= 0.95
-    assert np.mean([trial.measurement_count for trial in found]) < PLAIN_SAMPLES * math.log2(scenario.commit_count)
+    assert np.mean([trial.measurement_count for trial in found]) < PLAIN_SAMPLES * math.log2(
+        scenario.commit_count
+    )
 
 
 def test_commits_of_weight_zero_are_not_measured() -> None:
@@ -77,7 +87,9 @@ def test_commits_of_weight_zero_are_not_measured() -> None:
 
 
 @pytest.mark.parametrize("change", [3, 4, 5])
-def test_commits_that_cannot_be_measured_are_named_together_with_the_first_that_can(change: int) -> None:
+def test_commits_that_cannot_be_measured_are_named_together_with_the_first_that_can(
+    change: int,
+) -> None:
     named, _ = searched(change=change, weights=[1.0] * 10, unmeasurable=(3, 4))
 
     assert (named.first, named.last) == (3, 5)
@@ -94,7 +106,10 @@ def test_a_commit_is_named_only_when_it_and_the_one_before_were_measured() -> No
 def test_too_much_noise_leaves_the_result_undecided() -> None:
     plan = SearchPlan(max_pairs=10)
 
-    ends = [searched(change=5, weights=[1.0] * 12, noise=0.2, seed=seed, plan=plan)[0] for seed in range(4)]
+    ends = [
+        searched(change=5, weights=[1.0] * 12, noise=0.2, seed=seed, plan=plan)[0]
+        for seed in range(4)
+    ]
 
     assert [end.state for end in ends] == [BisectionState.UNDECIDED] * 4
 
@@ -132,7 +147,12 @@ BROKEN = BuildInputs(error="does not import")
 
 
 def test_identical_sources_have_weight_zero_and_identical_machine_code_little() -> None:
-    inputs = [BuildInputs("a", "x"), BuildInputs("a", "x"), BuildInputs("b", "x"), BuildInputs("c", "y")]
+    inputs = [
+        BuildInputs("a", "x"),
+        BuildInputs("a", "x"),
+        BuildInputs("b", "x"),
+        BuildInputs("c", "y"),
+    ]
 
     found = prior_weights(inputs)
 
@@ -141,7 +161,9 @@ def test_identical_sources_have_weight_zero_and_identical_machine_code_little() 
 
 
 @pytest.mark.parametrize(("after", "weights"), [("a", [0, 0, 0]), ("b", [1, 1, 1])])
-def test_commits_that_cannot_be_loaded_weigh_as_the_next_one_that_can(after: str, weights: list[float]) -> None:
+def test_commits_that_cannot_be_loaded_weigh_as_the_next_one_that_can(
+    after: str, weights: list[float]
+) -> None:
     inputs = [BuildInputs("a"), BROKEN, BROKEN, BuildInputs(after), BuildInputs("z")]
 
     assert [one.value for one in prior_weights(inputs)] == [*weights, 1]
@@ -175,14 +197,23 @@ def test_only_a_commit_at_neither_level_is_found() -> None:
     log_ratios = [pairs_around(0.0), pairs_around(step / 2), pairs_around(step), [0.1]]
 
     assert between_levels(log_ratios, step) == [1]
-    assert between_levels([pairs_around(0.0) for _ in range(20)] + [pairs_around(0.1) for _ in range(20)], 0.1) == []
+    assert (
+        between_levels(
+            [pairs_around(0.0) for _ in range(20)] + [pairs_around(0.1) for _ in range(20)], 0.1
+        )
+        == []
+    )
 
 
 def test_a_throttled_pair_of_blocks_gives_no_ratio() -> None:
     blocks = make_blocks([100.0, 200.0, 100.0])
-    throttled = blocks[1].model_copy(update={"device_state": DeviceState(reading_count=3, degraded_by=("thermal",))})
+    throttled = blocks[1].model_copy(
+        update={"device_state": DeviceState(reading_count=3, degraded_by=("thermal",))}
+    )
     good = make_record(0, measurements=[make_measurement(blocks=make_blocks([100.0, 200.0, 50.0]))])
-    commit = make_record(1, measurements=[make_measurement(blocks=(blocks[0], throttled, blocks[2]))])
+    commit = make_record(
+        1, measurements=[make_measurement(blocks=(blocks[0], throttled, blocks[2]))]
+    )
 
     found = read_pair(good, commit, CASE_ID, "torch")
 
@@ -194,7 +225,9 @@ def test_a_throttled_pair_of_blocks_gives_no_ratio() -> None:
     ("commit", "implementation", "error"),
     [
         (
-            make_record(1, accuracies=[make_accuracy(outcome=Outcome.INCORRECT, message="off by 3")]),
+            make_record(
+                1, accuracies=[make_accuracy(outcome=Outcome.INCORRECT, message="off by 3")]
+            ),
             "torch",
             "off by 3",
         ),
@@ -206,7 +239,9 @@ def test_a_throttled_pair_of_blocks_gives_no_ratio() -> None:
         ),
     ],
 )
-def test_a_commit_that_cannot_be_compared_has_a_reason(commit: RunRecord, implementation: str, error: str) -> None:
+def test_a_commit_that_cannot_be_compared_has_a_reason(
+    commit: RunRecord, implementation: str, error: str
+) -> None:
     good = make_record(0, measurements=[make_measurement(timer=Timer.CUPTI)])
 
     found = read_pair(good, commit, CASE_ID, implementation)
@@ -218,7 +253,9 @@ def test_a_commit_that_cannot_be_compared_has_a_reason(commit: RunRecord, implem
 def test_the_largest_step_of_a_time_is_bisected_between_its_commits() -> None:
     little = make_change_point(5, after=11_000.0, series=make_series_key(implementation="torch"))
     most = make_change_point(5, after=15_000.0, series=make_series_key(implementation="triton"))
-    static = make_change_point(5, after=99_000.0, series=make_series_key("registers", implementation="triton"))
+    static = make_change_point(
+        5, after=99_000.0, series=make_series_key("registers", implementation="triton")
+    )
     regression = make_regression(5, change_points=(little, most, static))
 
     point = series_to_bisect(regression)
@@ -231,7 +268,9 @@ def test_the_largest_step_of_a_time_is_bisected_between_its_commits() -> None:
 
 
 def test_with_the_series_the_range_includes_two_more_measured_commits() -> None:
-    points = tuple(make_point(number, 10_000.0, measured_at=NOON) for number in (0, 1, 3, 4, 5, 8, 9, 10))
+    points = tuple(
+        make_point(number, 10_000.0, measured_at=NOON) for number in (0, 1, 3, 4, 5, 8, 9, 10)
+    )
     failed = replace(points[2], value=None, outcome=Outcome.CRASHED)
     series = Series(make_series_key(), (*points[:2], failed, *points[3:]))
 

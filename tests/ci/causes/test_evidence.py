@@ -15,15 +15,41 @@ from roofwatch.ci.history.history import analyse_series
 from roofwatch.collector.record.results import Counters, ProfiledActivity
 from roofwatch.db.queries.results import CountedRun, ProfiledRun
 from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
-from tests.builders import CASE_ID, NOON, make_activity, make_commit_ref, make_profile, make_series_key
-from tests.ci.values import RUNNER_CLASS, judge_history, make_point, make_series, make_static_series, only, stepped
+from tests.builders import (
+    CASE_ID,
+    NOON,
+    make_activity,
+    make_commit_ref,
+    make_profile,
+    make_series_key,
+)
+from tests.ci.values import (
+    RUNNER_CLASS,
+    judge_history,
+    make_point,
+    make_series,
+    make_static_series,
+    only,
+    stepped,
+)
 
-COUNTED_BEFORE = {"dram_bytes": 1e6, "instruction_count": 5e3, "stall_long_scoreboard_share": 0.2, "duration_ns": 1e4}
-COUNTED_AFTER = COUNTED_BEFORE | {"dram_bytes": 1.31e6, "stall_long_scoreboard_share": 0.4, "duration_ns": 1.4e4}
+COUNTED_BEFORE = {
+    "dram_bytes": 1e6,
+    "instruction_count": 5e3,
+    "stall_long_scoreboard_share": 0.2,
+    "duration_ns": 1e4,
+}
+COUNTED_AFTER = COUNTED_BEFORE | {
+    "dram_bytes": 1.31e6,
+    "stall_long_scoreboard_share": 0.4,
+    "duration_ns": 1.4e4,
+}
 
 
 def counted(number: int, values: Mapping[str, float]) -> CountedRun:
-    counters = Counters(case_id=CASE_ID, implementation="torch", function="kernel", values=dict(values))
+    counters = Counters(
+        case_id=CASE_ID, implementation="torch", function="kernel", values=dict(values)
+    )
     return CountedRun(CASE_ID, "torch", RUNNER_CLASS, make_commit_ref(number), (counters,))
 
 
@@ -48,7 +74,10 @@ def test_changed_counters_are_listed_by_size() -> None:
 
 
 def test_equal_counters_are_evidence_against_the_code() -> None:
-    same, nothing_counted = counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_BEFORE)), counted_step()
+    same, nothing_counted = (
+        counted_step(counted(3, COUNTED_BEFORE), counted(12, COUNTED_BEFORE)),
+        counted_step(),
+    )
 
     assert suspect(same, Cause.CODE).weight < suspect(nothing_counted, Cause.CODE).weight
     assert "the same within 2 %" in suspect(same, Cause.CODE).sentence
@@ -56,14 +85,19 @@ def test_equal_counters_are_evidence_against_the_code() -> None:
 
 FAST, SLOW = "sm90_xmma_gemm_bf16_128x128", "cutlass_80_tensorop_bf16_s16816gemm_64x64"
 BODY = make_activity("_norm", total_ns=1_000)
-BEFORE, AFTER = (make_activity(FAST, total_ns=9_000), BODY), (make_activity(SLOW, total_ns=14_000), BODY)
+BEFORE, AFTER = (
+    (make_activity(FAST, total_ns=9_000), BODY),
+    (make_activity(SLOW, total_ns=14_000), BODY),
+)
 AT_THE_STEP = 7, 8
 """The last commit of the old level and the first of the new one."""
 
 
 def profiled(number: int, *rows: ProfiledActivity, implementation: str = "torch") -> ProfiledRun:
     return ProfiledRun(
-        RUNNER_CLASS, make_commit_ref(number), make_profile(CASE_ID, *rows, implementation=implementation)
+        RUNNER_CLASS,
+        make_commit_ref(number),
+        make_profile(CASE_ID, *rows, implementation=implementation),
     )
 
 
@@ -111,7 +145,10 @@ def test_other_launches_suspect_the_code_despite_equal_machine_code() -> None:
     [
         (profiled(3, *BEFORE), profiled(5, *AFTER)),
         (profiled(7, *BEFORE), profiled(8, *BEFORE)),
-        (profiled(7, *BEFORE, implementation="triton"), profiled(8, *AFTER, implementation="triton")),
+        (
+            profiled(7, *BEFORE, implementation="triton"),
+            profiled(8, *AFTER, implementation="triton"),
+        ),
         (profiled(7, *BEFORE), profiled(8, *BEFORE, make_activity("_fill", total_ns=900))),
     ],
     ids=["old-level", "the-same", "another-implementation", "too-small-a-share"],
@@ -153,7 +190,10 @@ def test_old_code_that_takes_the_old_time_accuses_the_commit() -> None:
 
     assert finding.runner_changed is False
     assert finding.suspects[0].cause is Cause.CODE
-    assert "old commits, measured again after it (once), take 1 ms as before" in finding.suspects[0].sentence
+    assert (
+        "old commits, measured again after it (once), take 1 ms as before"
+        in finding.suspects[0].sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -172,7 +212,8 @@ def test_an_unclear_or_unrelated_run_is_no_evidence(late: SeriesPoint) -> None:
 def test_old_code_under_the_new_driver_separates_driver_and_commit() -> None:
     old, new = RunSetting("1", driver_version="570.86"), RunSetting("1", driver_version="570.124")
     points = [
-        replace(point, setting=old if number < 8 else new) for number, point in enumerate(make_series(stepped()).points)
+        replace(point, setting=old if number < 8 else new)
+        for number, point in enumerate(make_series(stepped()).points)
     ]
 
     def cause(late: SeriesPoint) -> Cause:
@@ -198,7 +239,9 @@ def suite(*late: float) -> list[Series]:
                 *(again(3, value, run=run) for run, value in enumerate(late, start=1)),
             ),
         )
-        for seed, (kernel, length) in enumerate((kernel, length) for kernel in ("rope", "gelu") for length in (1, 2))
+        for seed, (kernel, length) in enumerate(
+            (kernel, length) for kernel in ("rope", "gelu") for length in (1, 2)
+        )
     ]
 
 

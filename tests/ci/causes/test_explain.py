@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.compare import compare
-from roofwatch.ci.causes.explain import ChangeContext, CodeChange, Odds, combine, explain, explain_outcome, weigh
+from roofwatch.ci.causes.explain import (
+    ChangeContext,
+    CodeChange,
+    Odds,
+    combine,
+    explain,
+    explain_outcome,
+    weigh,
+)
 from roofwatch.db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point
@@ -26,7 +34,10 @@ UNCHANGED = CodeChange(changed_targets=0, known_targets=2, facts="", is_worse=Fa
 
 def runs(first: int, value: float, *, count: int = 6, **fields: Any) -> list[SeriesPoint]:
     """Runs of one level, from the numbered commit on."""
-    return [make_point(number, value, **{"setting": OLD} | fields) for number in range(first, first + count)]
+    return [
+        make_point(number, value, **{"setting": OLD} | fields)
+        for number in range(first, first + count)
+    ]
 
 
 def around(
@@ -54,7 +65,11 @@ def weights(suspects: Sequence[Suspect]) -> dict[Cause, float]:
     ("changed", "cause", "sentence"),
     [
         ({"driver_version": "570.124"}, Cause.DRIVER, "driver 570.86 → 570.124"),
-        ({"toolchain": (("torch", "2.12.0"), ("triton", "3.7.1"))}, Cause.TOOLCHAIN, "triton 3.6.0 → 3.7.1"),
+        (
+            {"toolchain": (("torch", "2.12.0"), ("triton", "3.7.1"))},
+            Cause.TOOLCHAIN,
+            "triton 3.6.0 → 3.7.1",
+        ),
         (
             {"toolchain": (*OLD.toolchain, ("TRITON_DEFAULT_FP_FUSION", "0"))},
             Cause.TOOLCHAIN,
@@ -111,7 +126,9 @@ def test_throttled_runs_suspect_the_clock_with_the_reason() -> None:
     suspect = explain(around(after={"degraded_by": ("sw_thermal_slowdown",)}))[0]
 
     assert suspect.cause is Cause.CLOCK
-    assert "6 of 6 runs on the slower level were held back by sw_thermal_slowdown" in suspect.sentence
+    assert (
+        "6 of 6 runs on the slower level were held back by sw_thermal_slowdown" in suspect.sentence
+    )
 
 
 # --- the autotuner
@@ -132,7 +149,10 @@ def test_a_configuration_that_flipped_is_a_suspect() -> None:
 
 
 def test_the_suspects_of_many_series_are_the_mean_of_each() -> None:
-    driver, code = weigh({Cause.DRIVER: Odds(9.0, "driver")}), weigh({Cause.CODE: Odds(9.0, "code")})
+    driver, code = (
+        weigh({Cause.DRIVER: Odds(9.0, "driver")}),
+        weigh({Cause.CODE: Odds(9.0, "code")}),
+    )
 
     found = combine([driver, driver, driver, code])
 

@@ -57,7 +57,9 @@ def _outliers(count: int, rng: Generator) -> Values:
 
 
 def _ramp(count: int, rng: Generator) -> Values:
-    return np.asarray(rng.standard_normal(count) + rng.choice([-1.0, 1.0]) * np.linspace(-2, 2, count))
+    return np.asarray(
+        rng.standard_normal(count) + rng.choice([-1.0, 1.0]) * np.linspace(-2, 2, count)
+    )
 
 
 def _coarse(count: int, rng: Generator) -> Values:

@@ -11,7 +11,9 @@ from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 
 
-def noise(rng: np.random.Generator, count: int, *, degrees: float, correlation: float) -> NDArray[np.float64]:
+def noise(
+    rng: np.random.Generator, count: int, *, degrees: float, correlation: float
+) -> NDArray[np.float64]:
     """Times of 1 ms in noise of 3 %, Student's t of so many degrees."""
     steps = rng.standard_t(degrees, count)
     values = steps.copy()
@@ -21,7 +23,9 @@ def noise(rng: np.random.Generator, count: int, *, degrees: float, correlation: 
 
 
 @pytest.mark.parametrize(("degrees", "correlation"), [(1e6, 0.0), (3, 0.0), (5, 0.3), (5, 0.5)])
-def test_a_series_of_noise_has_a_small_p_value_no_more_often_than_it_says(degrees: float, correlation: float) -> None:
+def test_a_series_of_noise_has_a_small_p_value_no_more_often_than_it_says(
+    degrees: float, correlation: float
+) -> None:
     rng = np.random.default_rng(1)
     trials, level = 400, 0.01
     smallest = []
@@ -48,7 +52,9 @@ def test_a_real_step_has_a_small_p_value(count: int, factor: float) -> None:
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.5])
-def test_a_drift_in_noise_has_a_small_p_value_no_more_often_than_it_says(correlation: float) -> None:
+def test_a_drift_in_noise_has_a_small_p_value_no_more_often_than_it_says(
+    correlation: float,
+) -> None:
     """For the best-fitting ramp, whether or not it would be reported."""
     rng = np.random.default_rng(4)
     trials, level, count = 400, 0.01, 60
@@ -60,7 +66,11 @@ def test_a_drift_in_noise_has_a_small_p_value_no_more_often_than_it_says(correla
         for start in range(0, count - 10, 5):
             times = np.clip(positions - start, 0, None)
             rate = np.expm1(np.polyfit(times, np.log(values), 1)[0])
-            drifts.append(Drift(start, rate, np.expm1(np.log1p(rate) * times[-1]), None, likelihood_ratio=99.0))
+            drifts.append(
+                Drift(
+                    start, rate, np.expm1(np.log1p(rate) * times[-1]), None, likelihood_ratio=99.0
+                )
+            )
         smallest.append(min(chance_of_drift(values, positions, drift) for drift in drifts))
 
     assert sum(p <= level for p in smallest) <= trials * level + 3 * np.sqrt(trials * level)

@@ -16,7 +16,11 @@ from tests.ci.changepoint.noises import NOISES
 Values = NDArray[np.float64]
 
 anything = st.lists(
-    st.one_of(st.floats(), st.integers(-(10**6), 10**6), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf])),
+    st.one_of(
+        st.floats(),
+        st.integers(-(10**6), 10**6),
+        st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf]),
+    ),
     max_size=60,
 )
 
@@ -71,7 +75,9 @@ def test_a_big_step_in_a_short_history_is_found(
     seeds = range(200)
     found = 0
     for seed in seeds:
-        values = noisy(seed, count=16, noise=noise, outlier_share=outlier_share, steps={index: factor})
+        values = noisy(
+            seed, count=16, noise=noise, outlier_share=outlier_share, steps={index: factor}
+        )
         found += any(abs(where - index) <= 1 for where in indices(values))
 
     assert found / len(seeds) >= expected_share
@@ -80,14 +86,17 @@ def test_a_big_step_in_a_short_history_is_found(
 # --- what is quiet stays quiet
 
 
-@pytest.mark.parametrize(("kind", "outlier_share"), [("normal", 0.0), ("normal", 0.05), ("skewed", 0.0)])
+@pytest.mark.parametrize(
+    ("kind", "outlier_share"), [("normal", 0.0), ("normal", 0.05), ("skewed", 0.0)]
+)
 @pytest.mark.parametrize(("count", "budget"), [(16, 0.035), (40, 0.03), (200, 0.02)])
 def test_pure_noise_stays_within_its_false_alarm_budget(
     kind: str, outlier_share: float, count: int, budget: float
 ) -> None:
     seeds = range(300)
     alarms = sum(
-        bool(indices(noisy(seed, count=count, noise=0.05, kind=kind, outlier_share=outlier_share))) for seed in seeds
+        bool(indices(noisy(seed, count=count, noise=0.05, kind=kind, outlier_share=outlier_share)))
+        for seed in seeds
     )
 
     assert alarms / len(seeds) <= budget
@@ -135,7 +144,9 @@ def test_a_step_as_large_as_the_minimum_detectable_change_is_found_in_nine_of_te
     smallest = noise_floor(noisy(7, count=60, noise=0.02), count=30, min_relative_change=0.001)
     found = 0
     for seed in range(100):
-        series = noisy(seed, count=60, noise=0.02, steps={30: 1 + smallest.minimum_detectable_change})
+        series = noisy(
+            seed, count=60, noise=0.02, steps={30: 1 + smallest.minimum_detectable_change}
+        )
         found += bool(find_change_points(series, min_relative_change=0.001))
 
     assert found >= 86
@@ -193,4 +204,7 @@ def test_a_ramp_has_no_steps_and_hides_none() -> None:
     assert sum(indices_of(values) == [] for values in ramps) >= 0.9 * SERIES
 
     stepped = [series("ramp", seed, factor=1.1) for seed in range(SERIES)]
-    assert sum(len(found := indices_of(values)) == 1 and abs(found[0] - 90) <= 2 for values in stepped) >= 0.85 * SERIES
+    assert (
+        sum(len(found := indices_of(values)) == 1 and abs(found[0] - 90) <= 2 for values in stepped)
+        >= 0.85 * SERIES
+    )

@@ -13,7 +13,9 @@ Values = NDArray[np.float64]
 
 
 def half_a_percent_a_week(seed: int, *, quiet_after: int = 0) -> tuple[Values, Values]:
-    """Eight quiet weeks, then ten in which it gets slower by half a percent each, then quiet ones; times in weeks."""
+    """Eight quiet weeks, then ten in which it gets slower by half a percent each, then quiet ones;
+    times in weeks.
+    """
     weeks = np.arange((18 + quiet_after) * 7) / 7
     logs = 0.01 * np.random.default_rng(seed).standard_normal(len(weeks))
     return np.asarray(1_000 * np.exp(logs + math.log(1.005) * np.clip(weeks - 8, 0, 10))), weeks
@@ -22,7 +24,11 @@ def half_a_percent_a_week(seed: int, *, quiet_after: int = 0) -> tuple[Values, V
 def drifts_found(seed_count: int, *, quiet_after: int = 0) -> list[tuple[Drift, Values]]:
     """The drifts of those histories in which one is found, with the times in weeks."""
     histories = [half_a_percent_a_week(seed, quiet_after=quiet_after) for seed in range(seed_count)]
-    return [(drift, weeks) for values, weeks in histories if (drift := find_drift(values, weeks)) is not None]
+    return [
+        (drift, weeks)
+        for values, weeks in histories
+        if (drift := find_drift(values, weeks)) is not None
+    ]
 
 
 def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate() -> None:
@@ -36,15 +42,17 @@ def test_half_a_percent_a_week_over_ten_weeks_is_found_with_its_start_and_rate()
 
 
 @pytest.mark.parametrize("quiet_after", [8, 16])
-def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(quiet_after: int) -> None:
+def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(
+    quiet_after: int,
+) -> None:
     found = drifts_found(12, quiet_after=quiet_after)
 
     assert len(found) >= 11
     assert np.median([drift.rate for drift, _ in found]) == pytest.approx(0.005, rel=0.1)
     assert np.median([weeks[drift.start] for drift, weeks in found]) == pytest.approx(8, abs=1)
-    assert np.median([weeks[drift.end] if drift.end else math.nan for drift, weeks in found]) == pytest.approx(
-        18, abs=1
-    )
+    assert np.median(
+        [weeks[drift.end] if drift.end else math.nan for drift, weeks in found]
+    ) == pytest.approx(18, abs=1)
     assert np.median([drift.relative_change for drift, _ in found]) == pytest.approx(0.05, rel=0.15)
 
 
@@ -52,7 +60,10 @@ def test_a_drift_that_ended_is_found_with_both_ends_and_the_rate_that_it_had(qui
 def test_noise_whose_level_stays_is_no_drift(kind: str) -> None:
     found = 0
     for seed in range(30):
-        found += find_drift(1_000 * np.exp(0.02 * NOISES[kind](150, np.random.default_rng(seed)))) is not None
+        found += (
+            find_drift(1_000 * np.exp(0.02 * NOISES[kind](150, np.random.default_rng(seed))))
+            is not None
+        )
 
     assert found <= (4 if kind == "two states" else 1)
 

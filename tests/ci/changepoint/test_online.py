@@ -23,7 +23,9 @@ def fed(values: Values) -> list[tuple[int, Alarm]]:
     return [(seen, alarm) for seen, alarm in alarms if alarm is not None]
 
 
-def series(seed: int, *, count: int = 140, factor: float = 1.0, at: int = 90, kind: str = "normal") -> Values:
+def series(
+    seed: int, *, count: int = 140, factor: float = 1.0, at: int = 90, kind: str = "normal"
+) -> Values:
     logs = 0.01 * NOISES[kind](count, np.random.default_rng(seed))
     logs[at:] += math.log(factor)
     return np.asarray(1_000 * np.exp(logs))
@@ -32,16 +34,30 @@ def series(seed: int, *, count: int = 140, factor: float = 1.0, at: int = 90, ki
 def test_a_step_of_six_noise_widths_is_found_within_five_values() -> None:
     found = [fed(series(seed, factor=1.06)) for seed in range(40)]
 
-    quick = [any(abs(alarm.index - 90) <= 2 and seen <= 95 for seen, alarm in alarms) for alarms in found]
+    quick = [
+        any(abs(alarm.index - 90) <= 2 and seen <= 95 for seen, alarm in alarms) for alarms in found
+    ]
     assert sum(quick) >= 34
 
 
 @pytest.mark.parametrize(
     ("kind", "per_thousand"),
-    [("normal", 2), ("skewed", 2), ("outliers", 2), ("autocorrelated", 4), ("two states", 9), ("ramp", 3)],
+    [
+        ("normal", 2),
+        ("skewed", 2),
+        ("outliers", 2),
+        ("autocorrelated", 4),
+        ("two states", 9),
+        ("ramp", 3),
+    ],
 )
 def test_noise_raises_few_false_alarms(kind: str, per_thousand: float) -> None:
-    alarms = [alarm for seed in range(24) for _, alarm in fed(series(seed, kind=kind)) if not alarm.is_return]
+    alarms = [
+        alarm
+        for seed in range(24)
+        for _, alarm in fed(series(seed, kind=kind))
+        if not alarm.is_return
+    ]
 
     assert 1_000 * len(alarms) / (24 * 110) <= per_thousand
 
@@ -100,7 +116,10 @@ def test_a_history_that_was_judged_whole_is_followed_from_there() -> None:
 
 @given(
     values=st.lists(
-        st.one_of(st.floats(), st.integers(-5, 5), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf])), max_size=90
+        st.one_of(
+            st.floats(), st.integers(-5, 5), st.sampled_from([0.0, -0.0, 1.0, math.nan, math.inf])
+        ),
+        max_size=90,
     )
 )
 def test_no_value_is_refused(values: list[float]) -> None:

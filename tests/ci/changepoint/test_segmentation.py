@@ -61,7 +61,10 @@ def drifting(seed: int, *, slope: float = 0.0, steps: dict[int, float] | None = 
 
 @pytest.mark.parametrize("steps", [{}, {40: 6.0}, {60: 5.0, 140: -5.0}, {60: 3.0, 140: 3.0}])
 def test_a_slope_is_found_next_to_steps(steps: dict[int, float]) -> None:
-    found = [slope_with_steps(drifting(seed, slope=0.02, steps=steps), PLACES, 20.0) for seed in range(40)]
+    found = [
+        slope_with_steps(drifting(seed, slope=0.02, steps=steps), PLACES, 20.0)
+        for seed in range(40)
+    ]
 
     assert np.median([one.per_value for one in found]) == pytest.approx(0.02, rel=0.15)
 

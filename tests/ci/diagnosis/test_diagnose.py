@@ -71,7 +71,9 @@ def _product(dtype: str, *, flop_count: float) -> RunRecord:
     )
 
 
-def _norm(busy_ns: float, *others: Measurement, waves: float = 0.0, tma_count: int = 0, **fields: Any) -> RunRecord:
+def _norm(
+    busy_ns: float, *others: Measurement, waves: float = 0.0, tma_count: int = 0, **fields: Any
+) -> RunRecord:
     return record(
         NORM,
         timed(NORM, busy_ns, **fields),
@@ -82,7 +84,10 @@ def _norm(busy_ns: float, *others: Measurement, waves: float = 0.0, tma_count: i
 
 
 WITHOUT_FINDING: dict[str, tuple[RunRecord, str]] = {
-    "a product with little arithmetic for its bytes": (_product("bfloat16", flop_count=3.4e7), "no_tensor_cores"),
+    "a product with little arithmetic for its bytes": (
+        _product("bfloat16", flop_count=3.4e7),
+        "no_tensor_cores",
+    ),
     "a product in float32": (_product("float32", flop_count=8e10), "no_tensor_cores"),
     "narrow loads with TMA": (_norm(150_000.0, tma_count=2), "narrow_loads"),
     "whole waves of blocks": (_norm(400_000.0, waves=2.0), "waves"),
@@ -109,17 +114,27 @@ def test_a_rule_finds_nothing(situation: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dram_bytes", "is_found"), [(4.0e8, False), (4.7e8, False), (4.9e8, True)], ids=["equal", "+17%", "+22%"]
+    ("dram_bytes", "is_found"),
+    [(4.0e8, False), (4.7e8, False), (4.9e8, True)],
+    ids=["equal", "+17%", "+22%"],
 )
-def test_traffic_is_excessive_from_a_fifth_above_the_cost_model(dram_bytes: float, is_found: bool) -> None:
+def test_traffic_is_excessive_from_a_fifth_above_the_cost_model(
+    dram_bytes: float, is_found: bool
+) -> None:
     made = record(NORM, timed(NORM, 140_000.0), counters=(counted(NORM, dram_bytes=dram_bytes),))
     assert (found(made, "excess_traffic") is not None) is is_found
 
 
-@pytest.mark.parametrize(("host_ns", "is_found"), [(73_000.0, False), (74_000.0, True), (200_000.0, True)])
+@pytest.mark.parametrize(
+    ("host_ns", "is_found"), [(73_000.0, False), (74_000.0, True), (200_000.0, True)]
+)
 def test_a_launch_is_host_bound_as_in_the_record(host_ns: float, is_found: bool) -> None:
     measured = timed(NORM, 110_000.0, span_ns=220_000.0, host_ns=host_ns)
-    assert (found(record(NORM, measured), "host_bound") is not None) == measured.is_host_bound == is_found
+    assert (
+        (found(record(NORM, measured), "host_bound") is not None)
+        == measured.is_host_bound
+        == is_found
+    )
 
 
 def test_gaps_that_the_host_explains_are_not_launch_overhead() -> None:
@@ -144,10 +159,18 @@ def test_missing_counters_are_reported_on_a_gpu_only() -> None:
 
 
 def test_machine_code_of_the_device_is_a_cause_and_of_other_targets_a_hint() -> None:
-    spilling = [code(NORM, target, local_bytes=8, spill_store_count=2) for target in ("sm_80", "sm_90")]
+    spilling = [
+        code(NORM, target, local_bytes=8, spill_store_count=2) for target in ("sm_80", "sm_90")
+    ]
     own = found(record(NORM, timed(NORM, 150_000.0), facts=tuple(spilling)), "spills")
     others = found(
-        record(NORM, timed(NORM, 150_000.0), facts=tuple(spilling), environment=gpu(compute_capability="8.9")), "spills"
+        record(
+            NORM,
+            timed(NORM, 150_000.0),
+            facts=tuple(spilling),
+            environment=gpu(compute_capability="8.9"),
+        ),
+        "spills",
     )
     assert own is not None
     assert others is not None
@@ -158,17 +181,29 @@ def test_machine_code_of_the_device_is_a_cause_and_of_other_targets_a_hint() -> 
 
 @pytest.mark.parametrize(
     ("kind", "capability", "target"),
-    [("cuda", "9.0", "sm_90"), ("cuda", "12.0", "sm_120"), ("hip", "9.4", "gfx942"), ("hip", "11.0", None)],
+    [
+        ("cuda", "9.0", "sm_90"),
+        ("cuda", "12.0", "sm_120"),
+        ("hip", "9.4", "gfx942"),
+        ("hip", "11.0", None),
+    ],
 )
-def test_the_target_follows_from_the_compute_capability(kind: str, capability: str, target: str | None) -> None:
-    made = record(NORM, timed(NORM, 150_000.0), environment=gpu(device_kind=kind, compute_capability=capability))
+def test_the_target_follows_from_the_compute_capability(
+    kind: str, capability: str, target: str | None
+) -> None:
+    made = record(
+        NORM,
+        timed(NORM, 150_000.0),
+        environment=gpu(device_kind=kind, compute_capability=capability),
+    )
     assert evidence(made).target == target
 
 
 def test_words_of_a_record_are_separate_from_the_template() -> None:
     hostile = "**_kernel** {0} <script>"
     finding = found(
-        record(NORM, timed(NORM, 150_000.0), facts=(code(NORM, function=hostile, local_bytes=8),)), "spills"
+        record(NORM, timed(NORM, 150_000.0), facts=(code(NORM, function=hostile, local_bytes=8),)),
+        "spills",
     )
     assert finding is not None
     assert hostile in finding.evidence.words
@@ -182,7 +217,9 @@ SUBJECT = (NORM, "triton")
 
 
 def test_a_change_names_both_limits_and_the_new_findings() -> None:
-    (change,) = bottleneck_changes(AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"](), [SUBJECT])
+    (change,) = bottleneck_changes(
+        AILMENTS["memory, near the roof"](), AILMENTS["latency, few warps"](), [SUBJECT]
+    )
 
     assert (change.base, change.head) == (Limit.MEMORY, Limit.LATENCY)
     assert str(change.headline).startswith("400 µs: neither memory nor compute is saturated")

@@ -1,4 +1,6 @@
-"""Run the jobs of workflow files as a runner of GitHub Actions would: the scripts of their steps, as plain bash."""
+"""Run the jobs of workflow files as a runner of GitHub Actions would: the scripts of their steps,
+as plain bash.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,14 @@ OWN_WORKFLOW = re.compile(
 )
 OWN_ACTION = {"roofwatch/roofwatch@v0", "./.roofwatch"}
 _TOKENS = re.compile(r"'(?:[^']|'')*'|&&|\|\||==|!=|[!(),]|[\w.*-]+")
-_OPERATORS = {"&&": " and ", "||": " or ", "!": " not ", "true": "True", "false": "False", "null": "None"}
+_OPERATORS = {
+    "&&": " and ",
+    "||": " or ",
+    "!": " not ",
+    "true": "True",
+    "false": "False",
+    "null": "None",
+}
 Values = dict[str, Any]
 
 
@@ -40,10 +49,14 @@ def evaluate(text: str, contexts: Values) -> Any:
         "look_up": lambda path: _look_up(contexts, path.split(".")),
     }
     words = _TOKENS.findall(text)
-    assert "".join(words) == re.sub(r"\s+(?=(?:[^']*'[^']*')*[^']*$)", "", text), f"unsupported expression: {text}"
+    assert "".join(words) == re.sub(r"\s+(?=(?:[^']*'[^']*')*[^']*$)", "", text), (
+        f"unsupported expression: {text}"
+    )
     translated = []
     for position, word in enumerate(words):
-        is_path = re.fullmatch(r"[a-z][\w.*-]*", word) and words[position + 1 : position + 2] != ["("]
+        is_path = re.fullmatch(r"[a-z][\w.*-]*", word) and words[position + 1 : position + 2] != [
+            "("
+        ]
         after_call = word.startswith(".")
         if after_call:
             translated.append(f"[{word[1:]!r}]")
@@ -118,7 +131,9 @@ class Runner:
         return self.checkout.parent / "summary.md"
 
     def called_job(self, caller: str, name: str, **needs: Values) -> Values | None:
-        """Run a job of the reusable workflow that a caller's only job uses; return its outputs, None if skipped."""
+        """Run a job of the reusable workflow that a caller's only job uses; return its outputs,
+        None if skipped.
+        """
         (job,) = yaml.safe_load(caller)["jobs"].values()
         found = OWN_WORKFLOW.fullmatch(job["uses"])
         assert found is not None
@@ -147,9 +162,14 @@ class Runner:
             uses = step.get("uses", "")
             if uses in OWN_ACTION:
                 action = yaml.safe_load(ACTION.read_text())
-                inner = self._contexts() | {"inputs": self._filled_inputs(action["inputs"], given), "steps": {}}
+                inner = self._contexts() | {
+                    "inputs": self._filled_inputs(action["inputs"], given),
+                    "steps": {},
+                }
                 self._steps(action["runs"]["steps"], inner)
-                outputs = {name: fill(one["value"], inner) for name, one in action["outputs"].items()}
+                outputs = {
+                    name: fill(one["value"], inner) for name, one in action["outputs"].items()
+                }
                 contexts["steps"][step.get("id", "")] = {"outputs": outputs}
             elif uses.startswith("actions/download-artifact@"):
                 shutil.rmtree(self.checkout / given["path"], ignore_errors=True)
@@ -157,13 +177,20 @@ class Runner:
             elif uses.startswith("actions/upload-artifact@"):
                 self._copy(self.checkout, self._artifact(given["name"]), given["path"].split())
             elif "run" in step:
-                variables = {name: str(fill(value, contexts)) for name, value in step.get("env", {}).items()}
-                contexts["steps"][step.get("id", "")] = {"outputs": self._run(step["run"], variables)}
+                variables = {
+                    name: str(fill(value, contexts)) for name, value in step.get("env", {}).items()
+                }
+                contexts["steps"][step.get("id", "")] = {
+                    "outputs": self._run(step["run"], variables)
+                }
             else:
                 assert uses.startswith(("actions/checkout@", "actions/setup-python@")), step
 
     def _filled_inputs(self, declared: Values, given: Values) -> Values:
-        return {name: fill(value, self._contexts()) for name, value in inputs_of(declared, given).items()}
+        return {
+            name: fill(value, self._contexts())
+            for name, value in inputs_of(declared, given).items()
+        }
 
     def _run(self, script: str, variables: dict[str, str]) -> Values:
         self.temp.mkdir(exist_ok=True)
@@ -207,12 +234,25 @@ class Runner:
                 shutil.copy(file, target / file.relative_to(source))
 
     def _contexts(self) -> Values:
-        github = {"token": TOKEN, "event": self.event, "event_name": self.event_name, "run_id": self.run_id}
-        return {"github": github, "job": {"workflow_repository": "roofwatch/roofwatch", "workflow_sha": "0" * 40}}
+        github = {
+            "token": TOKEN,
+            "event": self.event,
+            "event_name": self.event_name,
+            "run_id": self.run_id,
+        }
+        return {
+            "github": github,
+            "job": {"workflow_repository": "roofwatch/roofwatch", "workflow_sha": "0" * 40},
+        }
 
 
 def actions_variables(
-    github: GitHubStandIn, event_name: str, event: dict[str, Any], event_file: Path, *, run_id: int = 99
+    github: GitHubStandIn,
+    event_name: str,
+    event: dict[str, Any],
+    event_file: Path,
+    *,
+    run_id: int = 99,
 ) -> dict[str, str]:
     """Write the file of an event, and return the variables that GitHub Actions sets for it."""
     event_file.write_text(json.dumps(event))
@@ -244,7 +284,9 @@ def label_event(name: str, head_sha: str, login: str) -> dict[str, Any]:
     return {"action": "labeled", "label": {"name": name}, "pull_request": found, "sender": sender}
 
 
-def workflow_run_event(action: str, head_sha: str, conclusion: str | None = None, **fields: Any) -> dict[str, Any]:
+def workflow_run_event(
+    action: str, head_sha: str, conclusion: str | None = None, **fields: Any
+) -> dict[str, Any]:
     """The event after a workflow that a pull request from a fork started."""
     run = {
         "id": 4_242,

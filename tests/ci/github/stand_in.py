@@ -1,4 +1,6 @@
-"""A fake GitHub server: comments, check-runs, issues and pull requests, with pagination and errors."""
+"""A fake GitHub server: comments, check-runs, issues and pull requests,
+with pagination and errors.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ _OPERATIONS: list[tuple[str, re.Pattern[str], Operation]] = []
 
 
 def operation(method: str, path: str) -> Callable[[Operation], Operation]:
-    """Register the answer to a request: JSON, None for no content; a KeyError is `404 Not Found`."""
+    """Register the answer to a request: JSON, None for no content;
+    a KeyError is `404 Not Found`.
+    """
 
     def register(answer: Operation) -> Operation:
         _OPERATIONS.append((method, re.compile(f"/repos/{REPOSITORY}/{path}"), answer))
@@ -75,7 +79,13 @@ class GitHubStandIn:
         return GitHubRepository(self.url, REPOSITORY, TOKEN)
 
     def fail(
-        self, operation: str, status: int, message: str = "no", *, times: int = 1, headers: dict[str, str] | None = None
+        self,
+        operation: str,
+        status: int,
+        message: str = "no",
+        *,
+        times: int = 1,
+        headers: dict[str, str] | None = None,
     ) -> None:
         answer = Answer(status, json.dumps({"message": message}).encode(), headers or {})
         self.failing.append(Failing(operation, answer, times))
@@ -112,7 +122,9 @@ class GitHubStandIn:
             self.requests.append(name)
             values = [int(value) if value.isdecimal() else value for value in found.groups()]
             given = (self, *values, json.loads(request.body) if request.body else request.query)
-            failing = next((one for one in self.failing if one.operation == name and one.times), None)
+            failing = next(
+                (one for one in self.failing if one.operation == name and one.times), None
+            )
             if failing is not None:
                 failing.times -= 1
                 if failing.is_carried_out:
@@ -163,7 +175,11 @@ class GitHubStandIn:
 
     @operation("GET", r"issues")
     def list_issues(self, query: Json) -> list[Json]:
-        return [issue for issue in reversed(self.issues.values()) if {"name": query["labels"]} in issue["labels"]]
+        return [
+            issue
+            for issue in reversed(self.issues.values())
+            if {"name": query["labels"]} in issue["labels"]
+        ]
 
     @operation("POST", r"issues")
     def create_issue(self, body: Json) -> Json:
@@ -197,7 +213,11 @@ class GitHubStandIn:
     @operation("GET", r"commits/([^/]+)/check-runs")
     def list_check_runs(self, sha: str, query: Json) -> Json:
         wanted = sha, query["check_name"]
-        return {"check_runs": [one for one in self.check_runs.values() if (one["head_sha"], one["name"]) == wanted]}
+        return {
+            "check_runs": [
+                one for one in self.check_runs.values() if (one["head_sha"], one["name"]) == wanted
+            ]
+        }
 
     @operation("POST", r"check-runs")
     def create_check_run(self, body: Json) -> Json:

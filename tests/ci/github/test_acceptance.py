@@ -15,7 +15,10 @@ from tests.ci.values import SOFTMAX, Result, make_records, make_timed
 
 def covers(base: Sequence[Result], accepted: Sequence[Result], later: Sequence[Result]) -> bool:
     """Whether an acceptance of one head covers a later head."""
-    then, now = (findings_of(judge_pull_request(*make_records(base, head)), sha_of(1)) for head in (accepted, later))
+    then, now = (
+        findings_of(judge_pull_request(*make_records(base, head)), sha_of(1))
+        for head in (accepted, later)
+    )
     assert then is not None
     assert now is not None
     return Acceptance(comment_id=1, most=then.most).covers(now)
@@ -36,19 +39,33 @@ def wrong(rmse_ratio: float, **fields: Any) -> Result:
 TIMED = [make_timed(), make_timed(SOFTMAX)]
 RIGHT = [make_accuracy()]
 NAN: dict[str, Any] = {"tensors": ()}
-CRASHED, TIMED_OUT = (make_accuracy(outcome=outcome) for outcome in (Outcome.CRASHED, Outcome.TIMED_OUT))
+CRASHED, TIMED_OUT = (
+    make_accuracy(outcome=outcome) for outcome in (Outcome.CRASHED, Outcome.TIMED_OUT)
+)
 
 
 @pytest.mark.parametrize(
     ("base", "accepted", "later", "is_covered"),
     [
         pytest.param(TIMED, slower(2.3, 1.08), slower(2.3, 1.08), True, id="the same"),
-        pytest.param(TIMED, slower(2.3, 1.08), slower(2.3, 2.2), False, id="one case far worse, less than another"),
+        pytest.param(
+            TIMED,
+            slower(2.3, 1.08),
+            slower(2.3, 2.2),
+            False,
+            id="one case far worse, less than another",
+        ),
         pytest.param(TIMED, slower(2.3, 1.08), slower(2.3, 1.0), True, id="one case fixed"),
         pytest.param(TIMED, slower(2.3, 1.0), slower(2.3, 1.08), False, id="one case more"),
         pytest.param([spilling(0)], [spilling(16)], [spilling(16)], True, id="the same spills"),
         pytest.param([spilling(0)], [spilling(16)], [spilling(512)], False, id="more spills"),
-        pytest.param([spilling(0)], [spilling(16)], [spilling(16, spill_store_count=9)], True, id="unknown before"),
+        pytest.param(
+            [spilling(0)],
+            [spilling(16)],
+            [spilling(16, spill_store_count=9)],
+            True,
+            id="unknown before",
+        ),
         pytest.param(RIGHT, [wrong(0.3)], [wrong(0.31)], True, id="the same error"),
         pytest.param(RIGHT, [wrong(0.3)], [wrong(3.0)], False, id="a larger error"),
         pytest.param(RIGHT, [wrong(0.3)], [wrong(0.3, **NAN)], False, id="NaN"),
@@ -64,10 +81,14 @@ def test_an_acceptance_is_bounded_for_each_finding(
 
 
 def test_a_second_tensor_with_nan_is_not_covered() -> None:
-    good, bad = (make_tensor_error(tensor="out", rmse_ratio=0.3, passed=passed) for passed in (True, False))
+    good, bad = (
+        make_tensor_error(tensor="out", rmse_ratio=0.3, passed=passed) for passed in (True, False)
+    )
     other = make_tensor_error(tensor="grad_x")
 
     base, accepted = [make_accuracy(tensors=(good, other))], [wrong(0.3, tensors=(bad, other))]
 
     assert covers(base, accepted, accepted)
-    assert not covers(base, accepted, [wrong(0.3, tensors=(bad,))]), "a tensor with NaN is not in the record"
+    assert not covers(base, accepted, [wrong(0.3, tensors=(bad,))]), (
+        "a tensor with NaN is not in the record"
+    )

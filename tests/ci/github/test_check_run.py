@@ -5,8 +5,22 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.github.check_run import BEGUN, Annotation, CheckRun, Conclusion, annotations_of, concluded
-from roofwatch.ci.github.comment import CommentAction, CommentState, check_name, compose, post_comment, report_marker
+from roofwatch.ci.github.check_run import (
+    BEGUN,
+    Annotation,
+    CheckRun,
+    Conclusion,
+    annotations_of,
+    concluded,
+)
+from roofwatch.ci.github.comment import (
+    CommentAction,
+    CommentState,
+    check_name,
+    compose,
+    post_comment,
+    report_marker,
+)
 from roofwatch.ci.github.event import ActionsRun, Job, PullRequest, RunOrder
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report.pull_request import judge_pull_request
@@ -21,11 +35,15 @@ FAILED = CheckRun(Conclusion.FAILURE, "regressed: 1 regressed", "### what\n\nand
 URL = "https://github.example/example/project/actions/runs/10"
 
 
-def post(github: GitHubStandIn, check: CheckRun, order: RunOrder = RUN, name: str = "roofwatch") -> None:
+def post(
+    github: GitHubStandIn, check: CheckRun, order: RunOrder = RUN, name: str = "roofwatch"
+) -> None:
     github.repository().conclude(SHA, name, order, check, URL)
 
 
-def test_a_repeated_post_updates_its_check_run_without_repeating_annotations(github: GitHubStandIn) -> None:
+def test_a_repeated_post_updates_its_check_run_without_repeating_annotations(
+    github: GitHubStandIn,
+) -> None:
     post(github, annotated(2))
     post(github, replace(annotated(2), conclusion=Conclusion.NEUTRAL))
 
@@ -42,16 +60,27 @@ def test_a_late_older_run_decides_nothing(github: GitHubStandIn) -> None:
 
 
 def test_the_pull_request_of_a_fork_is_found_by_its_commit(github: GitHubStandIn) -> None:
-    heads = [(7, "someone:fix/faster", SHA), (8, "someone:other", SHA), (9, "someone:fix/faster", sha_of(2))]
-    github.pull_requests = [{"number": number, "head": {"label": label, "sha": sha}} for number, label, sha in heads]
+    heads = [
+        (7, "someone:fix/faster", SHA),
+        (8, "someone:other", SHA),
+        (9, "someone:fix/faster", sha_of(2)),
+    ]
+    github.pull_requests = [
+        {"number": number, "head": {"label": label, "sha": sha}} for number, label, sha in heads
+    ]
     job = Job(ActionsRun(github.url, REPOSITORY, RUN, URL), SHA, head_label="someone:fix/faster")
 
     assert github.repository().pull_requests(job) == [PullRequest(7)]
-    assert github.repository().pull_requests(replace(job, head_sha=sha_of(3))) == [], "it has moved on"
+    assert github.repository().pull_requests(replace(job, head_sha=sha_of(3))) == [], (
+        "it has moved on"
+    )
 
 
 def annotated(count: int) -> CheckRun:
-    made = (Annotation(f"kernels/{number}.py", number + 1, True, "f", "slower") for number in range(count))
+    made = (
+        Annotation(f"kernels/{number}.py", number + 1, True, "f", "slower")
+        for number in range(count)
+    )
     return replace(FAILED, annotations=tuple(made))
 
 
@@ -61,13 +90,19 @@ def test_the_check_run_in_progress_concludes_with_annotations_in_batches_of_fift
 ) -> None:
     post(github, BEGUN)
     (check_run,) = github.check_runs.values()
-    assert (check_run["status"], check_run["conclusion"], check_run["head_sha"]) == ("in_progress", None, SHA)
+    assert (check_run["status"], check_run["conclusion"], check_run["head_sha"]) == (
+        "in_progress",
+        None,
+        SHA,
+    )
 
     post(github, annotated(count))
 
     assert list(github.check_runs.values()) == [check_run]
     assert (check_run["status"], check_run["details_url"]) == ("completed", URL)
-    assert [each["path"] for each in check_run["annotations"]] == [f"kernels/{number}.py" for number in range(count)]
+    assert [each["path"] for each in check_run["annotations"]] == [
+        f"kernels/{number}.py" for number in range(count)
+    ]
     assert github.requests.count("update_check_run") == max(1, math.ceil(count / 50))
     assert check_run["conclusion"] == "failure"
     assert check_run["output"] == {"title": FAILED.title, "summary": FAILED.summary}
@@ -140,7 +175,9 @@ def comment_body(text: str, order: RunOrder = FIRST, name: str = "roofwatch") ->
     return compose(report_marker(name), CommentState(order=order), text)
 
 
-def post_one(github: GitHubStandIn, text: str, order: RunOrder = FIRST, *, is_silent: bool = False) -> CommentAction:
+def post_one(
+    github: GitHubStandIn, text: str, order: RunOrder = FIRST, *, is_silent: bool = False
+) -> CommentAction:
     return post_comment(github.repository(), NUMBER, comment_body(text, order), is_silent=is_silent)
 
 
@@ -156,7 +193,9 @@ def test_the_comment_is_found_on_the_third_page(github: GitHubStandIn) -> None:
     assert len(github.comments) == 25
 
 
-def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_alone(github: GitHubStandIn) -> None:
+def test_comments_of_strangers_other_pull_requests_and_other_reports_are_left_alone(
+    github: GitHubStandIn,
+) -> None:
     others = [
         github.add_comment(comment_body("slower"), number=8),
         github.add_comment(comment_body("slower", name="H200")),

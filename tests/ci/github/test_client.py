@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 
 from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
-from roofwatch.ci.github.comment import COMMENT_MARKER, CommentAction, CommentState, compose, post_comment
+from roofwatch.ci.github.comment import (
+    COMMENT_MARKER,
+    CommentAction,
+    CommentState,
+    compose,
+    post_comment,
+)
 from roofwatch.ci.github.event import RunOrder
 from roofwatch.ci.messages import ForgeError
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
@@ -75,7 +81,12 @@ def test_a_server_error_is_waited_out_longer_each_time(
         (403, "You have exceeded a secondary rate limit", {"Retry-After": "37"}, 38),
         (403, "You have exceeded a secondary rate limit", {}, 60),
         (429, "too many requests", {}, 60),
-        (403, "API rate limit exceeded", {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "+120"}, 121),
+        (
+            403,
+            "API rate limit exceeded",
+            {"X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "+120"},
+            121,
+        ),
     ],
 )
 @pytest.mark.parametrize("operation", [LIST, CREATE])
@@ -89,7 +100,10 @@ def test_a_rate_limit_is_waited_for(
     headers: dict[str, str],
     wait_s: float,
 ) -> None:
-    given = {name: str(int(time.time()) + int(text)) if text[0] == "+" else text for name, text in headers.items()}
+    given = {
+        name: str(int(time.time()) + int(text)) if text[0] == "+" else text
+        for name, text in headers.items()
+    }
     github.fail(operation, status, message, headers=given)
 
     assert post(github) is CommentAction.POSTED
@@ -97,7 +111,9 @@ def test_a_rate_limit_is_waited_for(
     assert github.bodies == [BODY]
 
 
-def test_a_long_wait_is_logged(github: GitHubStandIn, waits_s: list[float], caplog: pytest.LogCaptureFixture) -> None:
+def test_a_long_wait_is_logged(
+    github: GitHubStandIn, waits_s: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
     github.fail(LIST, 429, "too many requests")
     github.fail(LIST, 502, "bad gateway")
 
@@ -109,7 +125,11 @@ def test_a_long_wait_is_logged(github: GitHubStandIn, waits_s: list[float], capl
     ]
 
 
-VALIDATION = {"message": "Validation Failed", "errors": [{"message": "body is too long"}, "and more"], "status": "422"}
+VALIDATION = {
+    "message": "Validation Failed",
+    "errors": [{"message": "body is too long"}, "and more"],
+    "status": "422",
+}
 
 
 @pytest.mark.parametrize(
@@ -117,9 +137,18 @@ VALIDATION = {"message": "Validation Failed", "errors": [{"message": "body is to
     [
         (Answer(200, b"[]", {"Link": '<{url}/next>; rel="next"'}), "has more than 100 pages"),
         (Answer(200, b"<html>Log in first</html>"), "is GITHUB_API_URL correct"),
-        (Answer(301, b"{}", {"Location": "https://elsewhere.example"}), "is GITHUB_REPOSITORY an old name"),
-        (Answer(422, json.dumps(VALIDATION).encode()), "422: Validation Failed; body is too long; and more; GitHub"),
-        (Answer(429, b"{}", {"Retry-After": "3000"}), f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most"),
+        (
+            Answer(301, b"{}", {"Location": "https://elsewhere.example"}),
+            "is GITHUB_REPOSITORY an old name",
+        ),
+        (
+            Answer(422, json.dumps(VALIDATION).encode()),
+            "422: Validation Failed; body is too long; and more; GitHub",
+        ),
+        (
+            Answer(429, b"{}", {"Retry-After": "3000"}),
+            f"needs 3001 s, and this job waits {MAX_WAIT_S:.0f} s at most",
+        ),
     ],
     ids=["list without end", "not GitHub", "redirect", "refusal", "long rate limit"],
 )
@@ -140,13 +169,17 @@ def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
 ) -> None:
     github.fail(CREATE, 502, "bad gateway", times=99)
 
-    with pytest.raises(ForgeError, match=r"POST /repos/example/project/issues/7/comments: HTTP 502: bad gateway;"):
+    with pytest.raises(
+        ForgeError, match=r"POST /repos/example/project/issues/7/comments: HTTP 502: bad gateway;"
+    ):
         post(github)
 
     assert len(waits_s) == 6
 
 
-@pytest.mark.parametrize("url", ["http://github.example/api/v3", "ftp://127.0.0.1", "github.example"])
+@pytest.mark.parametrize(
+    "url", ["http://github.example/api/v3", "ftp://127.0.0.1", "github.example"]
+)
 def test_the_token_is_not_sent_over_plain_http(url: str) -> None:
     with pytest.raises(ForgeError, match="plain http would reveal the token"):
         GitHubRepository(url, REPOSITORY, TOKEN)

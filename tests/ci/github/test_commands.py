@@ -10,7 +10,15 @@ import pytest
 from roofwatch.ci.github.acceptance import MAX_BOUNDS
 from roofwatch.ci.github.check_run import BEGUN
 from roofwatch.ci.github.commands import CommandError, Reply, carry_out, commands_in, parse_command
-from roofwatch.ci.github.event import ActionsRun, CommandRequest, Comment, Job, PullRequest, RunOrder, command_request
+from roofwatch.ci.github.event import (
+    ActionsRun,
+    CommandRequest,
+    Comment,
+    Job,
+    PullRequest,
+    RunOrder,
+    command_request,
+)
 from roofwatch.collector.record.record import RunRecord
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
@@ -32,7 +40,9 @@ RUN_URL = "https://github.example/example/project/actions/runs/500"
 @pytest.fixture
 def github(github: GitHubStandIn) -> GitHubStandIn:
     """With one pull request, one person who may write and one who may not."""
-    github.pull_requests = [{"number": NUMBER, "head": {"label": "o:b", "sha": HEAD}, "base": {"ref": "main"}}]
+    github.pull_requests = [
+        {"number": NUMBER, "head": {"label": "o:b", "sha": HEAD}, "base": {"ref": "main"}}
+    ]
     github.permissions = {"maintainer": "write", "owner": "admin", "reader": "read"}
     return github
 
@@ -40,23 +50,35 @@ def github(github: GitHubStandIn) -> GitHubStandIn:
 def request(github: GitHubStandIn, body: str, login: str = "maintainer") -> CommandRequest:
     """The request of a job that a new comment started."""
     user = {"login": login, "type": "User"}
-    comment_id = github.add_comment(body, number=NUMBER, user=user, author_association="COLLABORATOR")
+    comment_id = github.add_comment(
+        body, number=NUMBER, user=user, author_association="COLLABORATOR"
+    )
     comment = Comment(comment_id, NUMBER, body, login, "2026-01-02T03:04:05Z")
     return CommandRequest(ActionsRun(github.url, REPOSITORY, RunOrder(500, 1), RUN_URL), comment)
 
 
-def write_comment(github: GitHubStandIn, body: str, login: str = "maintainer") -> tuple[str, str | None]:
+def write_comment(
+    github: GitHubStandIn, body: str, login: str = "maintainer"
+) -> tuple[str, str | None]:
     """The answer and the reaction."""
     reply = carry_out(github.repository(), request(github, body, login), "roofwatch")
     return reply.line, reply.reaction
 
 
-def post_report(github: GitHubStandIn, folder: Path, situation: str = "regression", run_id: int = 10) -> Posted:
+def post_report(
+    github: GitHubStandIn, folder: Path, situation: str = "regression", run_id: int = 10
+) -> Posted:
     return post_records(github, folder, *SITUATIONS[situation](), run_id=run_id)
 
 
-def post_records(github: GitHubStandIn, folder: Path, base: RunRecord, head: RunRecord, run_id: int = 10) -> Posted:
-    job = Job(ActionsRun(github.url, REPOSITORY, RunOrder(run_id, 1), URL), HEAD, pull_requests=(PullRequest(NUMBER),))
+def post_records(
+    github: GitHubStandIn, folder: Path, base: RunRecord, head: RunRecord, run_id: int = 10
+) -> Posted:
+    job = Job(
+        ActionsRun(github.url, REPOSITORY, RunOrder(run_id, 1), URL),
+        HEAD,
+        pull_requests=(PullRequest(NUMBER),),
+    )
     report = report_on(write_records(folder, (base, head)), job)
     return post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
 
@@ -73,7 +95,9 @@ def newest_check_run(github: GitHubStandIn) -> dict[str, Any]:
 # --- accept
 
 
-def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     post_report(github, tmp_path)
     assert newest_check_run(github)["conclusion"] == "failure"
 
@@ -97,20 +121,27 @@ def test_an_accepted_slowdown_is_neutral_with_author_date_and_reason(github: Git
     assert "by `owner` on `2026-01-02`: `a better reason`" in report_comment(github)
 
 
-def test_the_most_findings_that_can_be_accepted_fit_into_a_comment(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_most_findings_that_can_be_accepted_fit_into_a_comment(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     facts = [make_static_facts(target=f"sm_{number}") for number in range(MAX_BOUNDS + 1)]
     spilled = [make_static_facts(target=one.target, code="b", local_bytes=123_456) for one in facts]
     post_records(github, tmp_path, *make_records(facts[1:], spilled[1:]))
 
     assert write_comment(github, f"{PREFIX} accept {'x' * 300}")[1] == "+1"
-    assert post_records(github, tmp_path, *make_records(facts[1:], spilled[1:]), run_id=11).check_run == "neutral"
+    assert (
+        post_records(github, tmp_path, *make_records(facts[1:], spilled[1:]), run_id=11).check_run
+        == "neutral"
+    )
 
     post_records(github, tmp_path, *make_records(facts, spilled), run_id=12)
     assert "at most 400 findings" in write_comment(github, f"{PREFIX} accept it is meant")[0]
 
 
 @pytest.mark.slow
-def test_an_acceptance_holds_for_the_same_findings_in_later_runs(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_an_acceptance_holds_for_the_same_findings_in_later_runs(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     post_report(github, tmp_path)
     write_comment(github, f"{PREFIX} accept it is meant")
 
@@ -137,11 +168,15 @@ def test_an_acceptance_ends_when_its_comment_is_deleted_or_its_author_may_no_lon
 
     write_comment(github, f"{PREFIX} accept it is meant", "owner")
     assert post_report(github, tmp_path, run_id=12).check_run == "neutral"
-    del github.comments[max(key for key, each in github.comments.items() if each["body"].startswith(PREFIX))]
+    del github.comments[
+        max(key for key, each in github.comments.items() if each["body"].startswith(PREFIX))
+    ]
     assert post_report(github, tmp_path, run_id=13).check_run == "failure"
 
 
-def test_the_state_of_a_comment_without_write_access_is_ignored(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_state_of_a_comment_without_write_access_is_ignored(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     post_report(github, tmp_path)
     write_comment(github, f"{PREFIX} accept it is meant")
     marked = report_comment(github)
@@ -155,7 +190,9 @@ def test_the_state_of_a_comment_without_write_access_is_ignored(github: GitHubSt
     assert post_report(github, tmp_path, run_id=11).check_run == "failure"
 
 
-def test_only_a_regression_of_the_newest_commit_can_be_accepted(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_only_a_regression_of_the_newest_commit_can_be_accepted(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     post_report(github, tmp_path, "improvement")
     assert write_comment(github, f"{PREFIX} accept it is meant") == (
         "No regression is reported on this pull request.",
@@ -190,7 +227,10 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
     github.repository().conclude(HEAD, "roofwatch", RunOrder(10, 1), BEGUN, URL)
 
     assert ("was not measured yet" in line, reaction) == (True, "confused")
-    assert write_comment(github, f"{PREFIX} rerun") == ("The measurement is still running.", "confused")
+    assert write_comment(github, f"{PREFIX} rerun") == (
+        "The measurement is still running.",
+        "confused",
+    )
     assert github.run_again == []
 
 
@@ -199,7 +239,12 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
     [
         ("bisect", "bisect", f"{CASE_ID}/torch", ""),
         ("bisect softmax/n=1/float32/fwd triton", "bisect", "softmax/n=1/float32/fwd/triton", ""),
-        ("bisect softmax/n=1/float32/fwd triton on h100", "bisect", "softmax/n=1/float32/fwd/triton", "h100"),
+        (
+            "bisect softmax/n=1/float32/fwd triton on h100",
+            "bisect",
+            "softmax/n=1/float32/fwd/triton",
+            "h100",
+        ),
         ("run", "run", "", ""),
         ("run h100", "run", "", "h100"),
         (f"run {HEAD[:8]}", "run", "", ""),
@@ -222,7 +267,9 @@ def test_run_and_bisect_hand_the_reviewed_commit_to_the_job_that_measures(
     assert any(reply.line in body for body in github.bodies)
 
 
-def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     post_report(github, tmp_path)
     later = sha_of(9)
     github.pull_requests[0]["head"]["sha"] = later
@@ -231,8 +278,12 @@ def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(github: GitH
     newest_check_run(github)["started_at"] = "2026-01-02T03:04:06Z"
 
     late = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")
-    other = carry_out(github.repository(), request(github, f"{PREFIX} run h100 {HEAD[:8]}"), "roofwatch")
-    named = carry_out(github.repository(), request(github, f"{PREFIX} run h100 {later[:8]}"), "roofwatch")
+    other = carry_out(
+        github.repository(), request(github, f"{PREFIX} run h100 {HEAD[:8]}"), "roofwatch"
+    )
+    named = carry_out(
+        github.repository(), request(github, f"{PREFIX} run h100 {later[:8]}"), "roofwatch"
+    )
 
     for refused in (unknown, late):
         assert (refused.reaction, refused.requests) == ("confused", ())
@@ -241,8 +292,14 @@ def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(github: GitH
     assert [one.head for one in named.requests] == [later]
 
 
-def label(github: GitHubStandIn, name: str, login: str = "maintainer", head_sha: str = HEAD) -> Reply:
-    variables = {"GITHUB_REPOSITORY": REPOSITORY, "GITHUB_EVENT_NAME": "pull_request_target", "GITHUB_RUN_ID": "500"}
+def label(
+    github: GitHubStandIn, name: str, login: str = "maintainer", head_sha: str = HEAD
+) -> Reply:
+    variables = {
+        "GITHUB_REPOSITORY": REPOSITORY,
+        "GITHUB_EVENT_NAME": "pull_request_target",
+        "GITHUB_RUN_ID": "500",
+    }
     asked = command_request(variables, label_event(name, head_sha, login))
     assert asked is not None
     return carry_out(github.repository(), asked, "roofwatch")
@@ -251,13 +308,17 @@ def label(github: GitHubStandIn, name: str, login: str = "maintainer", head_sha:
 def test_a_label_asks_for_a_run_of_the_commit_that_was_labelled(github: GitHubStandIn) -> None:
     reply = label(github, "roofwatch run h100", head_sha=sha_of(3))
 
-    assert [(one.verb, one.runner, one.head) for one in reply.requests] == [("run", "h100", sha_of(3))]
+    assert [(one.verb, one.runner, one.head) for one in reply.requests] == [
+        ("run", "h100", sha_of(3))
+    ]
     assert github.reactions == []
     (body,) = github.bodies
     assert f"Measuring `{sha_of(3)[:8]}` on `h100`" in body
 
 
-def test_a_label_by_somebody_without_write_access_does_nothing_and_cannot_accept(github: GitHubStandIn) -> None:
+def test_a_label_by_somebody_without_write_access_does_nothing_and_cannot_accept(
+    github: GitHubStandIn,
+) -> None:
     assert label(github, "roofwatch run h100", "reader").requests == ()
     assert github.bodies == []
     assert "A label cannot accept" in label(github, "roofwatch accept because").line
@@ -267,19 +328,27 @@ def test_each_command_of_a_comment_gets_an_answer(github: GitHubStandIn, tmp_pat
     post_report(github, tmp_path)
 
     reply = carry_out(
-        github.repository(), request(github, f"{PREFIX} rerun\n{PREFIX} aprove\n\n{PREFIX} bisect"), "roofwatch"
+        github.repository(),
+        request(github, f"{PREFIX} rerun\n{PREFIX} aprove\n\n{PREFIX} bisect"),
+        "roofwatch",
     )
 
     first, second, third = reply.line.splitlines()
     assert first.startswith("- `/roofwatch rerun`: `")
     assert second.startswith("- `/roofwatch aprove`: unknown command")
     assert third.startswith("- `/roofwatch bisect`: Searching")
-    assert (reply.verbs, reply.reaction, len(reply.requests)) == (("rerun", "bisect"), "confused", 1)
+    assert (reply.verbs, reply.reaction, len(reply.requests)) == (
+        ("rerun", "bisect"),
+        "confused",
+        1,
+    )
     assert github.run_again == [10]
 
 
 @pytest.mark.parametrize("operation", ["rerun_workflow", "list_check_runs"])
-def test_the_refusal_of_github_is_answered(github: GitHubStandIn, tmp_path: Path, operation: str) -> None:
+def test_the_refusal_of_github_is_answered(
+    github: GitHubStandIn, tmp_path: Path, operation: str
+) -> None:
     post_report(github, tmp_path)
     github.fail(operation, 403, "This run was created over a month ago")
 
@@ -296,8 +365,17 @@ def test_the_refusal_of_github_is_answered(github: GitHubStandIn, tmp_path: Path
 
 def result_of(github: GitHubStandIn, folder: Path, verb: str, **fields: Any) -> str:
     """The answer of the job after a requested measurement."""
-    asked = {"verb": verb, "number": NUMBER, "head": HEAD, "base": "main", "runner": "h100", "series": "a/b/c/d/e"}
-    variables = actions_variables(github, "issue_comment", {}, folder.parent / "event.json", run_id=500) | {
+    asked = {
+        "verb": verb,
+        "number": NUMBER,
+        "head": HEAD,
+        "base": "main",
+        "runner": "h100",
+        "series": "a/b/c/d/e",
+    }
+    variables = actions_variables(
+        github, "issue_comment", {}, folder.parent / "event.json", run_id=500
+    ) | {
         "GITHUB_TOKEN": TOKEN,
         "ROOFWATCH_REQUEST": json.dumps(asked | {"reply": "1001.0"} | fields),
     }
@@ -306,7 +384,9 @@ def result_of(github: GitHubStandIn, folder: Path, verb: str, **fields: Any) -> 
     return str(done.parsed["answer"])
 
 
-def test_a_requested_run_is_reported_like_any_other_and_answered(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_a_requested_run_is_reported_like_any_other_and_answered(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     folder = tmp_path / "records"
     write_records(folder, SITUATIONS["regression"]())
 
@@ -316,7 +396,10 @@ def test_a_requested_run_is_reported_like_any_other_and_answered(github: GitHubS
     assert "### ❌ " in report_comment(github)
     title = newest_check_run(github)["output"]["title"]
     assert answer == f"`{HEAD[:8]}` on `h100` ([run]({RUN_URL})): `{title}`"
-    assert any(body.startswith("<!-- roofwatch:result 1001.0 -->") and answer in body for body in github.bodies)
+    assert any(
+        body.startswith("<!-- roofwatch:result 1001.0 -->") and answer in body
+        for body in github.bodies
+    )
 
 
 def test_a_run_of_a_commit_that_is_no_longer_the_newest_leaves_the_comment(
@@ -337,7 +420,10 @@ def test_a_run_of_a_commit_that_is_no_longer_the_newest_leaves_the_comment(
 @pytest.mark.parametrize(
     ("document", "answer"),
     [
-        ('{"summary": ["6ed5ca80 is the first slower commit: *x* @all (A)", "a/b: +22%"]}', "`6ed5ca80 is the first"),
+        (
+            '{"summary": ["6ed5ca80 is the first slower commit: *x* @all (A)", "a/b: +22%"]}',
+            "`6ed5ca80 is the first",
+        ),
         ('{"summary": 7}', "the search for the commit failed"),
         (f'{{"summary": {"[" * 100_000}', "the search for the commit failed"),
         (None, "the search for the commit failed"),
@@ -361,7 +447,12 @@ def test_the_result_of_a_bisection_is_a_reply_in_code_spans(
 
 @pytest.mark.parametrize(
     ("login", "body"),
-    [("reader", "accept because"), ("stranger", "accept because"), ("reader", "rerun"), ("reader", "x")],
+    [
+        ("reader", "accept because"),
+        ("stranger", "accept because"),
+        ("reader", "rerun"),
+        ("reader", "x"),
+    ],
 )
 def test_without_write_access_there_is_a_reaction_and_no_reply(
     github: GitHubStandIn, tmp_path: Path, login: str, body: str
@@ -377,7 +468,9 @@ def test_without_write_access_there_is_a_reaction_and_no_reply(
     assert github.run_again == []
 
 
-def test_other_comments_are_ignored_and_an_invalid_command_is_answered(github: GitHubStandIn) -> None:
+def test_other_comments_are_ignored_and_an_invalid_command_is_answered(
+    github: GitHubStandIn,
+) -> None:
     reply = carry_out(github.repository(), request(github, "looks good"), "roofwatch")
     assert (reply.verbs, reply.reaction, github.requests) == ((), None, [])
 
@@ -386,7 +479,9 @@ def test_other_comments_are_ignored_and_an_invalid_command_is_answered(github: G
     assert ("unknown command; there are" in line, reaction) == (True, "confused")
 
 
-def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_command_line_carries_out_the_comment_of_its_event(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     post_report(github, tmp_path)
     comment = github.comments[request(github, f"{PREFIX} accept it is meant").comment.comment_id]
     event, file = comment_event(comment), tmp_path / "event.json"
@@ -394,7 +489,9 @@ def test_the_command_line_carries_out_the_comment_of_its_event(github: GitHubSta
 
     done = roofwatch("command", "--json", cwd=tmp_path, **variables)
 
-    assert (done.status, done.parsed["verbs"], done.parsed["reaction"]) == (0, ["accept"], "+1"), done.error
+    assert (done.status, done.parsed["verbs"], done.parsed["reaction"]) == (0, ["accept"], "+1"), (
+        done.error
+    )
     assert "> **Accepted** by `maintainer`" in report_comment(github)
 
 
@@ -424,10 +521,16 @@ def test_an_invalid_command_is_refused_with_the_right_form(rest: str, reason: st
     ("body", "found"),
     [
         ("/roofwatch rerun", ["/roofwatch rerun"]),
-        ("\n/roofwatch rerun  \nthanks\n/roofwatch bisect", ["/roofwatch rerun", "/roofwatch bisect"]),
+        (
+            "\n/roofwatch rerun  \nthanks\n/roofwatch bisect",
+            ["/roofwatch rerun", "/roofwatch bisect"],
+        ),
         ("    /roofwatch rerun", []),
         ("```\n/roofwatch rerun\n```", []),
-        ("/roofwatch rerun\n```\n/roofwatch bisect\n```\n\n    /roofwatch bisect", ["/roofwatch rerun"]),
+        (
+            "/roofwatch rerun\n```\n/roofwatch bisect\n```\n\n    /roofwatch bisect",
+            ["/roofwatch rerun"],
+        ),
         ("> /roofwatch rerun", []),
         ("- /roofwatch rerun", []),
         ("<!-- \n/roofwatch rerun -->", []),
@@ -454,10 +557,25 @@ def test_a_bisection_that_a_comment_asked_for_finds_the_commit_and_answers(
     github.pull_requests[0]["head"]["sha"] = head
     github.repository().conclude(head, "roofwatch", RunOrder(11, 1), BEGUN, URL)
 
-    asked = carry_out(github.repository(), request(github, f"{PREFIX} bisect {SERIES} torch"), "roofwatch")
+    asked = carry_out(
+        github.repository(), request(github, f"{PREFIX} bisect {SERIES} torch"), "roofwatch"
+    )
     (order,) = asked.requests
-    ends = ("--good", shas[0], "--bad", order.head, "--suite-from", "head", "--device", "cpu", "--output", tmp_path)
-    found = roofwatch("bisect", "bench_total.py", "--series", order.series, *ends, "--json", cwd=folder)
+    ends = (
+        "--good",
+        shas[0],
+        "--bad",
+        order.head,
+        "--suite-from",
+        "head",
+        "--device",
+        "cpu",
+        "--output",
+        tmp_path,
+    )
+    found = roofwatch(
+        "bisect", "bench_total.py", "--series", order.series, *ends, "--json", cwd=folder
+    )
     assert found.status == 0, found.error
     records = tmp_path / "records"
     records.mkdir()

@@ -1,4 +1,6 @@
-"""Repositories that adopt roofwatch with the documented workflows, from a pull request to its comment and check."""
+"""Repositories that adopt roofwatch with the documented workflows, from a pull request to its
+comment and check.
+"""
 
 import os
 import re
@@ -11,7 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.ci.github.jobs import ROOT, Runner, comment_event, documented_workflow, workflow_run_event
+from tests.ci.github.jobs import (
+    ROOT,
+    Runner,
+    comment_event,
+    documented_workflow,
+    workflow_run_event,
+)
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.git_repository import commit_all, git, make_repository
 
@@ -54,7 +62,16 @@ class PullRequest:
         make_repository(folder)
         git(folder, "remote", "add", "origin", self.origin.as_uri())
         branches = [] if depth else ["+refs/heads/*:refs/remotes/origin/*"]
-        git(folder, "fetch", "--quiet", "--no-tags", *([f"--depth={depth}"] if depth else []), "origin", *branches, sha)
+        git(
+            folder,
+            "fetch",
+            "--quiet",
+            "--no-tags",
+            *([f"--depth={depth}"] if depth else []),
+            "origin",
+            *branches,
+            sha,
+        )
         git(folder, "checkout", "--quiet", "--detach", sha)
         return folder
 
@@ -87,7 +104,13 @@ def github(github: GitHubStandIn, pull_request: PullRequest) -> GitHubStandIn:
 
 
 def event_of(pull_request: PullRequest) -> dict[str, object]:
-    found = {"number": 7, "draft": False, "head": {"sha": pull_request.head}, "base": {"ref": "main"}, "labels": []}
+    found = {
+        "number": 7,
+        "draft": False,
+        "head": {"sha": pull_request.head},
+        "base": {"ref": "main"},
+        "labels": [],
+    }
     return {"action": "opened", "pull_request": found}
 
 
@@ -98,15 +121,28 @@ def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_ste
     venv.create(theirs, with_pip=True)
     (site,) = theirs.glob("lib/python*/site-packages")
     seen = [path for path in sys.path if path.endswith("-packages")]
-    (site / "torch.pth").write_text("".join(f"import site; site.addsitedir({path!r})\n" for path in seen))
+    (site / "torch.pth").write_text(
+        "".join(f"import site; site.addsitedir({path!r})\n" for path in seen)
+    )
     before = sorted(site.iterdir())
     subprocess.run(["git", "clone", "--quiet", ROOT, action], check=True)
-    download = [f"{theirs}/bin/pip", "download", "--quiet", "--no-deps", "--dest", str(tmp_path), "setuptools>=80"]
+    download = [
+        f"{theirs}/bin/pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(tmp_path),
+        "setuptools>=80",
+    ]
     if subprocess.run(download, check=False, capture_output=True).returncode:
         pytest.skip("pip reaches no package index, and builds the wheel with setuptools from there")
     checkout = pull_request.check_out(tmp_path / "work" / "checkout", pull_request.merge, depth=1)
     runner = Runner(
-        *(github, "pull_request", event_of(pull_request), checkout),
+        github,
+        "pull_request",
+        event_of(pull_request),
+        checkout,
         action_path=action,
         is_installed=True,
         environment={"PATH": f"{theirs}/bin:{os.environ['PATH']}"},
@@ -128,7 +164,9 @@ def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_ste
 def test_a_change_of_no_kernel_is_a_success_after_both_halves(
     github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
 ) -> None:
-    measure, report = (documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report"))
+    measure, report = (
+        documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report")
+    )
     git(pull_request.origin, "checkout", "--quiet", "-b", "documented", pull_request.base)
     (pull_request.origin / "README.md").write_text("What it does.\n")
     head = commit_all(pull_request.origin)
@@ -137,9 +175,9 @@ def test_a_change_of_no_kernel_is_a_success_after_both_halves(
     artifacts = tmp_path / "artifacts"
     ended = workflow_run_event("completed", head, "success")
 
-    Runner(github, "pull_request", event_of(replace(pull_request, head=head)), checkout, artifacts).called_job(
-        measure, "measure"
-    )
+    Runner(
+        github, "pull_request", event_of(replace(pull_request, head=head)), checkout, artifacts
+    ).called_job(measure, "measure")
     Runner(github, "workflow_run", ended, nothing, artifacts).called_job(report, "report")
 
     (check_run,) = github.check_runs.values()
@@ -152,14 +190,20 @@ def test_a_change_of_no_kernel_is_a_success_after_both_halves(
 def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and_run_again_on_request(
     github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
 ) -> None:
-    measure, report = (documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report"))
+    measure, report = (
+        documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report")
+    )
     head = pull_request.head
-    checkout = pull_request.check_out(tmp_path / "pull-request" / "checkout", pull_request.merge, depth=0)
+    checkout = pull_request.check_out(
+        tmp_path / "pull-request" / "checkout", pull_request.merge, depth=0
+    )
     nothing = make_repository(tmp_path / "default-branch" / "checkout")
     artifacts = tmp_path / "artifacts"
     began = Runner(github, "workflow_run", workflow_run_event("requested", head), nothing)
     measured = Runner(github, "pull_request", event_of(pull_request), checkout, artifacts)
-    ended = Runner(github, "workflow_run", workflow_run_event("completed", head, "success"), nothing, artifacts)
+    ended = Runner(
+        github, "workflow_run", workflow_run_event("completed", head, "success"), nothing, artifacts
+    )
 
     began.called_job(report, "report")
     (check_run,) = github.check_runs.values()
@@ -173,7 +217,9 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     ended.called_job(report, "report")
     assert (check_run["status"], check_run["conclusion"]) == ("completed", "failure")
     title = check_run["output"]["title"]
-    assert re.fullmatch(r"1 of 1 benchmark slower · worst \+[\d,]+% \(scale\); 1 result less accurate", title)
+    assert re.fullmatch(
+        r"1 of 1 benchmark slower · worst \+[\d,]+% \(scale\); 1 result less accurate", title
+    )
     assert check_run["details_url"].endswith("/actions/runs/4242")
     (annotation,) = check_run["annotations"]
     line = (checkout / annotation["path"]).read_text().splitlines()[annotation["start_line"] - 1]
@@ -189,15 +235,24 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     assert int(change[1].replace(",", "")) > 20
     source = f"/blob/{head}/bench_layers.py#L{annotation['start_line']}"
     assert re.fullmatch(
-        rf"\[`scale`\]\(https://[\w./-]+{re.escape(source)}\) `torch`<br>`n_rows=256 float32 fwd`", change[2]
+        rf"\[`scale`\]\(https://[\w./-]+{re.escape(source)}\) `torch`<br>`n_rows=256 float32 fwd`",
+        change[2],
     )
-    assert f"`roofwatch ab bench_layers.py --base {pull_request.base[:8]} -k scale`" in comment["body"]
+    assert (
+        f"`roofwatch ab bench_layers.py --base {pull_request.base[:8]} -k scale`" in comment["body"]
+    )
 
     asked = github.add_comment(
-        "/roofwatch accept it is clearer\n/roofwatch run", user={"login": "maintainer", "type": "User"}
+        "/roofwatch accept it is clearer\n/roofwatch run",
+        user={"login": "maintainer", "type": "User"},
     )
     commanded = Runner(
-        *(github, "issue_comment", comment_event(github.comments[asked]), nothing, artifacts), run_id=5_000
+        github,
+        "issue_comment",
+        comment_event(github.comments[asked]),
+        nothing,
+        artifacts,
+        run_id=5_000,
     )
     outputs = commanded.called_job(report, "command")
     assert outputs is not None
@@ -214,6 +269,9 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     newest = github.check_runs[max(github.check_runs)]
     assert (newest["head_sha"], newest["status"]) == (head, "completed")
     assert newest["details_url"].endswith("/actions/runs/5000")
-    assert re.search(rf"`{head[:8]}` \(\[run\]\(https://\S+/5000\)\): `1 of 1 benchmark slower", github.bodies[-1])
+    assert re.search(
+        rf"`{head[:8]}` \(\[run\]\(https://\S+/5000\)\): `1 of 1 benchmark slower",
+        github.bodies[-1],
+    )
     runners = (began, measured, ended, commanded, requested)
     assert TOKEN not in "".join(text for runner in runners for text in runner.outputs)

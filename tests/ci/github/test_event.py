@@ -28,15 +28,22 @@ def variables(event_name: str, **given: str) -> dict[str, str]:
 
 def event_of_comment(**fields: Any) -> dict[str, Any]:
     comment = {"id": COMMENT.comment_id, "body": COMMENT.body, "user": {"login": COMMENT.login}}
-    return comment_event(comment | {"created_at": COMMENT.written_at, "author_association": "OWNER"}, **fields)
+    return comment_event(
+        comment | {"created_at": COMMENT.written_at, "author_association": "OWNER"}, **fields
+    )
 
 
 def test_a_pull_request_event_names_its_number_and_its_head_not_the_merge_commit() -> None:
     job = job_of(
-        variables("pull_request"), {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}}
+        variables("pull_request"),
+        {"pull_request": {"number": 7, "head": {"sha": HEAD}, "base": {"ref": "main"}}},
     )
 
-    assert (job.pull_requests, job.head_sha, job.run.order) == ((PullRequest(7, "main"),), HEAD, RunOrder(10, 2))
+    assert (job.pull_requests, job.head_sha, job.run.order) == (
+        (PullRequest(7, "main"),),
+        HEAD,
+        RunOrder(10, 2),
+    )
     assert job.run.api_url == "https://github.example/api/v3"
     assert job.run.url == "https://github.example/example/project/actions/runs/10"
 
@@ -51,7 +58,9 @@ def test_after_a_workflow_of_a_fork_the_pull_request_is_found_by_its_branch() ->
 def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_request() -> None:
     named = [{"number": 7, "head": {"sha": HEAD}}, {"number": 8, "head": {"sha": sha_of(2)}}]
 
-    job = job_of(variables("workflow_run"), workflow_run_event("completed", HEAD, pull_requests=named))
+    job = job_of(
+        variables("workflow_run"), workflow_run_event("completed", HEAD, pull_requests=named)
+    )
 
     assert job.pull_requests == (PullRequest(7),)
 
@@ -82,9 +91,13 @@ def test_only_a_new_comment_on_a_pull_request_is_a_command() -> None:
 
     assert found is not None
     assert found.comment == COMMENT
-    assert command_request(variables("issue_comment"), event_of_comment(issue={"number": 7})) is None
+    assert (
+        command_request(variables("issue_comment"), event_of_comment(issue={"number": 7})) is None
+    )
     assert command_request(variables("issue_comment"), event_of_comment(action="edited")) is None
     with pytest.raises(ForgeError, match="commands come from comments"):
         command_request(variables("pull_request"), {})
     with pytest.raises(ForgeError, match="GITHUB_EVENT_PATH is not valid"):
-        command_request(variables("issue_comment"), {"action": "created", "issue": {"pull_request": {}}})
+        command_request(
+            variables("issue_comment"), {"action": "created", "issue": {"pull_request": {}}}
+        )

@@ -35,11 +35,18 @@ def job_variables(github: GitHubStandIn, folder: Path) -> dict[str, str]:
     return given | ours
 
 
-def test_comment_check_run_and_job_summary_agree(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:
+def test_comment_check_run_and_job_summary_agree(
+    github: GitHubStandIn, tmp_path: Path, records: list[Path]
+) -> None:
     done = post(github, tmp_path, *records, "--json", "--name", "H200")
 
     assert done.status == 0, done.error
-    expected = {"verdict": "regressed", "pull_request": 7, "comment": "posted", "check_run": "failure"}
+    expected = {
+        "verdict": "regressed",
+        "pull_request": 7,
+        "comment": "posted",
+        "check_run": "failure",
+    }
     assert {key: done.parsed[key] for key in expected} == expected
     (comment,), (check_run,) = github.bodies, github.check_runs.values()
     header, _, rest = comment.partition("\n### ")
@@ -61,8 +68,12 @@ def test_the_check_run_is_concluded_even_if_comments_may_not_be_read(
     assert check_run["conclusion"] == "failure"
 
 
-def test_a_dry_run_needs_neither_token_nor_github(github: GitHubStandIn, tmp_path: Path, records: list[Path]) -> None:
-    done = roofwatch("post", *records, "--dry-run", "--output", tmp_path / "comment.md", cwd=tmp_path)
+def test_a_dry_run_needs_neither_token_nor_github(
+    github: GitHubStandIn, tmp_path: Path, records: list[Path]
+) -> None:
+    done = roofwatch(
+        "post", *records, "--dry-run", "--output", tmp_path / "comment.md", cwd=tmp_path
+    )
 
     assert done.status == 0, done.error
     assert "### ❌ 2 of 3 benchmarks slower" in done.output
@@ -82,7 +93,9 @@ def test_workloads_that_came_with_the_records_predict_what_a_step_costs(tmp_path
         if record is not None:
             record.write(tmp_path / WORKLOADS_NAME)
         judgement = report_on([tmp_path], None).judgement
-        found.append([one.kernel for one in judgement.step_predictions] if judgement is not None else None)
+        found.append(
+            [one.kernel for one in judgement.step_predictions] if judgement is not None else None
+        )
     assert found == [[], [], ["rms_norm"]]
 
 
@@ -91,13 +104,21 @@ def test_workloads_that_came_with_the_records_predict_what_a_step_costs(tmp_path
     [
         ([], {}, "give the records, or --begin without any"),
         (["--begin"], {"GITHUB_TOKEN": ""}, "GITHUB_TOKEN is not set"),
-        (["--begin"], {"GITHUB_REPOSITORY": "../evil"}, "GITHUB_REPOSITORY or GITHUB_RUN_ID: '../evil'"),
+        (
+            ["--begin"],
+            {"GITHUB_REPOSITORY": "../evil"},
+            "GITHUB_REPOSITORY or GITHUB_RUN_ID: '../evil'",
+        ),
         (["--begin", "--name", "a --> b"], {}, "--name 'a --> b'"),
         (["--begin"], {"GITHUB_TOKEN": "another-token"}, "HTTP 401"),
     ],
 )
 def test_an_error_is_one_line_and_exit_status_2(
-    github: GitHubStandIn, tmp_path: Path, arguments: list[str], variables: dict[str, str], reason: str
+    github: GitHubStandIn,
+    tmp_path: Path,
+    arguments: list[str],
+    variables: dict[str, str],
+    reason: str,
 ) -> None:
     done = post(github, tmp_path, *arguments, **variables)
 
@@ -107,16 +128,23 @@ def test_an_error_is_one_line_and_exit_status_2(
     assert "another-token" not in done.output + done.error
 
 
-def test_a_skipped_measurement_concludes_the_check_as_skipped(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_a_skipped_measurement_concludes_the_check_as_skipped(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     (tmp_path / "records").mkdir()
     event = workflow_run_event("completed", sha_of(1), "skipped")
-    variables = actions_variables(github, "workflow_run", event, tmp_path / "event.json") | {"GITHUB_TOKEN": TOKEN}
+    variables = actions_variables(github, "workflow_run", event, tmp_path / "event.json") | {
+        "GITHUB_TOKEN": TOKEN
+    }
 
     done = roofwatch("post", "records", cwd=tmp_path, **variables)
 
     assert done.status == 0, done.error
     (check_run,) = github.check_runs.values()
-    assert (check_run["conclusion"], check_run["output"]["title"]) == ("neutral", "skipped: not measured")
+    assert (check_run["conclusion"], check_run["output"]["title"]) == (
+        "neutral",
+        "skipped: not measured",
+    )
     assert "a draft or a missing label" in check_run["output"]["summary"]
     assert github.bodies == []
 
@@ -124,13 +152,18 @@ def test_a_skipped_measurement_concludes_the_check_as_skipped(github: GitHubStan
 def installed_by(*extras: str) -> set[str]:
     """The distributions that `pip install roofwatch[...]` brings, with what they need in turn."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [*project["dependencies"], *(line for extra in extras for line in project["optional-dependencies"][extra])]
+    lines = [
+        *project["dependencies"],
+        *(line for extra in extras for line in project["optional-dependencies"][extra]),
+    ]
     wanted = [Requirement(line) for line in lines]
     found: set[str] = set()
     for needed in wanted:  # grows
         found.add(canonicalize_name(needed.name))
         for then in map(Requirement, requires(needed.name) or []):
-            is_needed = then.marker is None or any(then.marker.evaluate({"extra": one}) for one in ["", *needed.extras])
+            is_needed = then.marker is None or any(
+                then.marker.evaluate({"extra": one}) for one in ["", *needed.extras]
+            )
             if is_needed and canonicalize_name(then.name) not in found:
                 wanted.append(then)
     return found
@@ -143,10 +176,13 @@ def test_posting_needs_only_the_core_and_the_github_extra(
     others = {
         module
         for module, distributions in packages_distributions().items()
-        if not {canonicalize_name(name) for name in distributions} & brought and re.fullmatch(r"\w+", module)
+        if not {canonicalize_name(name) for name in distributions} & brought
+        and re.fullmatch(r"\w+", module)
     }
     blocked = sorted(others - {"roofwatch", "sitecustomize"} - sys.stdlib_module_names)
-    (tmp_path / "sitecustomize.py").write_text(f"import sys\nsys.modules |= dict.fromkeys({blocked!r})\n")
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nsys.modules |= dict.fromkeys({blocked!r})\n"
+    )
 
     variables = job_variables(github, tmp_path) | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
 

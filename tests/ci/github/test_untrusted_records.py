@@ -20,7 +20,10 @@ URL = "https://github.example/example/project/actions/runs/10"
 
 def a_job(github: GitHubStandIn, **fields: object) -> Job:
     job = Job(
-        ActionsRun(github.url, REPOSITORY, RunOrder(10, 1), URL), HEAD, "success", pull_requests=(PullRequest(7),)
+        ActionsRun(github.url, REPOSITORY, RunOrder(10, 1), URL),
+        HEAD,
+        "success",
+        pull_requests=(PullRequest(7),),
     )
     return replace(job, **fields)  # type: ignore[arg-type]  # fields of a job
 
@@ -45,14 +48,18 @@ def test_a_comment_is_posted_only_if_something_changed_or_is_suspicious(
     github: GitHubStandIn, tmp_path: Path, situation: str, conclusion: str, comments: int
 ) -> None:
     report = report_on(write(tmp_path, *SITUATIONS[situation]()), a_job(github))
-    post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+    post(
+        github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True
+    )
 
     (check_run,) = github.check_runs.values()
     assert (check_run["conclusion"], len(github.comments)) == (conclusion, comments)
 
 
 def test_records_of_another_commit_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
-    report = report_on(write(tmp_path, *SITUATIONS["all_well"]()), a_job(github, head_sha=sha_of(9)))
+    report = report_on(
+        write(tmp_path, *SITUATIONS["all_well"]()), a_job(github, head_sha=sha_of(9))
+    )
 
     assert report.is_refused
     assert report.check.conclusion is Conclusion.NEUTRAL
@@ -71,13 +78,17 @@ def test_the_merge_commit_that_github_checks_out_belongs_to_its_pull_request(
     assert report_on(paths, a_job(github, head_sha=sha_of(0))).is_refused
 
 
-def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     fence = "```\n# Merged! @everyone\n```"
     note = NotMeasured.of(make_commit(1), f"head: Traceback\n{fence}\n{HOSTILE}", "head")
     (tmp_path / FILE_NAME).write_text(note.model_dump_json())
 
     report = report_on([tmp_path], a_job(github))
-    posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+    posted = post(
+        github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True
+    )
 
     assert (posted.check_run, posted.comments) == ("failure", {"7": "posted"})
     (comment,) = github.bodies
@@ -87,7 +98,9 @@ def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(github: GitHubStandI
     assert comment.count("`") == 6 + 2, "the fences, and the commit"
 
 
-def test_a_comment_is_replaced_once_no_kernel_is_touched(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_a_comment_is_replaced_once_no_kernel_is_touched(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     job = a_job(github)
     (tmp_path / FILE_NAME).write_text(NotMeasured.of(make_commit(1)).model_dump_json())
     report = report_on([tmp_path], job)
@@ -100,7 +113,9 @@ def test_a_comment_is_replaced_once_no_kernel_is_touched(github: GitHubStandIn, 
     post(github.repository(), later, report, "roofwatch", with_comment=True, with_check=True)
 
     (comment,) = github.bodies
-    assert comment.rstrip().endswith(f"**roofwatch: no kernel touched** (`{HEAD[:8]}`): nothing to measure.")
+    assert comment.rstrip().endswith(
+        f"**roofwatch: no kernel touched** (`{HEAD[:8]}`): nothing to measure."
+    )
 
 
 @pytest.mark.parametrize("content", [b"not JSON", b'{"format": 1, "head": {}}', b"[" * 200_000])
@@ -135,9 +150,13 @@ def test_an_invalid_record_is_reported_in_a_code_span(
     assert report.check.summary.count("`") == 2
 
 
-def test_without_records_the_check_run_says_how_the_run_ended(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_without_records_the_check_run_says_how_the_run_ended(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     report = report_on([tmp_path / "from-the-pull-request"], a_job(github, conclusion="cancelled"))
-    posted = post(github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True)
+    posted = post(
+        github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True
+    )
 
     assert not report.is_refused
     assert (posted.check_run, posted.comments) == ("neutral", {})
@@ -158,7 +177,9 @@ def test_a_link_in_the_folder_is_not_followed(github: GitHubStandIn, tmp_path: P
     assert "no record in" in str(report.problem)
 
 
-def test_two_records_of_one_side_and_a_broken_baseline_are_refused(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_two_records_of_one_side_and_a_broken_baseline_are_refused(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     base, _ = SITUATIONS["all_well"]()
     one_side = report_on(write(tmp_path, base, base), a_job(github))
     (tmp_path / "roofwatch-static.toml").write_text("this is not a baseline")
@@ -169,10 +190,16 @@ def test_two_records_of_one_side_and_a_broken_baseline_are_refused(github: GitHu
     assert "roofwatch-static.toml" in str(without_baseline.problem)
 
 
-def test_the_pull_request_comes_from_the_event_not_from_the_record(github: GitHubStandIn, tmp_path: Path) -> None:
+def test_the_pull_request_comes_from_the_event_not_from_the_record(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
     base, head = SITUATIONS["regression"]()
     claiming = head.model_copy(
-        update={"commit": make_commit(1, subject="pull request 8", branch="refs/pull/8/merge", is_dirty=True)}
+        update={
+            "commit": make_commit(
+                1, subject="pull request 8", branch="refs/pull/8/merge", is_dirty=True
+            )
+        }
     )
 
     job = a_job(github)
@@ -182,16 +209,21 @@ def test_the_pull_request_comes_from_the_event_not_from_the_record(github: GitHu
     assert [comment["number"] for comment in github.comments.values()] == [7]
 
 
-@pytest.mark.parametrize(("base_branch", "commented"), [("release", [8]), (None, [7, 8]), ("elsewhere", [7, 8])])
+@pytest.mark.parametrize(
+    ("base_branch", "commented"), [("release", [8]), (None, [7, 8]), ("elsewhere", [7, 8])]
+)
 def test_several_pull_requests_with_one_head_get_their_result(
     github: GitHubStandIn, tmp_path: Path, base_branch: str | None, commented: list[int]
 ) -> None:
     head = {"label": "someone:slower", "sha": HEAD}
     github.pull_requests = [
-        {"number": number, "head": head, "base": {"ref": branch}} for number, branch in ((7, "main"), (8, "release"))
+        {"number": number, "head": head, "base": {"ref": branch}}
+        for number, branch in ((7, "main"), (8, "release"))
     ]
     base, changed = SITUATIONS["regression"]()
-    base = base.model_copy(update={"commit": base.commit.model_copy(update={"branch": base_branch})})
+    base = base.model_copy(
+        update={"commit": base.commit.model_copy(update={"branch": base_branch})}
+    )
     job = a_job(github, pull_requests=(), head_label="someone:slower")
 
     report = report_on(write(tmp_path, base, changed), job)

@@ -1,4 +1,6 @@
-"""Permissions, conditions and commands of the shipped and the documented workflows, and of the action."""
+"""Permissions, conditions and commands of the shipped and the documented workflows, and of the
+action.
+"""
 
 import shutil
 import subprocess
@@ -52,7 +54,9 @@ def jobs_of(name: str) -> dict[str, Any]:
     return jobs
 
 
-JOBS = [(path.name, name) for path in sorted(WORKFLOWS.glob("*.yml")) for name in jobs_of(path.name)]
+JOBS = [
+    (path.name, name) for path in sorted(WORKFLOWS.glob("*.yml")) for name in jobs_of(path.name)
+]
 
 
 def steps_of(path: Path) -> Iterator[dict[str, Any]]:
@@ -61,15 +65,25 @@ def steps_of(path: Path) -> Iterator[dict[str, Any]]:
         yield from job.get("steps", ())
 
 
-def test_the_action_and_the_shipped_and_documented_workflows_match_github_s_schemas(tmp_path: Path) -> None:
+def test_the_action_and_the_shipped_and_documented_workflows_match_github_s_schemas(
+    tmp_path: Path,
+) -> None:
     shown = [documented_workflow(document, text) for document, text, _ in CALLERS]
     for number, text in enumerate([*shown, ONE_STEP]):
         (tmp_path / f"{number}.yml").write_text(text)
     workflows = [*sorted(WORKFLOWS.glob("*.yml")), *tmp_path.glob("*.yml")]
 
     for schema, files in (("actions", [ACTION]), ("workflows", workflows)):
-        command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.github-{schema}"]
-        done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, check=False)
+        command = [
+            sys.executable,
+            "-m",
+            "check_jsonschema",
+            "--builtin-schema",
+            f"vendor.github-{schema}",
+        ]
+        done = subprocess.run(
+            [*command, *map(str, files)], capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stdout
 
 
@@ -77,12 +91,19 @@ def test_the_action_and_the_shipped_and_documented_workflows_match_github_s_sche
 def test_the_documented_workflows_are_those_of_this_repository_with_inputs_that_exist(
     document: str, text: str, own: str
 ) -> None:
-    shown, ours = yaml.safe_load(documented_workflow(document, text)), yaml.safe_load((WORKFLOWS / own).read_text())
+    shown, ours = (
+        yaml.safe_load(documented_workflow(document, text)),
+        yaml.safe_load((WORKFLOWS / own).read_text()),
+    )
     (theirs,), (job,) = shown["jobs"].values(), ours["jobs"].values()
     called = OWN_WORKFLOW.fullmatch(theirs["uses"])
     assert called is not None
 
-    assert (shown["name"], shown[True], shown["permissions"]) == (ours["name"], ours[True], ours["permissions"])
+    assert (shown["name"], shown[True], shown["permissions"]) == (
+        ours["name"],
+        ours[True],
+        ours["permissions"],
+    )
     assert theirs["permissions"] == job["permissions"]
     assert {*theirs["with"], *job["with"]} <= {
         *yaml.safe_load((WORKFLOWS / called[1]).read_text())[True]["workflow_call"]["inputs"]
@@ -104,11 +125,17 @@ def test_a_step_runs_one_command_without_interpolation(path: Path) -> None:
         assert "\n" not in line.strip()
         assert "${{" not in line
         if line not in SCRIPTS and not line.startswith("python -m pip install"):
-            check_line(line.replace('"$RUNNER_TEMP/roofwatch/bin/roofwatch"', "roofwatch").replace("$MODE", "all"))
+            check_line(
+                line.replace('"$RUNNER_TEMP/roofwatch/bin/roofwatch"', "roofwatch").replace(
+                    "$MODE", "all"
+                )
+            )
 
 
 @pytest.mark.parametrize(("file", "name"), JOBS)
-def test_a_job_lists_its_permissions_and_only_those_that_report_may_write(file: str, name: str) -> None:
+def test_a_job_lists_its_permissions_and_only_those_that_report_may_write(
+    file: str, name: str
+) -> None:
     document = yaml.safe_load((WORKFLOWS / file).read_text())
     job = document["jobs"][name]
 
@@ -118,25 +145,41 @@ def test_a_job_lists_its_permissions_and_only_those_that_report_may_write(file: 
     assert "uses" in job or "timeout-minutes" in job
 
 
-@pytest.mark.parametrize(("file", "name"), [key for key in JOBS if key in WRITTEN_BY and key[0] == "report.yml"])
+@pytest.mark.parametrize(
+    ("file", "name"), [key for key in JOBS if key in WRITTEN_BY and key[0] == "report.yml"]
+)
 def test_a_job_with_write_access_runs_no_code_of_the_pull_request(file: str, name: str) -> None:
     steps = jobs_of(file)[name]["steps"]
 
-    assert [step["uses"].partition("@")[0] for step in steps] == ["actions/checkout", "./.roofwatch"]
+    assert [step["uses"].partition("@")[0] for step in steps] == [
+        "actions/checkout",
+        "./.roofwatch",
+    ]
     checkout, action = (step["with"] for step in steps)
-    assert (checkout["repository"], checkout["ref"]) == ("${{ job.workflow_repository }}", "${{ job.workflow_sha }}")
+    assert (checkout["repository"], checkout["ref"]) == (
+        "${{ job.workflow_repository }}",
+        "${{ job.workflow_sha }}",
+    )
     assert action["mode"] == "report"
 
 
 @pytest.mark.parametrize("file", ["measure.yml", "report.yml"])
 def test_a_job_that_runs_untrusted_code_has_no_token_and_no_secret(file: str) -> None:
     job = jobs_of(file)["measure"]
-    (token,) = [step["env"]["GITHUB_TOKEN"] for step in steps_of(ACTION) if "GITHUB_TOKEN" in step.get("env", {})]
+    (token,) = [
+        step["env"]["GITHUB_TOKEN"]
+        for step in steps_of(ACTION)
+        if "GITHUB_TOKEN" in step.get("env", {})
+    ]
 
     assert job["permissions"] == {"contents": "read"}
     assert "secrets." not in str(job)
     assert "github.token" not in str(job)
-    assert all(not step["with"]["persist-credentials"] for step in job["steps"] if "checkout" in step.get("uses", ""))
+    assert all(
+        not step["with"]["persist-credentials"]
+        for step in job["steps"]
+        if "checkout" in step.get("uses", "")
+    )
     assert job["steps"][-1]["with"]["mode"] == "measure"
     for mode, seen in (("measure", ""), ("report", "x"), ("all", "x")):
         assert fill(token, {"inputs": {"mode": mode, "token": "x"}}) == seen
@@ -157,7 +200,10 @@ def test_drafts_and_pull_requests_without_a_wanted_label_are_not_measured(
     event: str, fields: dict[str, Any] | None, wanted: str, is_measured: bool
 ) -> None:
     condition = jobs_of("measure.yml")["measure"]["if"]
-    github = {"event_name": event, "event": {"pull_request": fields} if fields else {"merge_group": {}}}
+    github = {
+        "event_name": event,
+        "event": {"pull_request": fields} if fields else {"merge_group": {}},
+    }
 
     assert holds(condition, {"github": github, "inputs": {"label": wanted}}) == is_measured
 
@@ -169,19 +215,35 @@ COMMENT = {"body": "/roofwatch rerun"}
     ("event_name", "event", "started"),
     [
         ("workflow_run", workflow_run_event("completed", "0" * 40), {"report"}),
-        ("workflow_run", workflow_run_event("completed", "0" * 40, event="merge_group"), {"report"}),
+        (
+            "workflow_run",
+            workflow_run_event("completed", "0" * 40, event="merge_group"),
+            {"report"},
+        ),
         ("workflow_run", workflow_run_event("completed", "0" * 40, event="push"), set()),
-        ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "comment": COMMENT}, {"command"}),
-        ("issue_comment", {"issue": {"pull_request": {"url": "x"}}, "comment": {"body": "nice"}}, set()),
+        (
+            "issue_comment",
+            {"issue": {"pull_request": {"url": "x"}}, "comment": COMMENT},
+            {"command"},
+        ),
+        (
+            "issue_comment",
+            {"issue": {"pull_request": {"url": "x"}}, "comment": {"body": "nice"}},
+            set(),
+        ),
         ("issue_comment", {"issue": {}, "comment": COMMENT}, set()),
         ("pull_request_target", label_event("roofwatch run h100", "0" * 40, "x"), {"command"}),
         ("pull_request_target", label_event("bug", "0" * 40, "x"), set()),
     ],
 )
-def test_an_event_starts_the_job_that_it_needs(event_name: str, event: dict[str, Any], started: set[str]) -> None:
+def test_an_event_starts_the_job_that_it_needs(
+    event_name: str, event: dict[str, Any], started: set[str]
+) -> None:
     contexts = {"github": {"event_name": event_name, "event": event}, "needs": {}}
 
-    assert {name for name in ("report", "command") if holds(jobs_of("report.yml")[name]["if"], contexts)} == started
+    assert {
+        name for name in ("report", "command") if holds(jobs_of("report.yml")[name]["if"], contexts)
+    } == started
 
 
 @pytest.mark.parametrize(
@@ -197,7 +259,11 @@ def test_a_request_is_measured_on_its_runner(request_: dict[str, str], runner: s
     inputs = {"gpu-runner": "gpu", "runner": "ubuntu-latest"}
 
     assert (
-        fill(jobs_of("report.yml")["measure"]["runs-on"], {"matrix": {"request": request_}, "inputs": inputs}) == runner
+        fill(
+            jobs_of("report.yml")["measure"]["runs-on"],
+            {"matrix": {"request": request_}, "inputs": inputs},
+        )
+        == runner
     )
 
 
@@ -218,18 +284,28 @@ def test_records_are_taken_over_where_another_job_measured(
     (step,) = [step for step in steps_of(ACTION) if "download-artifact" in step.get("uses", "")]
     github = {"event_name": event_name, "event": {"action": action}}
 
-    assert bool(evaluate(step["if"], {"github": github, "inputs": {"mode": mode, "request": request_}})) == is_taken
+    assert (
+        bool(
+            evaluate(step["if"], {"github": github, "inputs": {"mode": mode, "request": request_}})
+        )
+        == is_taken
+    )
 
 
 @pytest.mark.parametrize(
     ("linter", "arguments"),
-    [("zizmor", ["--offline", "--no-progress", "--persona", "pedantic", *map(str, FILES)]), ("actionlint", [])],
+    [
+        ("zizmor", ["--offline", "--no-progress", "--persona", "pedantic", *map(str, FILES)]),
+        ("actionlint", []),
+    ],
 )
 def test_linters_of_workflows_find_nothing(linter: str, arguments: list[str]) -> None:
     found = shutil.which(linter) or shutil.which(linter, path=str(Path(sys.executable).parent))
     if found is None:
         pytest.skip(f"{linter} is not installed")
 
-    done = subprocess.run([found, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [found, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
 
     assert done.returncode == 0, done.stdout

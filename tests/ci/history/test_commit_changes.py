@@ -32,7 +32,9 @@ def test_a_target_that_no_longer_compiles_is_one_regression() -> None:
     assert found.verdict is Verdict.REGRESSED
     assert found.is_confirmed
     assert len(found.change_points) == 1
-    assert "compiling was ok, is compile_error (out of registers)" in found.change_points[0].evidence
+    assert (
+        "compiling was ok, is compile_error (out of registers)" in found.change_points[0].evidence
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,10 @@ def test_occupancy_decides_only_if_a_block_no_longer_fits() -> None:
 def test_a_spill_with_another_compiler_suspects_the_toolchain() -> None:
     spills = make_static_series("local_bytes", [0, 48], "ab")
     settings = [RunSetting("1", toolchain=(("triton", version),)) for version in ("3.6.0", "3.7.1")]
-    points = [replace(point, setting=setting) for point, setting in zip(spills.points, settings, strict=True)]
+    points = [
+        replace(point, setting=setting)
+        for point, setting in zip(spills.points, settings, strict=True)
+    ]
 
     found = only(judge_history([Series(spills.key, tuple(points))]))
 

@@ -13,7 +13,9 @@ QUIET_NS = stepped(factor=1.0, **LENGTH)
 
 def share(function: str, before: float, after: float, seed: int) -> Series:
     values = stepped(level_ns=before, factor=after / before, seed=seed, **LENGTH)
-    return make_series(values, imported_key(SHARE_OF_STEP + function, "share", Better.LOWER), case_id=STEP)
+    return make_series(
+        values, imported_key(SHARE_OF_STEP + function, "share", Better.LOWER), case_id=STEP
+    )
 
 
 def judge(times_ns: Sequence[float], *shares: Series) -> list[Regression]:
@@ -21,7 +23,13 @@ def judge(times_ns: Sequence[float], *shares: Series) -> list[Regression]:
 
 
 def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_alert() -> None:
-    note = only(judge(QUIET_NS, share("_norm_kernel", 0.1, 0.2, seed=1), share("_gate_kernel", 0.3, 0.2, seed=2)))
+    note = only(
+        judge(
+            QUIET_NS,
+            share("_norm_kernel", 0.1, 0.2, seed=1),
+            share("_gate_kernel", 0.3, 0.2, seed=2),
+        )
+    )
 
     assert note.verdict is Verdict.INCONCLUSIVE
     assert not note.is_alert
@@ -32,9 +40,20 @@ def test_functions_that_trade_places_in_an_unchanged_step_are_one_note_and_no_al
     assert "cost_shift" in note.summary
 
 
-def test_the_function_that_makes_a_step_slower_is_evidence_and_the_other_shares_say_nothing() -> None:
+def test_the_function_that_makes_a_step_slower_is_evidence_and_the_other_shares_say_nothing() -> (
+    None
+):
     slower = stepped(factor=1.4, **LENGTH)
-    found = only(judge(slower, share("_norm_kernel", 0.2, 0.43, seed=1), share("_gate_kernel", 0.3, 0.21, seed=2)))
+    found = only(
+        judge(
+            slower,
+            share("_norm_kernel", 0.2, 0.43, seed=1),
+            share("_gate_kernel", 0.3, 0.21, seed=2),
+        )
+    )
 
     assert (found.verdict, found.is_alert) == (Verdict.REGRESSED, True)
-    assert [change.series.definition.title for change in found.change_points] == ["time", "share of step: _norm_kernel"]
+    assert [change.series.definition.title for change in found.change_points] == [
+        "time",
+        "share of step: _norm_kernel",
+    ]

@@ -21,10 +21,14 @@ from tests.ci.values import judge_history, make_point
 DAY = date(2026, 3, 1)
 
 
-def with_p_value(p_value: float | None, *, number: int = 1, **fields: object) -> tuple[Regression, list[TrendFinding]]:
+def with_p_value(
+    p_value: float | None, *, number: int = 1, **fields: object
+) -> tuple[Regression, list[TrendFinding]]:
     change = make_change_point(number)
     window = Window(number + 1, number + 1)
-    finding = TrendFinding(change, Status.UNCONFIRMED, (), window, window, p_value=p_value, measured_on=DAY)
+    finding = TrendFinding(
+        change, Status.UNCONFIRMED, (), window, window, p_value=p_value, measured_on=DAY
+    )
     return replace(make_regression(number), **fields), [finding]  # type: ignore[arg-type]  # fields of a regression
 
 
@@ -54,8 +58,8 @@ def test_confirmed_regressions_alert_and_dismissed_ones_do_not() -> None:
 
 
 def day_of_series(seed: int, *, series_count: int, moved_count: int) -> list[Series]:
-    """Series of heavy-tailed noise of 2 to 4 %, each of a kernel of its own; the first ones step by 15 to 40 %, each at
-    another commit.
+    """Series of heavy-tailed noise of 2 to 4 %, each of a kernel of its own; the first ones step by
+    15 to 40 %, each at another commit.
     """
     rng = np.random.default_rng(seed)
     series = []
@@ -63,8 +67,12 @@ def day_of_series(seed: int, *, series_count: int, moved_count: int) -> list[Ser
         values = 1e6 * np.exp(rng.uniform(0.02, 0.04) * rng.standard_t(5, 75))
         if number < moved_count:
             values[20 + 3 * number :] *= rng.uniform(1.15, 1.4) ** (1 if number % 2 else -1)
-        points = [make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values)]
-        series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), tuple(points)))
+        points = [
+            make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values)
+        ]
+        series.append(
+            Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), tuple(points))
+        )
     return series
 
 
@@ -72,7 +80,10 @@ def day_of_series(seed: int, *, series_count: int, moved_count: int) -> list[Ser
 def test_a_day_without_a_change_alerts_no_more_often_than_is_promised() -> None:
     days = 30
     false = [
-        any(found.is_alert for found in judge_history(day_of_series(seed, series_count=40, moved_count=0)))
+        any(
+            found.is_alert
+            for found in judge_history(day_of_series(seed, series_count=40, moved_count=0))
+        )
         for seed in range(days)
     ]
 
@@ -84,19 +95,30 @@ def test_among_the_alerts_of_days_the_false_ones_keep_their_rate() -> None:
     for seed in range(12):
         for found in judge_history(day_of_series(1_000 + seed, series_count=48, moved_count=12)):
             if found.is_alert:
-                moved = {int(kernel.split("_")[1]) < 12 for kernel in found.kernel.split(" + ") if "_" in kernel}
+                moved = {
+                    int(kernel.split("_")[1]) < 12
+                    for kernel in found.kernel.split(" + ")
+                    if "_" in kernel
+                }
                 counts[any(moved)] += 1
 
     assert counts[False] <= 0.08 * counts.total()
     assert counts[True] >= 100
 
 
-def regression(number: int, triage: TriageState = TriageState.NEW, **fields: object) -> TriagedRegression:
-    return TriagedRegression(str(number), make_regression(number, **fields), Triage(UUID(int=number), triage))
+def regression(
+    number: int, triage: TriageState = TriageState.NEW, **fields: object
+) -> TriagedRegression:
+    return TriagedRegression(
+        str(number), make_regression(number, **fields), Triage(UUID(int=number), triage)
+    )
 
 
 def test_false_alarms_are_refuted_or_invalid_regressions() -> None:
-    refuted, invalid = regression(1, state=RegressionState.DISMISSED), regression(2, TriageState.INVALID)
+    refuted, invalid = (
+        regression(1, state=RegressionState.DISMISSED),
+        regression(2, TriageState.INVALID),
+    )
     confirmed, taken_up = regression(3, is_confirmed=True), regression(4, TriageState.ACKNOWLEDGED)
 
     counted = count_false_alarms([refuted, invalid, confirmed, taken_up, regression(5)])
@@ -107,12 +129,14 @@ def test_false_alarms_are_refuted_or_invalid_regressions() -> None:
 
 def test_improvements_and_older_regressions_are_not_counted() -> None:
     counted = count_false_alarms(
-        [regression(1), regression(5), regression(6, verdict=Verdict.IMPROVED)], since=NOON + timedelta(hours=3)
+        [regression(1), regression(5), regression(6, verdict=Verdict.IMPROVED)],
+        since=NOON + timedelta(hours=3),
     )
     assert counted.reported_count == 1
 
 
 def test_the_interval_is_wilson_s() -> None:
-    # Brown, Cai and DasGupta (2001), Interval estimation for a binomial proportion: 0 of 10 reaches to 0.278
+    # Brown, Cai and DasGupta (2001), Interval estimation for a binomial proportion: 0 of 10 reaches
+    # to 0.278
     nothing_false = FalseAlarms(reported_count=10, refuted_count=0, invalid_count=0, true_count=10)
     assert nothing_false.interval == pytest.approx((0.0, 0.2775), abs=1e-4)

@@ -13,8 +13,22 @@ from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.summary import Movement, movements
-from roofwatch.db.values import Cause, ChangePoint, CommitRef, Regression, RegressionState, SeriesKey, Verdict
-from tests.builders import CASE_ID, make_change_point, make_commit_ref, make_regression, make_series_key
+from roofwatch.db.values import (
+    Cause,
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+    Verdict,
+)
+from tests.builders import (
+    CASE_ID,
+    make_change_point,
+    make_commit_ref,
+    make_regression,
+    make_series_key,
+)
 from tests.ci.values import SOFTMAX, SWIGLU
 
 
@@ -30,10 +44,12 @@ def make_finding(
     runner_class: str = "one machine",
     **fields: Any,
 ) -> TrendFinding:
-    """A change point at the numbered commit; `around` is how many commits it may lie off, on either side. What is not
-    confirmed may err by one more.
+    """A change point at the numbered commit; `around` is how many commits it may lie off, on either
+    side. What is not confirmed may err by one more.
     """
-    key = make_series_key(metric, case_id=case_id, implementation=implementation, runner_class=runner_class)
+    key = make_series_key(
+        metric, case_id=case_id, implementation=implementation, runner_class=runner_class
+    )
     place = make_commit_ref(number).first_parent_count
     slack = around if status is Status.CONFIRMED else around + 1
     return TrendFinding(
@@ -48,7 +64,10 @@ def make_finding(
 def group(findings: list[TrendFinding], *, quiet: int = 10) -> list[Regression]:
     """Group among `quiet` more time series that did not move."""
     keys: list[SeriesKey] = [finding.change.series for finding in findings if finding.is_time]
-    keys += [make_series_key(implementation=f"quiet {number}", runner_class="one machine") for number in range(quiet)]
+    keys += [
+        make_series_key(implementation=f"quiet {number}", runner_class="one machine")
+        for number in range(quiet)
+    ]
     grouped = group_findings(findings, population=Population(keys))
     return [regression for regression, _ in grouped]
 
@@ -58,10 +77,14 @@ def test_findings_of_one_commit_kernel_and_verdict_are_one_regression() -> None:
 
     assert len(found) == 1
     assert found[0].summary == (
-        "rms_norm: time 10 µs to 15 µs (+50.0%) in rms_norm/n_rows=64,n_cols=128/float32/fwd · compile, "
+        "rms_norm: time 10 µs to 15 µs (+50.0%) in rms_norm/n_rows=64,n_cols=128/float32/fwd · "
+        "compile, "
         "and 1 more series"
     )
-    assert [change.series.implementation for change in found[0].change_points] == ["compile", "torch"]
+    assert [change.series.implementation for change in found[0].change_points] == [
+        "compile",
+        "torch",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +108,9 @@ def test_the_worst_comes_first() -> None:
             make_finding(number=30, after=15_000.0),
             make_finding(number=40, after=30_000.0),
             make_finding(number=50, after=11_000.0, status=Status.CONFIRMED),
-            make_finding(number=60, metric="rmse_ratio", before=1e-7, after=None, status=Status.CONFIRMED),
+            make_finding(
+                number=60, metric="rmse_ratio", before=1e-7, after=None, status=Status.CONFIRMED
+            ),
         ]
     )
 
@@ -97,23 +122,43 @@ def test_the_worst_comes_first() -> None:
 def test_the_best_evidence_comes_first_not_the_largest_change() -> None:
     (found,) = group(
         [
-            make_finding(runner_class="elsewhere", number=1, after=20_000.0, standard_errors=9.0, around=1),
-            make_finding(runner_class="throttled", after=18_000.0, standard_errors=40.0, degraded_by=("heat",)),
+            make_finding(
+                runner_class="elsewhere", number=1, after=20_000.0, standard_errors=9.0, around=1
+            ),
+            make_finding(
+                runner_class="throttled",
+                after=18_000.0,
+                standard_errors=40.0,
+                degraded_by=("heat",),
+            ),
             make_finding(runner_class="no code", after=16_000.0, standard_errors=30.0),
-            make_finding(runner_class="surest", after=12_500.0, standard_errors=28.0, has_code=True),
-            make_finding(runner_class="less sure", after=13_000.0, standard_errors=12.0, has_code=True),
+            make_finding(
+                runner_class="surest", after=12_500.0, standard_errors=28.0, has_code=True
+            ),
+            make_finding(
+                runner_class="less sure", after=13_000.0, standard_errors=12.0, has_code=True
+            ),
         ]
     )
 
     assert [change.series.runner_class for change in found.change_points] == [
-        *("surest", "less sure", "no code", "elsewhere", "throttled"),
+        "surest",
+        "less sure",
+        "no code",
+        "elsewhere",
+        "throttled",
     ]
     assert "10 µs to 12.5 µs (+25.0%)" in found.summary
 
 
 def test_failures_come_first_then_times_machine_code_and_memory() -> None:
     metrics = ["peak_allocated_bytes", "local_bytes", "median_ns", "rmse_ratio"]
-    (found,) = group([make_finding(metric=one, after=None if one == "rmse_ratio" else 12_000.0) for one in metrics])
+    (found,) = group(
+        [
+            make_finding(metric=one, after=None if one == "rmse_ratio" else 12_000.0)
+            for one in metrics
+        ]
+    )
 
     assert [change.series.metric for change in found.change_points] == metrics[::-1]
 
@@ -131,7 +176,9 @@ def test_windows_that_share_a_commit_are_one_regression_at_that_commit() -> None
     )
 
     assert found.commit == make_commit_ref(8)
-    assert {change.commit for change in found.change_points} == {make_commit_ref(number) for number in (5, 7, 8)}
+    assert {change.commit for change in found.change_points} == {
+        make_commit_ref(number) for number in (5, 7, 8)
+    }
 
 
 def test_kernels_with_one_size_at_one_commit_are_one_regression() -> None:
@@ -142,9 +189,13 @@ def test_kernels_with_one_size_at_one_commit_are_one_regression() -> None:
 
 
 def test_a_family_is_named_by_what_its_series_share() -> None:
-    moved = [make_finding(f"rms_norm/n={length}/bfloat16/fwd", after=10_800.0 + length) for length in (1, 2, 3)]
+    moved = [
+        make_finding(f"rms_norm/n={length}/bfloat16/fwd", after=10_800.0 + length)
+        for length in (1, 2, 3)
+    ]
     still = [
-        make_series_key(case_id=f"rms_norm/n={length}/float32/fwd", runner_class="one machine") for length in (1, 2)
+        make_series_key(case_id=f"rms_norm/n={length}/float32/fwd", runner_class="one machine")
+        for length in (1, 2)
     ]
     keys = [*(finding.change.series for finding in moved), *still]
 
@@ -162,7 +213,11 @@ def moved_together(count: int = 6, **fields: Any) -> list[TrendFinding]:
     """Each kernel by a factor of its own, as no single change of code would."""
     kernels = ((CASE_ID, 12_000.0), (SOFTMAX, 15_000.0), (SWIGLU, 11_000.0))
     return [
-        make_finding(kernels[number % 3][0], implementation=f"i{number}", **{"after": kernels[number % 3][1]} | fields)
+        make_finding(
+            kernels[number % 3][0],
+            implementation=f"i{number}",
+            **{"after": kernels[number % 3][1]} | fields,
+        )
         for number in range(count)
     ]
 
@@ -193,7 +248,9 @@ def test_a_refuting_pair_dismisses_the_event() -> None:
 
 
 def test_of_an_event_one_series_of_each_kernel_is_measured_again() -> None:
-    found = group([*moved_together(6), make_finding(implementation="largest", after=30_000.0)], quiet=0)
+    found = group(
+        [*moved_together(6), make_finding(implementation="largest", after=30_000.0)], quiet=0
+    )
 
     steps = unconfirmed(found)
 
@@ -211,14 +268,17 @@ def test_an_event_on_two_runner_classes_is_one_regression() -> None:
     (found,) = group(findings, quiet=0)
 
     assert found.summary.startswith(
-        "4 of 4 time series on another machine and 4 of 4 time series on one machine got slower together"
+        "4 of 4 time series on another machine and 4 of 4 time series on one machine got slower "
+        "together"
     )
 
 
 RMS_NORM = make_series_key()
 
 
-def step_of(number: int, before: float | None, after: float | None, *, series: object = RMS_NORM) -> ChangePoint:
+def step_of(
+    number: int, before: float | None, after: float | None, *, series: object = RMS_NORM
+) -> ChangePoint:
     return make_change_point(number, series=series, before=before, after=after)
 
 
@@ -244,7 +304,9 @@ def test_what_fails_at_the_end_has_no_change() -> None:
 
 def improvement(number: int, after: float | None, **fields: object) -> Regression:
     point = make_change_point(number, verdict=Verdict.IMPROVED, before=12_000.0, after=after)
-    return make_regression(number, **{"verdict": Verdict.IMPROVED, "change_points": (point,), **fields})
+    return make_regression(
+        number, **{"verdict": Verdict.IMPROVED, "change_points": (point,), **fields}
+    )
 
 
 def recovery(*regressions: Regression) -> CommitRef | None:
@@ -258,11 +320,15 @@ def test_a_time_that_returns_to_its_old_level_has_recovered_at_that_commit() -> 
 
 def test_a_recovery_needs_most_of_the_series() -> None:
     keys = [make_series_key(implementation=name) for name in "abcde"]
-    worse = make_regression(1, change_points=tuple(make_change_point(1, series=key) for key in keys))
+    worse = make_regression(
+        1, change_points=tuple(make_change_point(1, series=key) for key in keys)
+    )
 
     def back(count: int) -> Regression:
         points = [
-            make_change_point(4, series=key, verdict=Verdict.IMPROVED, before=12_000.0, after=10_000.0)
+            make_change_point(
+                4, series=key, verdict=Verdict.IMPROVED, before=12_000.0, after=10_000.0
+            )
             for key in keys[:count]
         ]
         return make_regression(4, verdict=Verdict.IMPROVED, change_points=tuple(points))

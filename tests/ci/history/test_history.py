@@ -53,19 +53,31 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
 
 @pytest.mark.parametrize(
     ("old_count", "new_count", "is_alert"),
-    [(80, 4, False), (80, 8, True), (80, 20, True), (19, 40, False), (20, 19, False), (20, 20, True)],
+    [
+        (80, 4, False),
+        (80, 8, True),
+        (80, 20, True),
+        (19, 40, False),
+        (20, 19, False),
+        (20, 20, True),
+    ],
 )
 def test_a_step_is_an_alert_once_the_online_detector_sees_it_or_it_lasts(
     old_count: int, new_count: int, is_alert: bool
 ) -> None:
-    found = only(judge_history([make_series(stepped(count=old_count + new_count, at=old_count, factor=1.3))]))
+    found = only(
+        judge_history([make_series(stepped(count=old_count + new_count, at=old_count, factor=1.3))])
+    )
 
     assert (found.commit, found.is_alert) == (make_commit_ref(old_count), is_alert)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_improvements_are_found_like_regressions(seed: int) -> None:
-    values = [*stepped(count=40, at=20, factor=1.15, noise=0.02, seed=seed), *stepped(count=20, factor=1.0, seed=seed)]
+    values = [
+        *stepped(count=40, at=20, factor=1.15, noise=0.02, seed=seed),
+        *stepped(count=20, factor=1.0, seed=seed),
+    ]
 
     slower = judge_history([make_series(values)])
     faster = judge_history([make_series([1e12 / value for value in values])])
@@ -75,8 +87,11 @@ def test_improvements_are_found_like_regressions(seed: int) -> None:
     assert {(one.commit, flipped[one.verdict], one.is_alert) for one in faster} == {
         (one.commit, one.verdict, one.is_alert) for one in slower
     }
-    assert sorted(one.typical_change + 1 for one in slower if one.typical_change is not None) == pytest.approx(
-        sorted(1 / (one.typical_change + 1) for one in faster if one.typical_change is not None), rel=1e-4
+    assert sorted(
+        one.typical_change + 1 for one in slower if one.typical_change is not None
+    ) == pytest.approx(
+        sorted(1 / (one.typical_change + 1) for one in faster if one.typical_change is not None),
+        rel=1e-4,
     )
 
 
@@ -85,7 +100,8 @@ def test_improvements_are_found_like_regressions(seed: int) -> None:
 
 def test_a_confirming_pair_suspects_the_code_and_an_unchanged_one_dismisses_a_step() -> None:
     found, refuted = (
-        only(judge_history([make_series(stepped())], [make_pair(7, 8, factor=factor)])) for factor in (1.4, 1.0)
+        only(judge_history([make_series(stepped())], [make_pair(7, 8, factor=factor)]))
+        for factor in (1.4, 1.0)
     )
 
     assert found.is_confirmed
@@ -138,7 +154,9 @@ def test_a_refuted_step_moves_to_its_neighbour() -> None:
 
 
 def test_a_wrong_result_after_right_ones_is_a_confirmed_regression() -> None:
-    history = make_series([1e-7, 1e-7, Outcome.INCORRECT, Outcome.INCORRECT], "rmse_ratio", tensor="grad_x")
+    history = make_series(
+        [1e-7, 1e-7, Outcome.INCORRECT, Outcome.INCORRECT], "rmse_ratio", tensor="grad_x"
+    )
 
     found = only(judge_history([history]))
 
@@ -163,7 +181,9 @@ def test_a_failure_and_its_correction_are_two_findings() -> None:
     ]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY, Outcome.INVALID])
+@pytest.mark.parametrize(
+    "outcome", [Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.OUT_OF_MEMORY, Outcome.INVALID]
+)
 def test_a_machine_dependent_failure_needs_two_runs(outcome: Outcome) -> None:
     once = only(judge_history([make_series([1e6, 1e6, outcome])]))
     twice = only(judge_history([make_series([1e6, 1e6, outcome, outcome])]))
@@ -178,13 +198,18 @@ COMMITS = 16
 
 def timed(case_id: str, median_ns: float, *, sm_clock_mhz: float | None = None) -> Measurement:
     state = DeviceState(reading_count=1, sm_clock_mhz=sm_clock_mhz)
-    blocks = tuple(block.model_copy(update={"device_state": state}) for block in make_blocks([median_ns, median_ns]))
+    blocks = tuple(
+        block.model_copy(update={"device_state": state})
+        for block in make_blocks([median_ns, median_ns])
+    )
     return make_measurement(case_id, blocks=blocks)
 
 
 @pytest.fixture
 def history(store: Engine) -> Engine:
-    """A kernel that steps with its clock, one that fails once, an unchanged one, and one that spills."""
+    """A kernel that steps with its clock, one that fails once, an unchanged one, and one that
+    spills.
+    """
     steps, quiet = stepped(at=8, factor=1.4), stepped(factor=1.0, seed=3)
     for number in range(COMMITS):
         clock_mhz = 1_980 if number < 8 else 1_414
@@ -195,9 +220,13 @@ def history(store: Engine) -> Engine:
                 timed(SOFTMAX, quiet[number]),
                 timed(SWIGLU, quiet[number]),
             ],
-            accuracies=[make_accuracy(SWIGLU, outcome=Outcome.INCORRECT if number == 5 else Outcome.OK)],
+            accuracies=[
+                make_accuracy(SWIGLU, outcome=Outcome.INCORRECT if number == 5 else Outcome.OK)
+            ],
             static_facts=[
-                make_static_facts("rope/n=1/float32/fwd", code=str(number >= 9), local_bytes=48 * (number >= 9))
+                make_static_facts(
+                    "rope/n=1/float32/fwd", code=str(number >= 9), local_bytes=48 * (number >= 9)
+                )
             ],
             environment=make_environment(device_kind="cuda", driver_version="570.86"),
         )
@@ -206,9 +235,15 @@ def history(store: Engine) -> Engine:
     return store
 
 
-def test_analysis_in_parts_gives_and_stores_the_same_result(history: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_analysis_in_parts_gives_and_stores_the_same_result(
+    history: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Session(history) as session:
-        keys = [key for key in list_series_keys(session, PROJECT, include_pairs=True) if key.metric in JUDGED_METRICS]
+        keys = [
+            key
+            for key in list_series_keys(session, PROJECT, include_pairs=True)
+            if key.metric in JUDGED_METRICS
+        ]
         series = read_series(session, PROJECT, keys, include_pairs=True, include_conditions=True)
         at_once = judge_history(series, list_pairs(session, PROJECT))
     monkeypatch.setattr(analyse, "_VALUES_AT_ONCE", 1)
@@ -233,16 +268,21 @@ def test_analysis_in_parts_gives_and_stores_the_same_result(history: Engine, mon
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_each_planted_cause_is_one_regression(seed: int) -> None:
-    # 200 series over 200 commits with nine causes; bench/error_rates.py does the same at 500 by 300 by twelve
+    # 200 series over 200 commits with nine causes; bench/error_rates.py does the same at 500 by 300
+    # by twelve
     history = plant(seed, shape_count=2, commit_count=200, single_count=3, family_count=5)
 
     found = judge_history(history.series)
 
     result = score(history, [one for one in found if one.is_alert])
-    too_early = sum(cause.commit < 20 for cause in history.causes)  # a step there does not alert without a pair
+    too_early = sum(
+        cause.commit < 20 for cause in history.causes
+    )  # a step there does not alert without a pair
     assert result.found >= result.cause_count - too_early - 1
     assert len(result.extra) <= 1, [one.summary for one in result.extra]
     (event,) = [one for one in found if one.kernel == ALL_KERNELS]
-    assert event.commit.first_parent_count - 1 == next(cause.commit for cause in history.causes if cause.is_driver)
+    assert event.commit.first_parent_count - 1 == next(
+        cause.commit for cause in history.causes if cause.is_driver
+    )
     assert event.cause is Cause.DRIVER
     assert "driver 570.86 → 570.124" in event.suspects[0].sentence

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roofwatch.ci.history.recent import Spread, compare_medians, noise_from_history, possible_changes
+from roofwatch.ci.history.recent import (
+    Spread,
+    compare_medians,
+    noise_from_history,
+    possible_changes,
+)
 from roofwatch.db.queries.results import RecentRuns, RecentSeries
 from roofwatch.db.values import Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
@@ -33,21 +38,30 @@ def runs(*series: list[float], runner_class: str = "H200") -> RecentRuns:
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_step_in_the_newest_runs_is_a_possible_change_until_it_is_judged(count: int) -> None:
-    recent = runs(*(stepped(count=COUNT, at=COUNT - count, factor=1.5, seed=seed) for seed in range(2)))
+    recent = runs(
+        *(stepped(count=COUNT, at=COUNT - count, factor=1.5, seed=seed) for seed in range(2))
+    )
 
     (found,) = possible_changes([recent], [])
 
     assert (found.kernel, found.runner_class) == ("rms_norm", "H200")
     assert (found.series_count, found.run_count) == (2, count)
     assert found.relative_change == pytest.approx(0.5, abs=0.05)
-    assert (found.base, found.head) == (make_commit_ref(COUNT - count - 1), make_commit_ref(COUNT - 1))
+    assert (found.base, found.head) == (
+        make_commit_ref(COUNT - count - 1),
+        make_commit_ref(COUNT - 1),
+    )
     points = tuple(make_change_point(COUNT - count, series=one.key) for one in recent.series)
     assert possible_changes([recent], [make_regression(change_points=points)]) == []
 
 
 def test_an_old_step_a_small_one_and_one_that_ended_are_no_possible_changes() -> None:
     ended = [*stepped(count=COUNT - 1, at=COUNT - 2, factor=1.5), 1e6]
-    others = stepped(count=COUNT, at=COUNT - 8), stepped(count=COUNT, at=COUNT - 2, factor=1.03), ended
+    others = (
+        stepped(count=COUNT, at=COUNT - 8),
+        stepped(count=COUNT, at=COUNT - 2, factor=1.03),
+        ended,
+    )
     assert possible_changes([runs(*others)], []) == []
 
 
@@ -56,7 +70,15 @@ def test_noise_alone_is_rarely_a_possible_change() -> None:
         change
         for seed in range(20)
         for change in possible_changes(
-            [runs(*(stepped(count=COUNT, factor=1.0, noise=0.03, seed=100 * seed + one) for one in range(50)))], []
+            [
+                runs(
+                    *(
+                        stepped(count=COUNT, factor=1.0, noise=0.03, seed=100 * seed + one)
+                        for one in range(50)
+                    )
+                )
+            ],
+            [],
         )
     ]
     # of a thousand series
@@ -73,8 +95,15 @@ def test_the_noise_of_a_runner_is_that_of_its_runs_whatever_the_steps() -> None:
 
 def test_two_runs_differ_only_beyond_the_noise_from_run_to_run() -> None:
     rng = np.random.default_rng(1)
-    quiet = {("noise", str(number)): (1e6, float(1e6 * np.exp(rng.normal(0, 0.014)))) for number in range(100)}
-    medians = quiet | {("slow", "a"): (1e6, 1.3e6), ("slight", "a"): (1e6, 0.92e6), ("new", "a"): (1e6, 2e6)}
+    quiet = {
+        ("noise", str(number)): (1e6, float(1e6 * np.exp(rng.normal(0, 0.014))))
+        for number in range(100)
+    }
+    medians = quiet | {
+        ("slow", "a"): (1e6, 1.3e6),
+        ("slight", "a"): (1e6, 0.92e6),
+        ("new", "a"): (1e6, 2e6),
+    }
     known = dict.fromkeys(medians.keys() - {("new", "a")}, Spread(0.01, 40))
 
     found = compare_medians(medians, known)
@@ -85,4 +114,6 @@ def test_two_runs_differ_only_beyond_the_noise_from_run_to_run() -> None:
     assert 0.25 < low < 0.3 < high < 0.35
     assert (found["slight", "a"].verdict, found["slight", "a"].is_sure) == (Verdict.IMPROVED, True)
     assert ("new", "a") not in found
-    assert sum(one.verdict is not Verdict.UNCHANGED for key, one in found.items() if key in quiet) <= 2
+    assert (
+        sum(one.verdict is not Verdict.UNCHANGED for key, one in found.items() if key in quiet) <= 2
+    )

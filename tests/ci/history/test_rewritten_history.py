@@ -18,7 +18,15 @@ from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.schema.runs import CommitRow, RunRow
-from tests.builders import NOON, PROJECT, make_accuracy, make_commit, make_measurement, make_record, make_series_key
+from tests.builders import (
+    NOON,
+    PROJECT,
+    make_accuracy,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_series_key,
+)
 from tests.ci.values import stepped
 
 KEY = make_series_key()
@@ -55,7 +63,9 @@ class Branch:
         """Return the shas of the points, which are the same for pages and for the analysis."""
         with Session(self.store) as session:
             (drawn,) = read_trend(session, TrendQuestion(PROJECT, (KEY,))).series
-            (named,) = read_trend(session, TrendQuestion(PROJECT, (KEY,), branches=("main",))).series
+            (named,) = read_trend(
+                session, TrendQuestion(PROJECT, (KEY,), branches=("main",))
+            ).series
             (read,) = read_series(session, PROJECT, keys=[KEY])
         assert drawn.points == named.points
         assert [point.value for point in drawn.points] == [point.value for point in read.points]

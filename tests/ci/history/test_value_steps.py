@@ -26,7 +26,9 @@ def errors(*values: float) -> Series:
 
 
 def noisy(level: float, count: int, seed: int = 0) -> list[float]:
-    return [float(value) for value in level * np.exp(np.random.default_rng(seed).normal(0, 0.1, count))]
+    return [
+        float(value) for value in level * np.exp(np.random.default_rng(seed).normal(0, 0.1, count))
+    ]
 
 
 def only_regression(series: Series) -> Regression:
@@ -68,7 +70,14 @@ def test_a_step_of_varying_errors_is_unconfirmed_and_no_alert() -> None:
         [*[1e-7] * 10, 1e-5, 1e-5, *[1e-7] * 10],
         [*[4e-8] * 10, *[9e-8] * 10],
     ],
-    ids=["equal", "exact", "two in turn", "by less than half", "two that differ", "within the spacing of float32"],
+    ids=[
+        "equal",
+        "exact",
+        "two in turn",
+        "by less than half",
+        "two that differ",
+        "within the spacing of float32",
+    ],
 )
 def test_small_or_short_changes_of_errors_are_ignored(values: list[float]) -> None:
     assert judge_history([errors(*values)]) == []
@@ -76,7 +85,9 @@ def test_small_or_short_changes_of_errors_are_ignored(values: list[float]) -> No
 
 @pytest.mark.parametrize("count", [3, 8, 86, 300])
 @pytest.mark.parametrize("factor", [4.0, 0.25])
-def test_three_equal_errors_are_a_new_level_in_series_of_any_length(count: int, factor: float) -> None:
+def test_three_equal_errors_are_a_new_level_in_series_of_any_length(
+    count: int, factor: float
+) -> None:
     values = np.repeat([1e-5, 1e-5 * factor], [count, 3])
 
     (step,) = find_value_steps(KEY, values)
@@ -116,9 +127,14 @@ def test_small_changes_of_memory_are_ignored(values: Sequence[float]) -> None:
 def test_memory_of_another_torch_version_suspects_the_toolchain() -> None:
     def compiled_by(version: str, series: Series) -> Series:
         setting = RunSetting("1", toolchain=(("torch", version),))
-        return replace(series, points=tuple(replace(point, setting=setting) for point in series.points))
+        return replace(
+            series, points=tuple(replace(point, setting=setting) for point in series.points)
+        )
 
-    old, new = make_series([4 * MIB] * 8, MEMORY), make_series([4 * MIB] * 8 + [6 * MIB] * 8, MEMORY)
+    old, new = (
+        make_series([4 * MIB] * 8, MEMORY),
+        make_series([4 * MIB] * 8 + [6 * MIB] * 8, MEMORY),
+    )
     points = compiled_by("2.13", old).points + compiled_by("2.14", new).points[8:]
 
     found = only(judge_history([Series(old.key, points)]))
@@ -158,7 +174,10 @@ def test_another_timer_is_no_step() -> None:
 
 
 def test_a_step_of_two_timers_is_reported_once() -> None:
-    hot, cold = stepped(count=COUNT, factor=1.4), stepped(count=COUNT, factor=1.4, level_ns=1e7, seed=1)
+    hot, cold = (
+        stepped(count=COUNT, factor=1.4),
+        stepped(count=COUNT, factor=1.4, level_ns=1e7, seed=1),
+    )
     both = [
         point
         for number in range(COUNT)
@@ -204,7 +223,8 @@ def test_a_slow_drift_is_found_with_its_start_and_rate() -> None:
 def test_a_step_has_an_outline_its_size_in_errors_and_says_if_the_device_was_slowed_down() -> None:
     values = [*stepped(count=200, factor=1.0), *stepped(count=140, factor=1.2, at=0)]
     points = [
-        make_point(number, value, degraded_by=("heat",) if number >= 200 else ()) for number, value in enumerate(values)
+        make_point(number, value, degraded_by=("heat",) if number >= 200 else ())
+        for number, value in enumerate(values)
     ]
 
     found = only(judge_history([Series(make_series_key(), tuple(points))]))
@@ -226,7 +246,9 @@ def test_a_step_has_an_outline_its_size_in_errors_and_says_if_the_device_was_slo
 
 def test_a_drift_replaces_its_steps_unless_a_pair_confirms_one() -> None:
     days = np.arange(150)
-    values = np.array(stepped(count=150, factor=1.0)) * np.exp(math.log(1.15) * np.clip((days - 50) / 70, 0, 1))
+    values = np.array(stepped(count=150, factor=1.0)) * np.exp(
+        math.log(1.15) * np.clip((days - 50) / 70, 0, 1)
+    )
 
     (change,) = only(judge_history([daily(values)])).change_points
     at = find_change_points(values, min_relative_change=0.05)[-1].index
@@ -234,7 +256,11 @@ def test_a_drift_replaces_its_steps_unless_a_pair_confirms_one() -> None:
 
     assert change.is_gradual
     assert change.relative_change == pytest.approx(0.15, abs=0.02)
-    assert [one.change_points[0].is_gradual for one in measured_again if one.commit == make_commit_ref(at)] == [False]
+    assert [
+        one.change_points[0].is_gradual
+        for one in measured_again
+        if one.commit == make_commit_ref(at)
+    ] == [False]
 
 
 # --- how sure each value is

@@ -1,7 +1,7 @@
 """The comment, one golden file per situation.
 
-After an intended change: `ROOFWATCH_UPDATE_GOLDEN=1 python -m pytest tests/ci/report/test_comment.py`, and read the
-difference."""
+After an intended change: `ROOFWATCH_UPDATE_GOLDEN=1 python -m pytest
+tests/ci/report/test_comment.py`, and read the difference."""
 
 from __future__ import annotations
 
@@ -55,12 +55,18 @@ def test_the_comment_is_the_golden_one_and_agrees_with_the_exit_status(situation
 @pytest.mark.parametrize(
     ("situation", "error", "side"),
     [
-        ("head_not_loaded", "SuiteError: kernels/norm.py cannot be imported\nModuleNotFoundError: no `fla`", "head"),
+        (
+            "head_not_loaded",
+            "SuiteError: kernels/norm.py cannot be imported\nModuleNotFoundError: no `fla`",
+            "head",
+        ),
         ("base_not_loaded", "SuiteError: kernels/norm.py cannot be imported", "base"),
         ("no_kernel_touched", "", None),
     ],
 )
-def test_the_comment_without_records_is_the_golden_one(situation: str, error: str, side: str | None) -> None:
+def test_the_comment_without_records_is_the_golden_one(
+    situation: str, error: str, side: str | None
+) -> None:
     missing = NotMeasured.of(make_commit(1), error, side)
 
     written = missing.to_markdown()
@@ -71,7 +77,9 @@ def test_the_comment_without_records_is_the_golden_one(situation: str, error: st
 
 def test_hostile_text_stays_in_code_spans() -> None:
     outside = re.sub(r"`[^`\n]*`", "", comment("hostile_names"))
-    outside = re.sub(r"\[[\w ]*\]\(https://(roofwatch\.github\.io|\w+\.example)/[\w/.#%?=&+-]+\)", "", outside)
+    outside = re.sub(
+        r"\[[\w ]*\]\(https://(roofwatch\.github\.io|\w+\.example)/[\w/.#%?=&+-]+\)", "", outside
+    )
 
     for trace in ("@", "#1", "evil", "script", "](", "&", "</td>", "\u202e"):
         assert trace not in outside
@@ -95,7 +103,12 @@ def gaps(**cases: dict[str, frozenset[Outcome]]) -> dict[tuple[str, str], Covera
 
 
 def test_a_case_with_a_failing_implementation_is_failing() -> None:
-    found = gaps(cpu={"softmax/1": frozenset({Outcome.OK, Outcome.CRASHED, Outcome.TIMED_OUT}), "softmax/2": OK})
+    found = gaps(
+        cpu={
+            "softmax/1": frozenset({Outcome.OK, Outcome.CRASHED, Outcome.TIMED_OUT}),
+            "softmax/2": OK,
+        }
+    )
     assert found["cpu", Gap.FAILING].outcomes == (Outcome.CRASHED, Outcome.TIMED_OUT)
     assert found["cpu", Gap.FAILING].case_ids == ("softmax/1",)
     assert found["cpu", Gap.FAILING].case_count == 2

@@ -33,7 +33,11 @@ def sarif_run(judgement: PullRequestJudgement) -> dict[str, Any]:
 
 
 def verdicts_of(judgement: PullRequestJudgement) -> list[Verdict]:
-    return [one.verdict for part in (judgement.cases, judgement.static, judgement.secondary_changes) for one in part]
+    return [
+        one.verdict
+        for part in (judgement.cases, judgement.static, judgement.secondary_changes)
+        for one in part
+    ]
 
 
 @pytest.mark.parametrize("situation", SMALL)
@@ -47,7 +51,11 @@ def test_junit_fails_regressions_and_skips_inconclusive_results(situation: str) 
     assert len(root.findall(".//failure")) == verdicts.count(Verdict.REGRESSED)
     assert len(root.findall(".//skipped")) == verdicts.count(Verdict.INCONCLUSIVE)
     for suite in root:
-        for count, tag in (("tests", "testcase"), ("failures", "testcase/failure"), ("skipped", "testcase/skipped")):
+        for count, tag in (
+            ("tests", "testcase"),
+            ("failures", "testcase/failure"),
+            ("skipped", "testcase/skipped"),
+        ):
             assert int(suite.get(count) or -1) == len(suite.findall(tag))
 
 
@@ -66,8 +74,12 @@ def test_a_slower_case_has_its_change() -> None:
 
 def test_invalid_xml_characters_are_replaced_and_markup_is_escaped() -> None:
     base, head = SITUATIONS["incorrect"]()
-    broken = head.measurements[0].model_copy(update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"})
-    judgement = judge_pull_request(base, head.model_copy(update={"measurements": (broken, *head.measurements[1:])}))
+    broken = head.measurements[0].model_copy(
+        update={"message": f"\x00\x1b[31m]]> \ufffe {HOSTILE}"}
+    )
+    judgement = judge_pull_request(
+        base, head.model_copy(update={"measurements": (broken, *head.measurements[1:])})
+    )
 
     texts = [str(element.text) for element in junit_of(judgement).iter("failure")]
 
@@ -103,7 +115,10 @@ def test_a_result_has_its_source_line_if_known() -> None:
     first, second = sarif_run(judgement)["results"]
 
     assert first["locations"][0]["physicalLocation"] == {
-        "artifactLocation": {"uri": "my%20kernels/rms%23norm%20%C3%A9.py", "uriBaseId": "%SRCROOT%"},
+        "artifactLocation": {
+            "uri": "my%20kernels/rms%23norm%20%C3%A9.py",
+            "uriBaseId": "%SRCROOT%",
+        },
         "region": {"startLine": 12},
     }
     assert "physicalLocation" not in second["locations"][0]

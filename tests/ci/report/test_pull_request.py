@@ -9,7 +9,13 @@ from roofwatch.collector.record.measurement import CacheState, Measurement, Time
 from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.collector.record.results import StaticFacts
 from roofwatch.db.values import Verdict
-from tests.builders import make_accuracy, make_commit, make_environment, make_measurement, make_static_facts
+from tests.builders import (
+    make_accuracy,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_static_facts,
+)
 from tests.ci.values import PAIR_ID, QUIET, SOFTMAX, make_records, make_timed
 
 INTERPRETED = make_measurement(outcome=Outcome.UNSUPPORTED)
@@ -36,7 +42,9 @@ def only_case(judgement: PullRequestJudgement) -> CaseJudgement:
         ({"levels": QUIET[:4]}, "blocks 6 and 4"),
     ],
 )
-def test_times_that_were_taken_differently_are_not_compared(fields: dict[str, Any], detail: str) -> None:
+def test_times_that_were_taken_differently_are_not_compared(
+    fields: dict[str, Any], detail: str
+) -> None:
     case = only_case(judge([make_timed()], [make_timed(**fields)]))
 
     assert case.verdict is Verdict.INCONCLUSIVE
@@ -60,11 +68,19 @@ def test_times_of_another_machine_are_refused_and_results_still_judged() -> None
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"project": "another/project"}, "a record of example/project, the head of another/project"),
-        ({"pairing": Pairing(pair_id=PAIR_ID, side=Side.BASE)}, "the records are base and base of their pair"),
+        (
+            {"project": "another/project"},
+            "a record of example/project, the head of another/project",
+        ),
+        (
+            {"pairing": Pairing(pair_id=PAIR_ID, side=Side.BASE)},
+            "the records are base and base of their pair",
+        ),
     ],
 )
-def test_records_that_do_not_belong_together_are_refused_whole(fields: dict[str, Any], words: str) -> None:
+def test_records_that_do_not_belong_together_are_refused_whole(
+    fields: dict[str, Any], words: str
+) -> None:
     judgement = judge(
         [make_timed(), make_static_facts()],
         [make_timed(median_ns=2e6), make_static_facts(code="b", local_bytes=99)],
@@ -91,7 +107,11 @@ def test_a_weak_change_among_many_cases_is_inconclusive() -> None:
 
 
 def on_a_gpu(capability: str) -> dict[str, Any]:
-    return {"environment": make_environment(device_kind="cuda", device_name="H200", compute_capability=capability)}
+    return {
+        "environment": make_environment(
+            device_kind="cuda", device_name="H200", compute_capability=capability
+        )
+    }
 
 
 @pytest.mark.parametrize(
@@ -132,7 +152,11 @@ def test_host_bound_times_are_inconclusive(timer: Timer, reason: Reason) -> None
     def timed(median_ns: float) -> Measurement:
         measured = make_timed(median_ns=median_ns, timer=timer, cache=CacheState.COLD)
         return measured.model_copy(
-            update={"blocks": tuple(block.model_copy(update={"host_ns": 0.9e6}) for block in measured.blocks)}
+            update={
+                "blocks": tuple(
+                    block.model_copy(update={"host_ns": 0.9e6}) for block in measured.blocks
+                )
+            }
         )
 
     case = only_case(judge([timed(1e6)], [timed(1.3e6)]))
@@ -158,7 +182,9 @@ def test_host_bound_times_are_inconclusive(timer: Timer, reason: Reason) -> None
         (Outcome.UNSUPPORTED, Outcome.OK, Verdict.UNCHANGED, Reason.NOT_TIMED),
     ],
 )
-def test_outcomes_decide_before_times(base: Outcome, head: Outcome, verdict: Verdict, reason: Reason) -> None:
+def test_outcomes_decide_before_times(
+    base: Outcome, head: Outcome, verdict: Verdict, reason: Reason
+) -> None:
     case = only_case(judge([make_measurement(outcome=base)], [make_measurement(outcome=head)]))
 
     assert (case.verdict, case.reason) == (verdict, reason)
@@ -189,7 +215,9 @@ def test_outcomes_decide_before_times(base: Outcome, head: Outcome, verdict: Ver
         ),
     ],
 )
-def test_a_case_is_judged_by_what_both_sides_have(base: Any, head: Any, reason: Reason, exit_status: int) -> None:
+def test_a_case_is_judged_by_what_both_sides_have(
+    base: Any, head: Any, reason: Reason, exit_status: int
+) -> None:
     judgement = judge(base, head)
 
     assert only_case(judgement).reason is reason
@@ -200,7 +228,9 @@ def test_a_changed_work_tree_is_not_called_the_same_commit() -> None:
     commit = make_commit(0)
 
     def notes(**head: Any) -> str:
-        judgement = judge([make_timed()], [make_timed()], head_fields={"commit": commit.model_copy(update=head)})
+        judgement = judge(
+            [make_timed()], [make_timed()], head_fields={"commit": commit.model_copy(update=head)}
+        )
         return " ".join(map(str, judgement.notes))
 
     assert "the same commit" in notes()

@@ -28,7 +28,9 @@ from tests.builders import make_static_facts
 from tests.ci.values import SOFTMAX, make_records, make_timed
 
 BASE = make_static_facts()
-SPILLS = make_static_facts(code="b", local_bytes=96, instructions={"global_load.128": 4, "barrier": 1})
+SPILLS = make_static_facts(
+    code="b", local_bytes=96, instructions={"global_load.128": 4, "barrier": 1}
+)
 ACCEPTED = with_accepted({}, [SPILLS], "the tile pays for it")
 
 
@@ -87,7 +89,9 @@ def test_a_compile_error_can_be_accepted() -> None:
     ],
     ids=["function", "kernel", "kernel not chosen", "target not compiled", "case of another tag"],
 )
-def test_an_entry_of_a_deleted_function_is_stale(head: StaticFacts, is_complete: bool, is_stale: bool) -> None:
+def test_an_entry_of_a_deleted_function_is_stale(
+    head: StaticFacts, is_complete: bool, is_stale: bool
+) -> None:
     found = apply_baseline(ACCEPTED, (), [head], is_complete=is_complete)
 
     assert bool(found.stale) is is_stale
@@ -116,7 +120,11 @@ def test_the_comment_and_the_gate_use_the_baseline() -> None:
 
 @given(reason=st.text(st.characters(exclude_categories=["Cs"]), min_size=1), share=st.floats(0, 1))
 def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
-    facts = [make_static_facts(function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31)]
+    facts = [
+        make_static_facts(
+            function=reason[:100], theoretical_occupancy=round(share, 6), registers=2**31
+        )
+    ]
     baseline = with_accepted({}, [*facts, make_static_facts(outcome=Outcome.UNSUPPORTED)], reason)
 
     assert parse_baseline(to_toml(baseline), name="f") == baseline
@@ -127,9 +135,15 @@ def test_a_written_baseline_reads_back_equal(reason: str, share: float) -> None:
     [
         ("version = ", "f: cannot be read as TOML"),
         ("version = 2", "f: version: Input should be 1"),
-        ("version = 1\n[[accepted]]\ncase_id = 'c'", "f: accepted.0.implementation: Field required"),
+        (
+            "version = 1\n[[accepted]]\ncase_id = 'c'",
+            "f: accepted.0.implementation: Field required",
+        ),
         (to_toml(ACCEPTED) + to_toml(ACCEPTED).split("version = 1\n")[1], "is accepted twice"),
-        (to_toml(ACCEPTED).replace("= 96", "= -1"), "f: accepted.0.local_bytes: Input should be greater"),
+        (
+            to_toml(ACCEPTED).replace("= 96", "= -1"),
+            "f: accepted.0.local_bytes: Input should be greater",
+        ),
     ],
 )
 def test_an_invalid_file_is_reported_with_its_place(text: str, words: str) -> None:

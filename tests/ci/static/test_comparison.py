@@ -41,9 +41,16 @@ def test_renamed_functions_are_matched_by_code() -> None:
 
 
 def test_the_only_unmatched_functions_are_compared() -> None:
-    item = only([make_static_facts(function="_old")], [make_static_facts(function="_new", code="b", local_bytes=8)])
+    item = only(
+        [make_static_facts(function="_old")],
+        [make_static_facts(function="_new", code="b", local_bytes=8)],
+    )
 
-    assert (item.function, item.verdict, item.reason) == ("_new", Verdict.REGRESSED, Reason.SPILLS_CHANGED)
+    assert (item.function, item.verdict, item.reason) == (
+        "_new",
+        Verdict.REGRESSED,
+        Reason.SPILLS_CHANGED,
+    )
 
 
 def test_the_same_code_in_another_launch_is_listed() -> None:
@@ -58,7 +65,9 @@ def test_the_same_code_in_another_launch_is_listed() -> None:
 
 def test_a_failed_launch_loses_all_its_functions() -> None:
     base = [make_static_facts(function="_a"), make_static_facts(function="_b", code="b")]
-    failure = make_static_facts(function="triton", outcome=Outcome.COMPILE_ERROR, message="no such dtype")
+    failure = make_static_facts(
+        function="triton", outcome=Outcome.COMPILE_ERROR, message="no such dtype"
+    )
 
     lost = compare_static(base, [failure]).judged
     found = compare_static([failure], base).judged
@@ -87,19 +96,35 @@ def test_under_different_toolchains_only_facts_decide(source: str) -> None:
     same = only(base, [make_static_facts(code="b", toolchain=new)], **of_all)
     worse = only(base, [make_static_facts(code="b", local_bytes=8, toolchain=new)], **of_all)
 
-    assert (same.verdict, same.reason, same.cause) == (Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED, Cause.TOOLCHAIN)
+    assert (same.verdict, same.reason, same.cause) == (
+        Verdict.UNCHANGED,
+        Reason.TOOLCHAIN_CHANGED,
+        Cause.TOOLCHAIN,
+    )
     assert not same.is_listed
-    assert (worse.verdict, worse.reason, worse.cause) == (Verdict.REGRESSED, Reason.SPILLS_CHANGED, Cause.TOOLCHAIN)
+    assert (worse.verdict, worse.reason, worse.cause) == (
+        Verdict.REGRESSED,
+        Reason.SPILLS_CHANGED,
+        Cause.TOOLCHAIN,
+    )
 
 
-def compiled(*, occupancy: float | None = None, local_bytes: int = 0, **instructions: int) -> CodeFacts:
-    """Facts of a function; `load_128=4` are four loads of 128 bits, `HMMA=2` two such instructions."""
+def compiled(
+    *, occupancy: float | None = None, local_bytes: int = 0, **instructions: int
+) -> CodeFacts:
+    """Facts of a function; `load_128=4` are four loads of 128 bits,
+    `HMMA=2` two such instructions.
+    """
     names = {"load": "global_load", "store": "global_store", "copy": "async_copy"}
     counts = {"barrier": 1}
     for name, count in instructions.items():
         kind, _, width = name.partition("_")
         counts[f"{names[kind]}.{width}" if kind in names else f"tensor.{name}"] = count
-    return code_facts(make_static_facts(theoretical_occupancy=occupancy, local_bytes=local_bytes, instructions=counts))
+    return code_facts(
+        make_static_facts(
+            theoretical_occupancy=occupancy, local_bytes=local_bytes, instructions=counts
+        )
+    )
 
 
 def with_facts(**facts: Any) -> CodeFacts:
@@ -115,20 +140,45 @@ FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHA
         # data that each thread keeps in memory, with equal bytes twice as many instructions for it
         (with_facts(), with_facts(local_bytes=8), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
         (with_facts(), with_facts(spilled_registers=8), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
-        (with_facts(spill_store_count=16), with_facts(spill_store_count=31), Verdict.UNCHANGED, Reason.CODE_CHANGED),
-        (with_facts(spill_store_count=16), with_facts(spill_store_count=32), Verdict.REGRESSED, Reason.SPILLS_CHANGED),
+        (
+            with_facts(spill_store_count=16),
+            with_facts(spill_store_count=31),
+            Verdict.UNCHANGED,
+            Reason.CODE_CHANGED,
+        ),
+        (
+            with_facts(spill_store_count=16),
+            with_facts(spill_store_count=32),
+            Verdict.REGRESSED,
+            Reason.SPILLS_CHANGED,
+        ),
         # resources are budgets
         (with_facts(), with_facts(registers=255), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         (with_facts(), with_facts(shared_bytes=2**18), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         (with_facts(), with_facts(code_bytes=2**20), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # the same bytes in narrower steps
         (compiled(load_128=2), compiled(load_32=8), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
-        (compiled(store_128=2), compiled(store_16=16), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
-        (compiled(copy_128=4), compiled(load_16=32), Verdict.REGRESSED, Reason.ACCESS_WIDTH_CHANGED),
+        (
+            compiled(store_128=2),
+            compiled(store_16=16),
+            Verdict.REGRESSED,
+            Reason.ACCESS_WIDTH_CHANGED,
+        ),
+        (
+            compiled(copy_128=4),
+            compiled(load_16=32),
+            Verdict.REGRESSED,
+            Reason.ACCESS_WIDTH_CHANGED,
+        ),
         # less work for each thread
         (compiled(load_128=2), compiled(load_32=2), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # a few scalars beside the same vectors
-        (compiled(load_128=2), compiled(load_128=2, load_32=5), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (
+            compiled(load_128=2),
+            compiled(load_128=2, load_32=5),
+            Verdict.UNCHANGED,
+            Reason.CODE_CHANGED,
+        ),
         (compiled(load_128=2), compiled(), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # lesser tensor cores
         (compiled(HMMA=8), compiled(), Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
@@ -138,7 +188,12 @@ FLIPPED = {Verdict.REGRESSED: Verdict.IMPROVED, Verdict.UNCHANGED: Verdict.UNCHA
         (compiled(HMMA=8), compiled(IMMA=4), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         (compiled(HMMA=8), compiled(HMMA=4), Verdict.UNCHANGED, Reason.CODE_CHANGED),
         # occupancy is a budget, until nothing fits
-        (compiled(occupancy=0.5), compiled(occupancy=0.125), Verdict.UNCHANGED, Reason.CODE_CHANGED),
+        (
+            compiled(occupancy=0.5),
+            compiled(occupancy=0.125),
+            Verdict.UNCHANGED,
+            Reason.CODE_CHANGED,
+        ),
         (compiled(occupancy=0.5), compiled(occupancy=0.0), Verdict.REGRESSED, Reason.FIT_CHANGED),
     ],
 )
@@ -160,8 +215,14 @@ def test_one_regression_outweighs_improvements() -> None:
 def test_code_without_disassembly_has_lost_no_instructions() -> None:
     unknown = code_facts(make_static_facts())
 
-    assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (Verdict.UNCHANGED, Reason.CODE_CHANGED)
-    assert judge_code(unknown, compiled(HMMA=8, load_128=4)) == (Verdict.UNCHANGED, Reason.CODE_CHANGED)
+    assert judge_code(compiled(HMMA=8, load_128=4), unknown) == (
+        Verdict.UNCHANGED,
+        Reason.CODE_CHANGED,
+    )
+    assert judge_code(unknown, compiled(HMMA=8, load_128=4)) == (
+        Verdict.UNCHANGED,
+        Reason.CODE_CHANGED,
+    )
 
 
 TILE = {"BLOCK_M": 128, "BLOCK_N": 128, "num_warps": 4}
@@ -172,10 +233,17 @@ def facts(**fields: Any) -> StaticFacts:
 
 
 def with_instructions(**counts: int) -> StaticFacts:
-    return facts(instructions={"barrier": 1} | {name.replace("__", "."): count for name, count in counts.items()})
+    return facts(
+        instructions={"barrier": 1}
+        | {name.replace("__", "."): count for name, count in counts.items()}
+    )
 
 
-EAGER, HMMA, HGMMA = with_instructions(), with_instructions(tensor__HMMA=64), with_instructions(tensor__HGMMA=4)
+EAGER, HMMA, HGMMA = (
+    with_instructions(),
+    with_instructions(tensor__HMMA=64),
+    with_instructions(tensor__HGMMA=4),
+)
 
 
 @pytest.mark.parametrize(
@@ -184,37 +252,50 @@ EAGER, HMMA, HGMMA = with_instructions(), with_instructions(tensor__HMMA=64), wi
         (
             facts(local_bytes=16),
             facts(local_bytes=8),
-            "memory per thread 16 B → 8 B: more of the tile of 128 × 128 (BLOCK_M, BLOCK_N) fits into the registers of "
+            "memory per thread 16 B → 8 B: more of the tile of 128 × 128 (BLOCK_M, BLOCK_N) fits "
+            "into the registers of "
             "4 warps",
         ),
         (
             HGMMA,
             HMMA,
-            "tensor-core instructions 4 HGMMA → 64 HMMA: instructions of one warp or wavefront use less of the tensor "
+            "tensor-core instructions 4 HGMMA → 64 HMMA: instructions of one warp or wavefront "
+            "use less of the tensor "
             "cores than warpgroup instructions",
         ),
-        (EAGER, HGMMA, "tensor-core instructions 0 → 4 HGMMA: matrix products now use warpgroup instructions"),
+        (
+            EAGER,
+            HGMMA,
+            "tensor-core instructions 0 → 4 HGMMA: matrix products now use warpgroup instructions",
+        ),
         (
             with_instructions(async_copy__128=8),
             with_instructions(global_load__128=8),
-            "asynchronous copies 8 → 0: loads no longer overlap with arithmetic through shared memory",
+            "asynchronous copies 8 → 0: loads no longer overlap with arithmetic through shared "
+            "memory",
         ),
         (
             facts(theoretical_occupancy=0.1, shared_bytes=65_536),
             facts(theoretical_occupancy=0.0, shared_bytes=262_144),
-            "shared memory 64 KiB → 256 KiB, occupancy 10.0% → 0.0%: no block fits on a multiprocessor of sm_90: the "
+            "shared memory 64 KiB → 256 KiB, occupancy 10.0% → 0.0%: no block fits on a "
+            "multiprocessor of sm_90: the "
             "kernel cannot be launched",
         ),
         (
             facts(configuration={"BLOCK_M": 64, "num_warps": 8, "num_stages": 2}),
-            facts(configuration={"BLOCK_M": 128, "GROUP": 4, "num_warps": 4, "num_stages": 2}, registers=64),
+            facts(
+                configuration={"BLOCK_M": 128, "GROUP": 4, "num_warps": 4, "num_stages": 2},
+                registers=64,
+            ),
             "registers 32 → 64; configuration: num_warps 8 → 4, BLOCK_M 64 → 128, GROUP – → 4",
         ),
         (facts(code_bytes=2048), facts(code_bytes=4096), "code 2 KiB → 4 KiB"),
     ],
     ids=["fewer spills", "lesser path", "better path", "copies", "fit", "configuration", "size"],
 )
-def test_a_change_is_explained_with_its_numbers(base: StaticFacts, head: StaticFacts, sentence: str) -> None:
+def test_a_change_is_explained_with_its_numbers(
+    base: StaticFacts, head: StaticFacts, sentence: str
+) -> None:
     assert str(explain(base, head)) == sentence
 
 

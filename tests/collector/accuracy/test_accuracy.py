@@ -1,4 +1,6 @@
-"""What the check before timing lets pass and what it rejects, shown with kernels that are really so."""
+"""What the check before timing lets pass and what it rejects, shown with kernels that are really
+so.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +13,14 @@ from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.collector.record.machine import Outcome
-from roofwatch.spec import BASELINE_FACTOR, TOLERANCES, Direction, Implementation, Language, SpecError
+from roofwatch.spec import (
+    BASELINE_FACTOR,
+    TOLERANCES,
+    Direction,
+    Implementation,
+    Language,
+    SpecError,
+)
 from tests.roofwatch.test_spec import declare
 
 N = 1000
@@ -19,7 +28,9 @@ N = 1000
 Launch = Callable[..., Any]
 
 
-def spec_of(launch: Launch, *, dtype: str = "float32", direction: str = "fwd", **fields: Any) -> KernelSpec:
+def spec_of(
+    launch: Launch, *, dtype: str = "float32", direction: str = "fwd", **fields: Any
+) -> KernelSpec:
     declared = cases(shapes=[{"n": N}], dtypes=[dtype], directions=[direction])
     spec = declare(**{"reference": lambda x: x * x, "cases": declared} | fields)
     spec.implementation("torch")(launch)
@@ -31,7 +42,9 @@ def check(launch: Launch, **fields: Any) -> CheckReport:
     return check_case(spec, spec.cases[0], spec.implementations["torch"], CheckCache())
 
 
-def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields: Any) -> CheckReport:
+def check_beside_eager(
+    launch: Launch, eager: Launch = lambda x: x * x, **fields: Any
+) -> CheckReport:
     """Check a launch against the eager baseline that the spec has."""
     spec = spec_of(eager, **fields)
     language = Language.TRITON  # so that its buffers are poisoned
@@ -45,16 +58,25 @@ def check_beside_eager(launch: Launch, eager: Launch = lambda x: x * x, **fields
         (torch.zeros_like, "out is zero everywhere"),
         (lambda x: x.clone(), "out: RMS error"),
         (lambda x: (x * x).roll(1), "out: RMS error"),
-        (lambda x: torch.cat([(x * x)[:-1], torch.zeros(1)]), "out: RMS error"),  # one element not written
+        (
+            lambda x: torch.cat([(x * x)[:-1], torch.zeros(1)]),
+            "out: RMS error",
+        ),  # one element not written
         (lambda x: (x * x)[:, None], "shape (1000, 1)"),
         (lambda x: (x * x).long(), "dtype torch.int64"),
         (lambda x: x.tolist(), "returned list"),
         (lambda x: (x * x, x), "returned out0, out1; the reference returns out"),
         (lambda x: x.mul_(x), "changes its input x"),
         (lambda x: (x * x).half().float(), "out: RMS error"),  # half precision in a float32 kernel
-        (lambda x: (x * x).half(), "out has dtype torch.float16; the torch implementation has torch.float32"),
+        (
+            lambda x: (x * x).half(),
+            "out has dtype torch.float16; the torch implementation has torch.float32",
+        ),
         (torch.empty_like, "1000 of 1000 elements are NaN or infinite on one side only"),
-        (lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]), "the first at (992,)"),
+        (
+            lambda x: torch.empty_like(x).index_copy_(0, torch.arange(N - 8), (x * x)[:-8]),
+            "the first at (992,)",
+        ),
         (lambda x: (x * x).masked_fill(x > 2, torch.inf), "are NaN or infinite on one side only"),
         (lambda x: (x * x).to("meta"), "out is on meta; the inputs are on cpu"),
     ],
@@ -77,7 +99,9 @@ class WrongGradient(torch.autograd.Function):
         return grad * x
 
 
-def test_every_gradient_is_compared_and_a_result_without_a_graph_is_rejected_with_a_remedy() -> None:
+def test_every_gradient_is_compared_and_a_result_without_a_graph_is_rejected_with_a_remedy() -> (
+    None
+):
     right = check(lambda x: x * x, direction="bwd")
     wrong = check(WrongGradient.apply, direction="bwd")
     assert [tensor.tensor for tensor in right.tensors] == ["out", "grad_x"]
@@ -106,7 +130,9 @@ def test_an_rms_error_beyond_the_limit_is_explained_as_low_precision() -> None:
 
 
 def test_only_floating_point_inputs_have_gradients() -> None:
-    with pytest.raises(SpecError, match="cannot differentiate weight; the floating-point inputs are x"):
+    with pytest.raises(
+        SpecError, match="cannot differentiate weight; the floating-point inputs are x"
+    ):
         check(lambda x: x * x, direction="bwd", gradients=("weight",))
 
 
@@ -115,7 +141,11 @@ LOW_PRECISION = ["float32", "float16", "bfloat16"]
 
 @pytest.mark.parametrize("dtype", LOW_PRECISION)
 def test_an_error_like_the_eager_baselines_and_an_empty_result_pass(dtype: str) -> None:
-    for launch in (lambda x: x * x, lambda x: (x.double() * x.double()).to(x.dtype), lambda x: (x.float() ** 2).to(x)):
+    for launch in (
+        lambda x: x * x,
+        lambda x: (x.double() * x.double()).to(x.dtype),
+        lambda x: (x.float() ** 2).to(x),
+    ):
         checked = check_beside_eager(launch, dtype=dtype)
         assert checked.outcome is Outcome.OK, checked.message
         assert checked.tensors[0].baseline is not None
@@ -135,7 +165,9 @@ def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str
     exact = lambda x: (x.double() ** 2).to(x.dtype)  # noqa: E731  an eager that is as good as its dtype allows
     baseline = check_beside_eager(exact, exact, dtype=dtype).tensors[0].errors.rmse_ratio
     limit = min(BASELINE_FACTOR * baseline + tolerance.rmse_floor, tolerance.rmse_ratio)
-    within, beyond = (check_beside_eager(off_by(share * limit), exact, dtype=dtype) for share in (0.7, 1.3))
+    within, beyond = (
+        check_beside_eager(off_by(share * limit), exact, dtype=dtype) for share in (0.7, 1.3)
+    )
     assert within.outcome is Outcome.OK, within.message
     assert beyond.outcome is Outcome.INCORRECT
 
@@ -149,7 +181,10 @@ def test_the_limit_is_twice_the_baseline_plus_the_floor_up_to_the_cap(dtype: str
     ("eager", "why"),
     [
         (lambda x: x[N + 1], "the torch implementation failed: IndexError"),
-        (lambda x: (x * x)[:, None], "the torch implementation returns other tensors than the reference"),
+        (
+            lambda x: (x * x)[:, None],
+            "the torch implementation returns other tensors than the reference",
+        ),
     ],
 )
 def test_without_a_baseline_only_the_caps_apply(eager: Launch, why: str) -> None:
@@ -169,7 +204,8 @@ def test_the_reference_of_a_case_is_evaluated_once_and_changed_inputs_are_restor
     spec, cache = spec_of(lambda x: 2 * x, reference=reference), CheckCache()
     spec.implementation("torch", name="in_place")(lambda x: x.mul_(2))
     found = [
-        check_case(spec, spec.cases[0], spec.implementations[name], cache).outcome for name in ("in_place", "torch")
+        check_case(spec, spec.cases[0], spec.implementations[name], cache).outcome
+        for name in ("in_place", "torch")
     ]
     assert found == [Outcome.INCORRECT, Outcome.OK]
     assert len(evaluated) == 1
@@ -180,7 +216,9 @@ def test_the_reference_of_a_case_is_evaluated_once_and_changed_inputs_are_restor
 
 def deterministic(launch: Launch) -> CheckReport:
     spec = spec_of(lambda x: x * x)
-    promising = Implementation("promising", Language.TORCH, launch, frozenset(Direction), is_deterministic=True)
+    promising = Implementation(
+        "promising", Language.TORCH, launch, frozenset(Direction), is_deterministic=True
+    )
     return check_case(spec, spec.cases[0], promising, CheckCache())
 
 

@@ -18,7 +18,12 @@ from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, Checked, Reply, SuiteInfo
 from roofwatch.measurement.check import check_suite, select_jobs
-from tests.builders import make_check_report, make_implementation_info, make_kernel_info, make_tensor_report
+from tests.builders import (
+    make_check_report,
+    make_implementation_info,
+    make_kernel_info,
+    make_tensor_report,
+)
 from tests.roofwatch.test_spec import declare
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
@@ -31,8 +36,12 @@ X_TRANSPOSED = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
 def broken(fork_server: ForkServer) -> dict[tuple[str, str, Layout | None], CheckReport]:
     """Reports of the broken suite by kernel, implementation and layout; edges left out."""
     suite = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_broken.py")
-    reports = check_suite(suite, RunPlan(device="cpu", cases=("*n_rows=[34]*",)), fork_server=fork_server)
-    return {(each.case_id.split("/")[0], each.implementation, each.layout): each for each in reports}
+    reports = check_suite(
+        suite, RunPlan(device="cpu", cases=("*n_rows=[34]*",)), fork_server=fork_server
+    )
+    return {
+        (each.case_id.split("/")[0], each.implementation, each.layout): each for each in reports
+    }
 
 
 def test_a_correct_kernel_passes_or_refuses_every_layout_with_a_message(broken: Any) -> None:
@@ -42,22 +51,33 @@ def test_a_correct_kernel_passes_or_refuses_every_layout_with_a_message(broken: 
     assert broken["sound", "triton", X_ROWS_APART].outcome is Outcome.OK
     refused = broken["sound", "triton", X_TRANSPOSED]
     assert refused.outcome is Outcome.UNSUPPORTED
-    assert refused.message == ("refuses: sound: x must be contiguous along its last dim; call x.contiguous()")
+    assert refused.message == (
+        "refuses: sound: x must be contiguous along its last dim; call x.contiguous()"
+    )
     assert not refused.outcome.is_failure
     silent = broken["silent", "triton", X_TRANSPOSED]
     assert silent.outcome is Outcome.INCORRECT
-    assert silent.message == "refuses with AssertionError without a message; say what to call instead"
+    assert (
+        silent.message == "refuses with AssertionError without a message; say what to call instead"
+    )
 
 
 @pytest.mark.parametrize(
     ("kernel", "wrong_count", "where", "values"),
     [
         ("tail", 24, "after the last whole tile of 64: is a mask missing?", "never written"),
-        ("tile", 192, "columns 64 to 127 (one tile of 64)", "the values that belong one index after along dim 1"),
+        (
+            "tile",
+            192,
+            "columns 64 to 127 (one tile of 64)",
+            "the values that belong one index after along dim 1",
+        ),
         ("causal", 40, "the diagonal where column - row == 0", "zero"),
     ],
 )
-def test_a_fault_is_located(broken: Any, kernel: str, wrong_count: int, where: str, values: str) -> None:
+def test_a_fault_is_located(
+    broken: Any, kernel: str, wrong_count: int, where: str, values: str
+) -> None:
     report = broken[kernel, "triton", None]
     assert report.outcome is Outcome.INCORRECT
     (tensor,) = report.tensors
@@ -88,9 +108,16 @@ def test_a_report_with_nan_is_serialised() -> None:
 
 
 def info(device: str) -> SuiteInfo:
-    def case(case_id: str, kind: CaseKind, *tags: str, stand_in: str = "", direction: Any = "fwd") -> CheckableCase:
+    def case(
+        case_id: str, kind: CaseKind, *tags: str, stand_in: str = "", direction: Any = "fwd"
+    ) -> CheckableCase:
         return CheckableCase(
-            case_id=case_id, kind=kind, direction=direction, tags=tags, stand_in_id=stand_in or case_id, rank_count=1
+            case_id=case_id,
+            kind=kind,
+            direction=direction,
+            tags=tags,
+            stand_in_id=stand_in or case_id,
+            rank_count=1,
         )
 
     kernel = make_kernel_info(
@@ -127,7 +154,10 @@ def test_without_a_gpu_stand_ins_and_edges_are_checked_and_triton_is_interpreted
 
 
 def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
-    assert chosen("cpu", cases=("k/full",)) == [("k/full", "torch", "device"), ("k/tiny", "triton", "interpreter")]
+    assert chosen("cpu", cases=("k/full",)) == [
+        ("k/full", "torch", "device"),
+        ("k/tiny", "triton", "interpreter"),
+    ]
     fast = [case_id for case_id, name, _ in chosen("cuda") if name == "triton"]
     assert fast == ["k/quick", "k/untagged", "k/edge"]
     assert chosen("cuda", cases=("k/full",), implementations=("*",)) == [
@@ -152,7 +182,9 @@ def test_a_plan_that_matches_nothing_is_refused(plan: Any, message: str) -> None
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int8", "int64", "bool"])
 @pytest.mark.parametrize("arrangement", Arrangement)
-def test_a_rearranged_tensor_has_equal_values_and_other_strides(dtype: str, arrangement: Arrangement) -> None:
+def test_a_rearranged_tensor_has_equal_values_and_other_strides(
+    dtype: str, arrangement: Arrangement
+) -> None:
     tensor = torch.arange(24).reshape(2, 3, 4).to(getattr(torch, dtype))
     moved = rearranged(tensor, arrangement)
     assert moved.shape == tensor.shape
@@ -172,5 +204,7 @@ def test_layouts_cover_inputs_and_upstream_gradients_with_two_dims() -> None:
     moved = in_layout(backward, X_TRANSPOSED).inputs["x"]
     assert moved.requires_grad
     assert moved.stride() == (1, 4)
-    upstream = in_layout(backward, Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)).lay_out_upstream
+    upstream = in_layout(
+        backward, Layout(tensor="upstream", arrangement=Arrangement.TRANSPOSED)
+    ).lay_out_upstream
     assert upstream(torch.zeros(4, 8)).stride() == (1, 4)

@@ -1,4 +1,6 @@
-"""Deviations compared with a slow version that visits each element, and descriptions of planted patterns."""
+"""Deviations compared with a slow version that visits each element, and descriptions of planted
+patterns.
+"""
 
 import math
 
@@ -42,7 +44,9 @@ def rms(values: list[float]) -> float:
 def test_a_deviation_equals_that_of_a_loop_over_elements(pairs: list[tuple[float, float]]) -> None:
     expected, actual = (list(values) for values in zip(*pairs, strict=True))
 
-    found = deviation(torch.tensor(expected, dtype=torch.float64), torch.tensor(actual, dtype=torch.float64))
+    found = deviation(
+        torch.tensor(expected, dtype=torch.float64), torch.tensor(actual, dtype=torch.float64)
+    )
 
     scale = rms(expected)
     nonfinite = [position for position, pair in enumerate(pairs) if is_nonfinite(*pair)]
@@ -53,7 +57,10 @@ def test_a_deviation_equals_that_of_a_loop_over_elements(pairs: list[tuple[float
         for one, other in pairs
         if math.isfinite(one)
     ]
-    assert (found.nonfinite_count, found.first_nonfinite) == (len(nonfinite), nonfinite[0] if nonfinite else None)
+    assert (found.nonfinite_count, found.first_nonfinite) == (
+        len(nonfinite),
+        nonfinite[0] if nonfinite else None,
+    )
     assert found.max_abs_error == pytest.approx(max(error(*pair) for pair in pairs))
     assert found.errors.elementwise == pytest.approx(min(max(relative, default=0.0), 1e30))
     assert found.is_all_zero == (not any(value for value in actual) and scale > 0)
@@ -64,7 +71,9 @@ def test_a_deviation_equals_that_of_a_loop_over_elements(pairs: list[tuple[float
 @settings(max_examples=60, deadline=None)
 @given(PAIRS)
 def test_nonfinite_elements_are_the_worst(pairs: list[tuple[float, float]]) -> None:
-    expected, actual = (torch.tensor(values, dtype=torch.float64) for values in zip(*pairs, strict=True))
+    expected, actual = (
+        torch.tensor(values, dtype=torch.float64) for values in zip(*pairs, strict=True)
+    )
 
     mask, worst = wrong_elements(expected, actual, 1e-3)
 
@@ -75,7 +84,9 @@ def test_nonfinite_elements_are_the_worst(pairs: list[tuple[float, float]]) -> N
     assert set(worst) <= marked
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.int32])
+@pytest.mark.parametrize(
+    "dtype", [torch.float64, torch.bfloat16, torch.float8_e4m3fn, torch.bool, torch.int32]
+)
 def test_different_bits_are_counted(dtype: torch.dtype) -> None:
     before = torch.tensor([0.0, 1.0, 2.0, 1.0, 0.0]).to(dtype)
     after = before.clone()
@@ -115,7 +126,8 @@ ALL = slice(None)
         ),
         (
             marked(96, at=slice(64, 96)),
-            "from element 64 to the end (one tile of 32 or after the last whole tile of 64: is a mask missing?)",
+            "from element 64 to the end (one tile of 32 or after the last whole tile of 64: is a "
+            "mask missing?)",
         ),
         (marked(100, at=slice(37, 100)), "from element 37 to the end"),
         (marked(100, at=slice(3, 40)), "elements 3 to 39"),
@@ -127,7 +139,10 @@ ALL = slice(None)
         (COLS > ROWS, "the triangle where column - row >= 1 (a causal mask?)"),
         (COLS <= ROWS, "the triangle where column - row <= 0 (a causal mask?)"),
         (COLS == ROWS + 2, "the diagonal where column - row == 2"),
-        ((COLS >= ROWS - 3) & (COLS <= ROWS + 1), "the band where -3 <= column - row <= 1 (a sliding window?)"),
+        (
+            (COLS >= ROWS - 3) & (COLS <= ROWS + 1),
+            "the band where -3 <= column - row <= 1 (a sliding window?)",
+        ),
         (
             torch.stack([COLS > ROWS, COLS < 0 * ROWS, COLS > ROWS]),
             "the triangle where column - row >= 1 (a causal mask?), in 2 of 3 matrices",
@@ -142,7 +157,8 @@ def test_the_tail_of_a_flattened_tensor_is_named() -> None:
     mask = torch.zeros(7 * 100, dtype=torch.bool)
     mask[512:] = True
     assert describe_where(mask.reshape(7, 100)) == (
-        "the flattened tensor, from element 512 to the end (after the last whole tile of 512: is a mask missing?)"
+        "the flattened tensor, from element 512 to the end (after the last whole tile of 512: is "
+        "a mask missing?)"
     )
 
 

@@ -1,4 +1,6 @@
-"""Instructions counted from lines as the disassemblers write them, and occupancy as the vendors print it."""
+"""Instructions counted from lines as the disassemblers write them, and occupancy as the vendors
+print it.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -9,14 +11,19 @@ from roofwatch.collector.compile.targets import DEFAULT_TARGETS, LIMITS, theoret
 
 
 def sass(*instructions: str) -> dict[str, int]:
-    lines = (f"        /*{16 * step:04x}*/                   {text} ;" for step, text in enumerate(instructions))
+    lines = (
+        f"        /*{16 * step:04x}*/                   {text} ;"
+        for step, text in enumerate(instructions)
+    )
     counts = count_sass("_kernel:\n.text._kernel:\n.L_x_1:\n" + "\n".join(lines) + "\n")
     assert counts.pop("total") == len([text for text in instructions if text != "NOP"])
     return counts
 
 
 def amdgcn(*instructions: str) -> dict[str, int]:
-    text = "kernel:\n\t.loc 1 2 3 ; kernel.py:2:3\n; %bb.0:\n" + "".join(f"\t{line}\n" for line in instructions)
+    text = "kernel:\n\t.loc 1 2 3 ; kernel.py:2:3\n; %bb.0:\n" + "".join(
+        f"\t{line}\n" for line in instructions
+    )
     counts = count_amdgcn(text + "\t.vgpr_count: 3\n")
     assert counts.pop("total") == len(instructions)
     return counts
@@ -48,7 +55,8 @@ def test_nvidia_instructions_have_one_kind(instruction: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "instruction", ["FFMA R2, R3, R4, R5", "LDC.64 R2, c[0x0][0x210]", "IMAD.WIDE R2, R3, R4, R5", "NOP"]
+    "instruction",
+    ["FFMA R2, R3, R4, R5", "LDC.64 R2, c[0x0][0x210]", "IMAD.WIDE R2, R3, R4, R5", "NOP"],
 )
 def test_other_instructions_count_only_in_the_total(instruction: str) -> None:
     assert sass(instruction) == {}
@@ -84,18 +92,23 @@ def test_amd_instructions_have_one_kind(instruction: str, kind: str) -> None:
     [(128, 37, 0.75), (320, 37, 0.625), (1024, 32, 1.0), (1024, 64, 0.5)],
 )
 def test_the_examples_of_nvidias_guide(threads: int, registers: int, expected: float) -> None:
-    share, limited_by = theoretical_occupancy(LIMITS["sm_80"], threads=threads, registers=registers, shared_bytes=0)
+    share, limited_by = theoretical_occupancy(
+        LIMITS["sm_80"], threads=threads, registers=registers, shared_bytes=0
+    )
     assert share == expected
     assert ("registers" in limited_by) is (registers > 32 or threads == 1024)
 
 
 @pytest.mark.parametrize(
     ("registers", "wavefronts_per_simd"),
-    # AMD's table for CDNA 2, whose register file CDNA 3 and 4 have too: Register pressure in AMD CDNA 2 GPUs
+    # AMD's table for CDNA 2, whose register file CDNA 3 and 4 have too: Register pressure in AMD
+    # CDNA 2 GPUs
     [(64, 8), (72, 7), (80, 6), (96, 5), (128, 4), (168, 3), (256, 2), (512, 1)],
 )
 def test_amds_table_of_wavefronts_by_registers(registers: int, wavefronts_per_simd: int) -> None:
-    share, _ = theoretical_occupancy(LIMITS["gfx942"], threads=256, registers=registers, shared_bytes=0)
+    share, _ = theoretical_occupancy(
+        LIMITS["gfx942"], threads=256, registers=registers, shared_bytes=0
+    )
     assert share * 8 == wavefronts_per_simd
 
 
@@ -106,10 +119,19 @@ def test_amds_table_of_wavefronts_by_registers(registers: int, wavefronts_per_si
     registers=st.integers(1, 255),
     shared_bytes=st.integers(0, 64 * 1024),
 )
-def test_more_of_anything_never_raises_occupancy(target: str, threads: int, registers: int, shared_bytes: int) -> None:
+def test_more_of_anything_never_raises_occupancy(
+    target: str, threads: int, registers: int, shared_bytes: int
+) -> None:
     limits = LIMITS[target]
-    share, limited_by = theoretical_occupancy(limits, threads=threads, registers=registers, shared_bytes=shared_bytes)
+    share, limited_by = theoretical_occupancy(
+        limits, threads=threads, registers=registers, shared_bytes=shared_bytes
+    )
     assert 0 <= share <= 1
     assert limited_by
     for more in ((registers + 1, shared_bytes), (registers, shared_bytes + 1)):
-        assert theoretical_occupancy(limits, threads=threads, registers=more[0], shared_bytes=more[1])[0] <= share
+        assert (
+            theoretical_occupancy(limits, threads=threads, registers=more[0], shared_bytes=more[1])[
+                0
+            ]
+            <= share
+        )

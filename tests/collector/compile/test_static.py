@@ -43,9 +43,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use_caches(tmp_path, monkeypatch)
 
 
-def test_all_tensor_memory_leaves_room_for_one_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_tensor_memory_leaves_room_for_one_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = launches._compiled_by_triton
-    monkeypatch.setattr(launches, "_compiled_by_triton", lambda *of: replace(original(*of), tensor_memory_columns=512))
+    monkeypatch.setattr(
+        launches,
+        "_compiled_by_triton",
+        lambda *of: replace(original(*of), tensor_memory_columns=512),
+    )
 
     (facts,) = facts_of(tmp_path, COPY, ("sm_100",))
 
@@ -55,7 +61,8 @@ def test_all_tensor_memory_leaves_room_for_one_block(tmp_path: Path, monkeypatch
 TUNED = COPY.replace(
     "@triton.jit",
     "@triton.autotune([\n"
-    "    triton.Config({'BLOCK': 128}, num_warps=2), triton.Config({'BLOCK': 7}), triton.Config({'BLOCK': 1024})],\n"
+    "    triton.Config({'BLOCK': 128}, num_warps=2), triton.Config({'BLOCK': 7}), "
+    "triton.Config({'BLOCK': 1024})],\n"
     "    key=['count'],\n"
     "    prune_configs_by={'early_config_prune': lambda configs, args, **more: configs[:2]})\n"
     "@triton.jit",
@@ -72,15 +79,23 @@ def test_every_configuration_that_pruning_leaves_is_compiled(tmp_path: Path) -> 
 
 
 def test_the_facts_have_compilers_and_options(tmp_path: Path) -> None:
-    (fact, amd) = facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942"))
-    assert (fact.function, fact.configuration["BLOCK"], fact.configuration["maxnreg"]) == ("_copy_kernel", 256, 64)
+    (fact, amd) = facts_of(
+        tmp_path, COPY.replace("BLOCK=256", "BLOCK=256, maxnreg=64"), ("sm_90", "gfx942")
+    )
+    assert (fact.function, fact.configuration["BLOCK"], fact.configuration["maxnreg"]) == (
+        "_copy_kernel",
+        256,
+        64,
+    )
     assert 0 < (fact.registers or 0) < 64
     assert fact.code_bytes
     assert (fact.local_bytes, fact.spilled_registers) == (0, None)
     assert set(fact.toolchain) == {"triton", "ptxas"}
     assert {"ttir", "ttgir", "llir", "ptx", "cubin"} <= set(fact.compile_ns)
     assert re.fullmatch(r"\d+\.\d+\.\d+", fact.toolchain["ptxas"])
-    assert amd.outcome is Outcome.COMPILE_ERROR, "AMD's back end has no such option, and a launch would say so"
+    assert amd.outcome is Outcome.COMPILE_ERROR, (
+        "AMD's back end has no such option, and a launch would say so"
+    )
     assert "maxnreg" in (amd.message or "")
     (amd,) = facts_of(tmp_path, COPY, ("gfx942",), "amd")
     assert set(amd.toolchain) == {"triton"}
@@ -93,8 +108,13 @@ def test_a_missing_tool_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def cannot_find() -> None:
         raise RuntimeError("Cannot find nvdisasm")
 
-    monkeypatch.setattr(type(triton.knobs.nvidia).__dict__["nvdisasm"], "get", cannot_find, raising=False)
-    with pytest.raises(ToolchainError, match=r"nvdisasm, which comes with Triton.*pip install.*TRITON_NVDISASM_PATH"):
+    monkeypatch.setattr(
+        type(triton.knobs.nvidia).__dict__["nvdisasm"], "get", cannot_find, raising=False
+    )
+    with pytest.raises(
+        ToolchainError,
+        match=r"nvdisasm, which comes with Triton.*pip install.*TRITON_NVDISASM_PATH",
+    ):
         facts_of(tmp_path, COPY.replace("BLOCK=256", "BLOCK=64"))
 
 
@@ -112,7 +132,9 @@ def test_cuda_cpp_is_compiled_for_nvidia_targets(tmp_path: Path) -> None:
     assert "does not compile for gfx942" in (facts[4].message or "")
 
 
-def test_cuda_cpp_without_nvrtc_is_unsupported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_cpp_without_nvrtc_is_unsupported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     (fact,) = facts_of(tmp_path, CUDA)
@@ -126,7 +148,12 @@ def test_child_processes_have_the_same_addresses_every_time() -> None:
     command = [sys.executable, "-c", "print(id(object()), open('/proc/self/maps').readline())"]
     with without_aslr() as is_allowed:
         if not is_allowed:
-            pytest.skip("the system does not let a process leave out the randomisation of addresses")
-        layouts = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(3)}
+            pytest.skip(
+                "the system does not let a process leave out the randomisation of addresses"
+            )
+        layouts = {
+            subprocess.run(command, capture_output=True, text=True, check=True).stdout
+            for _ in range(3)
+        }
     assert len(layouts) == 1
     assert not ctypes.CDLL(None).personality(ctypes.c_ulong(0xFFFFFFFF)) & 0x0040000

@@ -33,7 +33,8 @@ SUITE = (
     + COPY.replace("BLOCK=256", "BLOCK=helper.BLOCK")
     .replace("x.numel(), ", "x.numel(), num_warps=int(os.environ.get('WARPS', '4')), ")
     .replace(
-        "    y = torch", "    json.loads(pathlib.Path(__file__).with_name('tuned.json').read_text())\n    y = torch"
+        "    y = torch",
+        "    json.loads(pathlib.Path(__file__).with_name('tuned.json').read_text())\n    y = torch",
     )
 )
 
@@ -61,7 +62,11 @@ def made_suite(folder: Path) -> Path:
     (suite / "helper.py").write_text("BLOCK = 256\n")
     (suite / "tuned.json").write_text("{}")
     (suite / "bench_copy.py").write_text(SUITE)
-    other = SUITE.replace('name="kernel"', 'name="other"').replace("import helper\n", "").replace("helper.BLOCK", "512")
+    other = (
+        SUITE.replace('name="kernel"', 'name="other"')
+        .replace("import helper\n", "")
+        .replace("helper.BLOCK", "512")
+    )
     (suite / "bench_other.py").write_text(other)
     return suite
 
@@ -78,7 +83,9 @@ def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Facts
 
 
 @pytest.fixture
-def known(compiled_once: tuple[Path, Facts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Facts]:
+def known(
+    compiled_once: tuple[Path, Facts], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Path, Facts]:
     """A copy of a suite that was compiled before, which the test may change, and its facts."""
     folder, facts = compiled_once
     shutil.copytree(folder, tmp_path / "known")
@@ -101,10 +108,22 @@ def edit(folder: Path, name: str, text: str) -> None:
 
 CHANGES: dict[str, tuple[Callable[[Path, pytest.MonkeyPatch], None], list[str]]] = {
     "a helper module": (lambda folder, _: edit(folder, "helper.py", "BLOCK = 1024\n"), ["kernel"]),
-    "a kernel": (lambda folder, _: edit(folder, "bench_copy.py", SUITE.replace("* BLOCK", "* BLOCK * 2")), ["kernel"]),
-    "a file that the launchers read": (lambda folder, _: edit(folder, "tuned.json", "[]"), ["kernel", "other"]),
-    "a variable that the launchers read": (lambda _, patch: patch.setenv("WARPS", "8"), ["kernel", "other"]),
-    "a compiler's setting": (lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"), ["kernel", "other"]),
+    "a kernel": (
+        lambda folder, _: edit(folder, "bench_copy.py", SUITE.replace("* BLOCK", "* BLOCK * 2")),
+        ["kernel"],
+    ),
+    "a file that the launchers read": (
+        lambda folder, _: edit(folder, "tuned.json", "[]"),
+        ["kernel", "other"],
+    ),
+    "a variable that the launchers read": (
+        lambda _, patch: patch.setenv("WARPS", "8"),
+        ["kernel", "other"],
+    ),
+    "a compiler's setting": (
+        lambda _, patch: patch.setenv("TRITON_DEFAULT_FP_FUSION", "0"),
+        ["kernel", "other"],
+    ),
     "the version of Triton": (
         lambda _, patch: patch.setattr(
             "roofwatch.collector.compile.cache.installed_packages", lambda: [("triton-9.9", "0")]
@@ -133,7 +152,11 @@ def test_only_kernels_that_a_change_affects_are_compiled_again(
     after_change, facts = compiled_now(suite)
 
     assert after_change == expected
-    if change not in {"a file that the launchers read", "the version of Triton", "a compiler's setting"}:
+    if change not in {
+        "a file that the launchers read",
+        "the version of Triton",
+        "a compiler's setting",
+    }:
         assert facts["kernel"] != before["kernel"]
 
 
@@ -167,7 +190,9 @@ def test_a_run_uses_cached_facts_and_compiles_the_rest(known: tuple[Path, Facts]
         with noted_jobs() as jobs:
             again = list(compile_subjects(workers, subjects, PLAN))
             assert (len(again), jobs) == (2, [])
-            more = list(compile_subjects(workers, subjects, replace(PLAN, targets=("gfx942", "sm_90"))))
+            more = list(
+                compile_subjects(workers, subjects, replace(PLAN, targets=("gfx942", "sm_90")))
+            )
 
     assert len(jobs) == 2
     assert {tuple(fact.target for fact in facts) for _, facts in more} == {("gfx942", "sm_90")}
@@ -176,8 +201,12 @@ def test_a_run_uses_cached_facts_and_compiles_the_rest(known: tuple[Path, Facts]
 # --- sources of a kernel
 
 
-def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roofwatch.collector.compile.sources._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/")
+def test_installed_packages_are_no_sources_except_for_the_bundled_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "roofwatch.collector.compile.sources._BUNDLED", "/venv/lib/site-packages/roofwatch/kernels/"
+    )
     assert sources.is_installed("/venv/lib/site-packages/liger_kernel/ops.py")
     assert not sources.is_installed("/venv/lib/site-packages/roofwatch/kernels/mlp/swiglu.py")
     assert not sources.is_installed("/home/user/project/bench_copy.py")
@@ -197,7 +226,9 @@ kernel = KernelSpec(
 """
 
 
-def test_a_module_that_is_imported_at_launch_is_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_imported_at_launch_is_a_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def digest() -> str:
         sources._read_module.cache_clear()
         return sources.source_digests([lazy_suite.kernel], ["lazy_suite"])["kernel"]

@@ -1,4 +1,6 @@
-"""Changes planted into small kernels: harmless ones leave the code unchanged, others change the expected fact."""
+"""Changes planted into small kernels: harmless ones leave the code unchanged, others change the
+expected fact.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -51,12 +53,19 @@ def conversion_count(fact: StaticFacts) -> int:
 
 
 HARMLESS = {
-    "a comment": TILED.replace("    offs_m, offs_n", "    # where the tile lies\n    offs_m, offs_n"),
-    "other names": TILED.replace("_gemm_kernel", "_a_much_longer_name_of_the_kernel").replace("accumulator", "total"),
-    "dead code": TILED.replace(
-        "    accumulator = tl.zeros", "    unused = tl.load(x_ptr + offs_m) * 2\n    accumulator = tl.zeros"
+    "a comment": TILED.replace(
+        "    offs_m, offs_n", "    # where the tile lies\n    offs_m, offs_n"
     ),
-    "another format": TILED.replace("x_ptr + offs_m[:, None] * n", "(x_ptr\n            + offs_m[:, None] * n)", 1),
+    "other names": TILED.replace("_gemm_kernel", "_a_much_longer_name_of_the_kernel").replace(
+        "accumulator", "total"
+    ),
+    "dead code": TILED.replace(
+        "    accumulator = tl.zeros",
+        "    unused = tl.load(x_ptr + offs_m) * 2\n    accumulator = tl.zeros",
+    ),
+    "another format": TILED.replace(
+        "x_ptr + offs_m[:, None] * n", "(x_ptr\n            + offs_m[:, None] * n)", 1
+    ),
 }
 
 
@@ -83,9 +92,12 @@ SEEDED: dict[str, tuple[str, str, tuple[Verdict, Reason], Claim]] = {
     ),
     "sums in fp16 are other code": (
         TILED,
-        TILED.replace("dtype=tl.float32", "dtype=tl.float16").replace(DOT, f"{DOT[:-1]}, out_dtype=tl.float16)"),
+        TILED.replace("dtype=tl.float32", "dtype=tl.float16").replace(
+            DOT, f"{DOT[:-1]}, out_dtype=tl.float16)"
+        ),
         OTHER_CODE,
-        # NVIDIA's tensor cores sum in fp16, so nothing is left to convert; AMD's have no such mode, so each sum is
+        # NVIDIA's tensor cores sum in fp16, so nothing is left to convert; AMD's have no such mode,
+        # so each sum is
         lambda before, after: (
             conversion_count(after) == 0
             if before.target.startswith("sm_")
@@ -95,7 +107,8 @@ SEEDED: dict[str, tuple[str, str, tuple[Verdict, Reason], Claim]] = {
     "a lost tensor-core path": (
         TILED,
         TILED.replace(
-            DOT, "accumulator + tl.sum(a[:, :, None].to(tl.float32) * b[None, :, :].to(tl.float32), 1)"
+            DOT,
+            "accumulator + tl.sum(a[:, :, None].to(tl.float32) * b[None, :, :].to(tl.float32), 1)",
         ).replace("BLOCK_M=64, BLOCK_N=64", "BLOCK_M=16, BLOCK_N=16"),
         (Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED),
         lambda before, after: tensor_core_count(before) > 0 and tensor_core_count(after) == 0,
@@ -123,14 +136,18 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ByTarg
         use_caches(folder, patch)
         for number, body in enumerate(dict.fromkeys(bodies)):
             facts = facts_of(folder, body, DEFAULT_TARGETS, f"suite_{number}")
-            assert [(fact.target, fact.outcome) for fact in facts] == [(name, Outcome.OK) for name in DEFAULT_TARGETS]
+            assert [(fact.target, fact.outcome) for fact in facts] == [
+                (name, Outcome.OK) for name in DEFAULT_TARGETS
+            ]
             known[body] = {fact.target: fact for fact in facts}
     return known.__getitem__
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("change", HARMLESS)
-def test_a_harmless_change_leaves_the_code_unchanged(compiled: Callable[[str], ByTarget], change: str) -> None:
+def test_a_harmless_change_leaves_the_code_unchanged(
+    compiled: Callable[[str], ByTarget], change: str
+) -> None:
     before, after = compiled(TILED), compiled(HARMLESS[change])
 
     compared = compare_static([*before.values()], [*after.values()])
@@ -140,9 +157,13 @@ def test_a_harmless_change_leaves_the_code_unchanged(compiled: Callable[[str], B
     assert compared.unchanged_by_target == dict.fromkeys(DEFAULT_TARGETS, 1)
 
 
-# a warp group is 4 warps: below that Hopper's and Blackwell's own tensor instructions are out of reach
+# a warp group is 4 warps: below that Hopper's and Blackwell's own tensor instructions are out of
+# reach
 LESS_THAN_A_WARP_GROUP = {
-    ("fewer warps hold more registers each", target): (Verdict.REGRESSED, Reason.TENSOR_CORES_CHANGED)
+    ("fewer warps hold more registers each", target): (
+        Verdict.REGRESSED,
+        Reason.TENSOR_CORES_CHANGED,
+    )
     for target in ("sm_90", "sm_100")
 }
 

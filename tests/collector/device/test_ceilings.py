@@ -1,22 +1,38 @@
-"""Ceilings of a device as they are measured, the timer that measures them, and those of datasheets."""
+"""Ceilings of a device as they are measured, the timer that measures them,
+and those of datasheets.
+"""
 
 import pytest
 import torch
 
 from roofwatch.collector.compile.binary import instruction_bytes, sass
 from roofwatch.collector.compile.launches import compiling_for
-from roofwatch.collector.device.ceilings import ceiling_method, copy_in_rounds, measure_ceilings, whole_blocks
-from roofwatch.collector.device.datasheets import DATASHEETS, Datasheet, compare_with_datasheet, datasheet_ceilings
+from roofwatch.collector.device.ceilings import (
+    ceiling_method,
+    copy_in_rounds,
+    measure_ceilings,
+    whole_blocks,
+)
+from roofwatch.collector.device.datasheets import (
+    DATASHEETS,
+    Datasheet,
+    compare_with_datasheet,
+    datasheet_ceilings,
+)
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.method import TimingMethod
 from tests.builders import make_ceiling
 
-GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured")
+GPU = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="no GPU here: its ceilings cannot be measured"
+)
 
 
 def test_the_ceilings_of_this_machine_are_measured_for_the_dtypes_of_the_suite() -> None:
     ceilings = list(measure_ceilings("cpu", ["int8", "int32"], Timer.PERF_COUNTER))
-    kinds = [(ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source) for ceiling in ceilings]
+    kinds = [
+        (ceiling.resource, ceiling.level, ceiling.dtype, ceiling.source) for ceiling in ceilings
+    ]
     assert kinds == [
         ("memory", "dram", None, "measured"),
         ("memory", "cache", None, "measured"),
@@ -52,7 +68,9 @@ def test_the_l2_copy_bypasses_the_l1(arch: int) -> None:
         ("cuda", Timer.CUDA_GRAPH, CacheState.HOT),
     ],
 )
-def test_ceilings_use_the_timer_of_the_run_without_rotation(device: str, timer: Timer, cache: CacheState) -> None:
+def test_ceilings_use_the_timer_of_the_run_without_rotation(
+    device: str, timer: Timer, cache: CacheState
+) -> None:
     assert ceiling_method(device, timer) == TimingMethod(timer, cache)
 
 
@@ -70,11 +88,15 @@ def test_the_rounds_copy_everything() -> None:
 def test_the_ceilings_of_a_gpu_are_measured_beside_the_datasheets() -> None:
     dtypes = ["float32", "bfloat16", "float8_e4m3fn", "int8"]
     ceilings = list(measure_ceilings("cuda", dtypes, Timer.CUDA_EVENT))
-    measured = {each.level or each.dtype: each.per_s for each in ceilings if each.source == "measured"}
+    measured = {
+        each.level or each.dtype: each.per_s for each in ceilings if each.source == "measured"
+    }
     assert {"dram", "cache", "float32", "bfloat16"} <= measured.keys()
     assert measured["cache"] > measured["dram"]
     assert measured["bfloat16"] > measured["float32"]
-    published = {each.level or each.dtype: each.per_s for each in ceilings if each.source == "datasheet"}
+    published = {
+        each.level or each.dtype: each.per_s for each in ceilings if each.source == "datasheet"
+    }
     for kind in measured.keys() & published.keys():
         # below a third of what the vendor says, something else than the device was measured
         assert published[kind] / 3 < measured[kind], kind
@@ -89,7 +111,9 @@ H200 = "NVIDIA H200"
 
 @pytest.mark.parametrize("sheet", DATASHEETS, ids=lambda sheet: sheet.names[0])
 def test_all_peaks_imply_plausible_clocks(sheet: Datasheet) -> None:
-    """A peak that was copied wrongly, or counts the zeros of a sparse operand, needs a clock far from the others."""
+    """A peak that was copied wrongly, or counts the zeros of a sparse operand, needs a clock far
+    from the others.
+    """
     clocks = {dtype: sheet.clock_mhz(dtype) for dtype in sheet.teraflops}
     arithmetic = [clock for dtype, clock in clocks.items() if dtype != "float32"]
     assert max(arithmetic) / min(arithmetic) < 1.04, clocks
@@ -102,14 +126,20 @@ def test_all_peaks_imply_plausible_clocks(sheet: Datasheet) -> None:
     ("name", "terabytes_per_s", "half_teraflops"),
     [(H200, 4.8, 989.5), ("AMD Instinct MI355X", 8.0, 2516.6)],
 )
-def test_known_devices_have_their_vendors_figures(name: str, terabytes_per_s: float, half_teraflops: float) -> None:
+def test_known_devices_have_their_vendors_figures(
+    name: str, terabytes_per_s: float, half_teraflops: float
+) -> None:
     memory, half = datasheet_ceilings(name, ["bfloat16"])
-    assert [memory.per_s, half.per_s] == pytest.approx([terabytes_per_s * 1e12, half_teraflops * 1e12])
+    assert [memory.per_s, half.per_s] == pytest.approx(
+        [terabytes_per_s * 1e12, half_teraflops * 1e12]
+    )
     assert {memory.source, half.source} == {"datasheet"}
     assert half.dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "Example CPU", ""])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU", "Example CPU", ""]
+)
 def test_unlisted_devices_have_no_datasheet(name: str) -> None:
     assert datasheet_ceilings(name, ["bfloat16"]) == []
 
@@ -134,11 +164,17 @@ def test_a_measured_ceiling_above_the_datasheet_is_suspicious_unless_the_clock_e
 
 def test_a_ceiling_is_compared_at_the_clock_of_the_run() -> None:
     half = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=600e12)
-    published = make_ceiling(resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet")
+    published = make_ceiling(
+        resource="compute", level=None, dtype="bfloat16", per_s=1.0, source="datasheet"
+    )
     cache = make_ceiling(resource="memory", level="cache", per_s=9e12)
 
-    memory, found = compare_with_datasheet([make_ceiling(per_s=4.0e12), published, half, cache], H200, sm_clock_mhz=915)
+    memory, found = compare_with_datasheet(
+        [make_ceiling(per_s=4.0e12), published, half, cache], H200, sm_clock_mhz=915
+    )
 
     assert [memory.share, memory.at_clock_per_s] == pytest.approx([4.0 / 4.8, 4.8e12])
     # stated at 1830 MHz
-    assert [found.published_per_s, found.at_clock_per_s] == pytest.approx([989.5e12, 989.5e12 / 2], rel=0.001)
+    assert [found.published_per_s, found.at_clock_per_s] == pytest.approx(
+        [989.5e12, 989.5e12 / 2], rel=0.001
+    )

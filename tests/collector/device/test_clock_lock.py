@@ -36,7 +36,10 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_collector_leaves_the_clock_unlocked(how: signal.Signals, calls: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", COLLECTOR], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", COLLECTOR],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     ) as collector:
         assert collector.stdout is not None
         watchdog_pid = int(collector.stdout.readline())
@@ -81,7 +84,11 @@ def test_the_collector_unlocks_the_clock_if_the_watchdog_is_killed(
 
 @pytest.mark.parametrize(
     ("recording", "words"),
-    [("lock_refused", "Insufficient Permissions"), ("no_driver", "NVML cannot be used"), ("mig", "does not know")],
+    [
+        ("lock_refused", "Insufficient Permissions"),
+        ("no_driver", "NVML cannot be used"),
+        ("mig", "does not know"),
+    ],
 )
 def test_a_refused_lock_is_explained_and_changes_nothing(
     recording: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +102,10 @@ def test_a_refused_lock_is_explained_and_changes_nothing(
 
 
 def test_a_clock_is_held_once_three_readings_are_within_50_mhz() -> None:
-    near = [make_reading(0, sm_clock_mhz=1980), *(make_reading(50 * i, sm_clock_mhz=1460) for i in range(1, 4))]
+    near = [
+        make_reading(0, sm_clock_mhz=1980),
+        *(make_reading(50 * i, sm_clock_mhz=1460) for i in range(1, 4)),
+    ]
 
     assert holds_clock(near, 1500)
     assert not holds_clock(near[:3], 1500)

@@ -28,7 +28,9 @@ from tests.collector.replayed_nvml import ReplayedNvml
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
-PLAN = RunPlan(targets=(), device="cpu", sampling=SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20))
+PLAN = RunPlan(
+    targets=(), device="cpu", sampling=SamplingPlan(warmup_ms=1, budget_ms=2, max_samples=20)
+)
 GPU = make_environment(device_kind="cuda", device_name="Example GPU")
 
 
@@ -45,7 +47,9 @@ def telemetry_of(session: DeviceSession) -> Telemetry:
     return session.telemetry
 
 
-def begun(recording: str, lock_mhz: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[DeviceSession, Path]:
+def begun(
+    recording: str, lock_mhz: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> tuple[DeviceSession, Path]:
     calls = replay_everywhere(recording, tmp_path, monkeypatch)
     return DeviceSession(lock_mhz, wait=no_wait), calls
 
@@ -101,7 +105,9 @@ def test_a_device_that_is_lost_does_not_end_the_run() -> None:
     assert "GPU is lost" in str(telemetry.message)
 
 
-def test_a_cpu_has_no_telemetry_and_no_clock_to_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_has_no_telemetry_and_no_clock_to_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with session_of("normal") as session:
         session.begin(make_environment(), None)
         assert session.state(whole_run(), launch_count=10) is None
@@ -113,37 +119,54 @@ def test_a_cpu_has_no_telemetry_and_no_clock_to_lock(tmp_path: Path, monkeypatch
     assert calls_in(calls) == []
 
 
-def test_a_locked_clock_is_part_of_the_environment_and_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_clock_is_part_of_the_environment_and_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session, calls = begun("locked", 1500, tmp_path, monkeypatch)
     with session:
         environments = [session.begin(GPU, UUID) for _ in range(2)]
         during = len(calls_in(calls))
         state = session.state(whole_run(), launch_count=10)
 
-    assert {(found.clock_mode, found.locked_sm_clock_mhz) for found in environments} == {("locked", 1500)}
+    assert {(found.clock_mode, found.locked_sm_clock_mhz) for found in environments} == {
+        ("locked", 1500)
+    }
     assert "clock locked at 1500 MHz" in environments[0].runner_class
     assert during == 1
     assert len(calls_in(calls)) == 2
     assert state is not None
 
 
-def test_a_lock_that_does_not_hold_ends_the_run_and_is_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_does_not_hold_ends_the_run_and_is_reset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     session, calls = begun("lock_not_held", 1965, tmp_path, monkeypatch)
 
-    with session, pytest.raises(CollectorError, match=r"locked at 1965 MHz but is 830 MHz \(sw_power_cap\)"):
+    with (
+        session,
+        pytest.raises(CollectorError, match=r"locked at 1965 MHz but is 830 MHz \(sw_power_cap\)"),
+    ):
         session.begin(GPU, UUID)
 
-    assert [call[0] for call in calls_in(calls)] == ["nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetGpuLockedClocks"]
+    assert [call[0] for call in calls_in(calls)] == [
+        "nvmlDeviceSetGpuLockedClocks",
+        "nvmlDeviceResetGpuLockedClocks",
+    ]
 
 
 def measured(
-    suite: SuiteAt, session: DeviceSession, subject_count: int | None = None, journal: Journal | None = None
+    suite: SuiteAt,
+    session: DeviceSession,
+    subject_count: int | None = None,
+    journal: Journal | None = None,
 ) -> RunRecord:
     """A run of kernels on a CPU, beside a recording of a GPU; only so many subjects are timed."""
     with (
         session,
         ForkServer() as fork_server,
-        WorkerPool(fork_server, WorkerSettings(source=suite.source, device="cpu", thread_count=1)) as workers,
+        WorkerPool(
+            fork_server, WorkerSettings(source=suite.source, device="cpu", thread_count=1)
+        ) as workers,
     ):
         session.begin(GPU, UUID)
         run = SuiteRun(suite, PLAN, workers, session, Steps(lambda _: None), journal)
@@ -169,10 +192,14 @@ def test_every_block_has_a_state_and_a_resumed_run_keeps_the_telemetry_of_each_p
         path.write_bytes(path.read_bytes()[:-20])
 
     with Journal(path, header, is_resumed=True) as journal:
-        after = measured(suite, DeviceSession(earlier=journal.seen, nvml=replayed("power_cap")), None, journal)
+        after = measured(
+            suite, DeviceSession(earlier=journal.seen, nvml=replayed("power_cap")), None, journal
+        )
         journalled = join_telemetry(journal.seen)
 
-    states = [block.device_state for measurement in after.measurements for block in measurement.blocks]
+    states = [
+        block.device_state for measurement in after.measurements for block in measurement.blocks
+    ]
     own_states = states if is_torn else states[1:]  # the first process took the first block
     assert {state and state.clock_event_reasons for state in own_states} == {("sw_power_cap",)}
     assert all(state and state.reading_count > 0 and not state.degraded_by for state in states)
@@ -232,7 +259,9 @@ def test_a_device_that_stays_hot_is_waited_for_once_and_degraded() -> None:
 
 def with_a_foreign_process() -> ReplayedNvml:
     nvml = replayed("foreign_process")
-    while list(map(attrgetter("pid"), nvml.nvmlDeviceGetComputeRunningProcesses(UUID))) == [os.getpid()]:
+    while list(map(attrgetter("pid"), nvml.nvmlDeviceGetComputeRunningProcesses(UUID))) == [
+        os.getpid()
+    ]:
         pass
     return nvml
 
@@ -244,8 +273,10 @@ def test_an_unfit_device_is_refused_with_remedies() -> None:
         refusing.begin(asleep, UUID)
 
     assert str(refusal.value) == (
-        "results on this GPU are not reliable: persistence mode is off (switch it on as root: `nvidia-smi -pm 1`); "
-        "1 other process uses it (list them: `nvidia-smi`); fix this, or measure anyway with --device-check warn"
+        "results on this GPU are not reliable: persistence mode is off (switch it on as root: "
+        "`nvidia-smi -pm 1`); "
+        "1 other process uses it (list them: `nvidia-smi`); fix this, or measure anyway with "
+        "--device-check warn"
     )
 
 
@@ -253,7 +284,10 @@ def test_a_warning_about_an_unfit_device_is_in_the_record() -> None:
     with DeviceSession(nvml=with_a_foreign_process(), unfit="warn") as session:
         session.begin(GPU, UUID)
 
-    assert session.warning == "results on this GPU are not reliable: 1 other process uses it (list them: `nvidia-smi`)"
+    assert (
+        session.warning
+        == "results on this GPU are not reliable: 1 other process uses it (list them: `nvidia-smi`)"
+    )
     assert telemetry_of(session).message == session.warning
 
 
@@ -280,4 +314,6 @@ def test_a_run_on_a_gpu_has_a_device_state_in_every_block() -> None:
     assert record.environment.is_persistence_on is not None
     assert record.telemetry is not None
     assert record.telemetry.status == "ok"
-    assert all(state is not None and state.reading_count > 0 and state.sm_clock_mhz for state in states)
+    assert all(
+        state is not None and state.reading_count > 0 and state.sm_clock_mhz for state in states
+    )

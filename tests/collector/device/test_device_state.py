@@ -49,11 +49,15 @@ def test_faults_and_foreign_processes_during_a_block_degrade_it(
 
 def test_a_clock_that_ranges_over_a_tenth_or_leaves_its_lock_degrades_a_block() -> None:
     clocks_mhz = [1980, 1970, 1950, 1940, 1900, 1880, 1860, 1850, 1840]
-    falling = [make_reading(100 + 25 * place, sm_clock_mhz=mhz) for place, mhz in enumerate(clocks_mhz)]
+    falling = [
+        make_reading(100 + 25 * place, sm_clock_mhz=mhz) for place, mhz in enumerate(clocks_mhz)
+    ]
     low = [make_reading(125 + 25 * place, sm_clock_mhz=1500) for place in range(8)]
 
     assert device_state(falling, WINDOW, launch_count=1).degraded_by == ()
-    assert device_state([*falling[:4], *low[4:]], WINDOW, launch_count=1).degraded_by == ("unsteady_sm_clock",)
+    assert device_state([*falling[:4], *low[4:]], WINDOW, launch_count=1).degraded_by == (
+        "unsteady_sm_clock",
+    )
     assert state_of((200, {"sm_clock_mhz": 345})).degraded_by == (), "one late reading among few"
     assert state_of(locked_sm_clock_mhz=1935.0).degraded_by == ()
     assert state_of(locked_sm_clock_mhz=1500.0).degraded_by == ("clock_lock_lost",)
@@ -67,9 +71,17 @@ def test_a_short_block_takes_the_nearest_reading() -> None:
     assert device_state([], WINDOW, launch_count=10) == DeviceState(reading_count=0)
 
 
-def test_energy_is_interpolated_and_unknown_if_the_counter_went_back_moved_once_or_was_not_read_on_both_sides() -> None:
-    went_back = [make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 5.0 + at_ms) for at_ms in range(0, 500, 50)]
-    moved_once = [make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 1_040.0) for at_ms in range(0, 500, 50)]
+def test_energy_is_interpolated_and_unknown_if_the_counter_went_back_moved_once_or_was_not_read_on_both_sides() -> (
+    None
+):
+    went_back = [
+        make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 5.0 + at_ms)
+        for at_ms in range(0, 500, 50)
+    ]
+    moved_once = [
+        make_reading(at_ms, energy_j=1_000.0 if at_ms < 200 else 1_040.0)
+        for at_ms in range(0, 500, 50)
+    ]
 
     assert energy_between(BUSY, Window(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
     assert energy_between(went_back, WINDOW) is None
@@ -80,8 +92,12 @@ def test_energy_is_interpolated_and_unknown_if_the_counter_went_back_moved_once_
 
 def joules_of(*energies_j: float | None) -> float | None:
     blocks = tuple(
-        block.model_copy(update={"device_state": DeviceState(reading_count=2, energy_per_launch_j=energy_j)})
-        for block, energy_j in zip(make_blocks([1_000.0] * len(energies_j)), energies_j, strict=True)
+        block.model_copy(
+            update={"device_state": DeviceState(reading_count=2, energy_per_launch_j=energy_j)}
+        )
+        for block, energy_j in zip(
+            make_blocks([1_000.0] * len(energies_j)), energies_j, strict=True
+        )
     )
     return measured_values(make_measurement(blocks=blocks), make_case()).get("joules_per_launch")
 

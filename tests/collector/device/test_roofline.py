@@ -27,12 +27,16 @@ LARGE = float(64 * 2**20)
         (0.0, 1e6, "memory", 10e3),  # from the cache, at 100 GB/s
     ],
 )
-def test_the_slower_measured_ceiling_binds(flop_count: float, memory_bytes: float, bound: str, least_ns: float) -> None:
+def test_the_slower_measured_ceiling_binds(
+    flop_count: float, memory_bytes: float, bound: str, least_ns: float
+) -> None:
     case = make_case(flop_count=flop_count, memory_bytes=memory_bytes)
     roof = roof_of(case, ALL)
     assert roof.bound == bound
     assert roof.ideal_ns == pytest.approx(least_ns)
-    published = [ceiling.model_copy(update={"source": "datasheet", "per_s": 1e15}) for ceiling in ALL]
+    published = [
+        ceiling.model_copy(update={"source": "datasheet", "per_s": 1e15}) for ceiling in ALL
+    ]
     assert roof_of(case, [*published, *ALL]) == roof_of(case, [*ALL, *published]) == roof
     assert roof_of(case, published).ideal_ns is None
 
@@ -56,7 +60,9 @@ def test_low_precision_uses_its_own_or_a_wider_roof(dtype: str, least: float) ->
     case = make_case(f"matmul/M=8/{dtype}/fwd", flop_count=1e9, memory_bytes=0.0)
     ceilings = [*ALL, compute("float8_e4m3fn", 2000), compute("int8", 4000)]
     assert roof_of(case, ceilings).ideal_ns == pytest.approx(least)
-    slow_bfloat16 = roof_of(case.model_copy(update={"dtype": "bfloat16"}), [FLOAT32, compute("bfloat16", 1)])
+    slow_bfloat16 = roof_of(
+        case.model_copy(update={"dtype": "bfloat16"}), [FLOAT32, compute("bfloat16", 1)]
+    )
     assert slow_bfloat16.ideal_ns == pytest.approx(5e6)
 
 
@@ -67,7 +73,9 @@ def test_float32_on_tensor_cores_takes_three_tf32_products() -> None:
 
 
 def test_the_ridge_is_where_both_ceilings_take_as_long() -> None:
-    roof = roof_of(make_case("matmul/M=8/bfloat16/fwd", flop_count=100.0 * LARGE, memory_bytes=LARGE), ALL)
+    roof = roof_of(
+        make_case("matmul/M=8/bfloat16/fwd", flop_count=100.0 * LARGE, memory_bytes=LARGE), ALL
+    )
     assert roof.ridge == pytest.approx(100.0)
     assert roof.memory_ns == pytest.approx(roof.compute_ns)
 

@@ -62,12 +62,18 @@ def test_the_thread_reads_until_it_is_stopped() -> None:
     assert not any(thread.name == "roofwatch-telemetry" for thread in threading.enumerate())
 
 
-def test_descendants_of_the_collector_are_its_own_even_after_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_descendants_of_the_collector_are_its_own_even_after_they_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     family = {30: 20, 20: os.getpid(), 99: 1, 5: 6, 6: 5}
     monkeypatch.setattr("roofwatch.collector.device.telemetry.parent_pid", family.get)
     own = OwnProcesses()
 
-    assert [pid for pid in (os.getpid(), 20, 30, 99, 1, 7, 5) if pid in own] == [os.getpid(), 20, 30]
+    assert [pid for pid in (os.getpid(), 20, 30, 99, 1, 7, 5) if pid in own] == [
+        os.getpid(),
+        20,
+        30,
+    ]
     family.clear()
     assert 30 in own
     assert 99 not in own
@@ -108,7 +114,9 @@ def test_a_gap_separates_two_processes() -> None:
     second = [make_reading(at_ms, sm_clock_mhz=1200) for at_ms in (0, 50)]
 
     next_day = NOON + timedelta(days=1)
-    telemetry = join_telemetry([telemetry_of(first, started_at=NOON), telemetry_of(second, started_at=next_day)])
+    telemetry = join_telemetry(
+        [telemetry_of(first, started_at=NOON), telemetry_of(second, started_at=next_day)]
+    )
 
     day_ms = 24 * 3_600_000
     assert telemetry.started_at == NOON
@@ -125,7 +133,11 @@ def test_a_process_without_telemetry_adds_only_its_message() -> None:
     without = join_telemetry([unavailable, refused])
 
     assert (joined.status, joined.message, list(joined.offset_ms)) == ("ok", "no permission", [0])
-    assert (without.status, without.message, without.offset_ms) == ("not_permitted", "no driver; no permission", ())
+    assert (without.status, without.message, without.offset_ms) == (
+        "not_permitted",
+        "no driver; no permission",
+        (),
+    )
 
 
 # --- NVML
@@ -133,10 +145,15 @@ def test_a_process_without_telemetry_adds_only_its_message() -> None:
 
 def test_the_table_has_every_reason_of_pynvml() -> None:
     def snake(name: str) -> str:
-        return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).strip("_")
+        return "".join(
+            f"_{letter.lower()}" if letter.isupper() else letter for letter in name
+        ).strip("_")
 
     known = {}
-    for prefix in ("nvmlClocksThrottleReason", "nvmlClocksEventReason"):  # the newer names last, so that they win
+    for prefix in (
+        "nvmlClocksThrottleReason",
+        "nvmlClocksEventReason",
+    ):  # the newer names last, so that they win
         for name, bit in vars(pynvml).items():
             if name.startswith(prefix) and not name.endswith(("All", "None", "UserDefinedClocks")):
                 known[bit] = snake(name.removeprefix(prefix))
@@ -182,7 +199,9 @@ def test_a_device_without_uuid_is_named_by_its_pci_address(
     properties: dict[str, Any], expected: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties)
+    )
     assert device_uuid("cuda") == expected
 
 

@@ -1,4 +1,6 @@
-"""Files that are replaced as a whole, compressed records, and the files beside them, without what must not leave."""
+"""Files that are replaced as a whole, compressed records, and the files beside them, without what
+must not leave.
+"""
 
 import gzip
 import hashlib
@@ -39,7 +41,9 @@ def test_compressed_records_are_reproducible(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["record.json", "record.json.gz", "record"])
 @pytest.mark.parametrize("is_compressed", [True, False])
-def test_compression_is_detected_from_the_content(tmp_path: Path, name: str, is_compressed: bool) -> None:
+def test_compression_is_detected_from_the_content(
+    tmp_path: Path, name: str, is_compressed: bool
+) -> None:
     record = make_record()
     (tmp_path / name).write_bytes(compress(record.to_json()) if is_compressed else record.to_json())
     assert RunRecord.read(tmp_path / name) == record
@@ -49,7 +53,10 @@ def test_compression_is_detected_from_the_content(tmp_path: Path, name: str, is_
 def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
     file = tmp_path / "record.json.gz"
     file.write_bytes(compress(make_record().to_json())[:cut])
-    with pytest.raises(RecordError, match=r"record\.json\.gz: (compressed, and damaged|not a complete JSON document)"):
+    with pytest.raises(
+        RecordError,
+        match=r"record\.json\.gz: (compressed, and damaged|not a complete JSON document)",
+    ):
         RunRecord.read(file)
 
 
@@ -77,33 +84,45 @@ def folder(tmp_path: Path) -> ArtefactFolder:
     return ArtefactFolder(tmp_path / "records" / "artefacts")
 
 
-def test_equal_files_are_stored_once_by_their_sha256(folder: ArtefactFolder, tmp_path: Path) -> None:
+def test_equal_files_are_stored_once_by_their_sha256(
+    folder: ArtefactFolder, tmp_path: Path
+) -> None:
     for name in ("first.sass", "second.sass"):
         (tmp_path / name).write_bytes(b"MOV R1, R2")
 
     first, second = (folder.add(tmp_path / name) for name in ("first.sass", "second.sass"))
 
     assert first.sha256 == second.sha256 == hashlib.sha256(b"MOV R1, R2").hexdigest()
-    assert (first.name, first.kind, first.size_bytes) == ("first.sass", ArtefactKind.DISASSEMBLY, 10)
+    assert (first.name, first.kind, first.size_bytes) == (
+        "first.sass",
+        ArtefactKind.DISASSEMBLY,
+        10,
+    )
     assert [path.name for path in folder.folder.iterdir()] == [first.sha256]
     found = folder.find(first)
     assert found is not None
     assert found.read_bytes() == b"MOV R1, R2"
 
 
-def test_a_text_file_is_redacted_and_a_missing_one_named(folder: ArtefactFolder, tmp_path: Path) -> None:
+def test_a_text_file_is_redacted_and_a_missing_one_named(
+    folder: ArtefactFolder, tmp_path: Path
+) -> None:
     (tmp_path / "of jdoe.html").write_text("<p>of jdoe</p>\n<p>password hunter2</p>\n")
 
     artefact = folder.add(tmp_path / "of jdoe.html", REDACTION)
 
     assert artefact.name == "of__user_.html"
-    assert (folder.folder / artefact.sha256).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
+    assert (
+        folder.folder / artefact.sha256
+    ).read_text() == "<p>of <user></p>\n<p>password <secret></p>\n"
     with pytest.raises(RecordError, match=r"absent\.html: cannot be stored"):
         folder.add(tmp_path / "absent.html")
 
 
 @pytest.mark.parametrize("name", ["report.ncu-rep", "dump.bin"])
-def test_a_binary_file_is_refused_unless_everything_is_kept(folder: ArtefactFolder, tmp_path: Path, name: str) -> None:
+def test_a_binary_file_is_refused_unless_everything_is_kept(
+    folder: ArtefactFolder, tmp_path: Path, name: str
+) -> None:
     (tmp_path / name).write_bytes(b"NVR\0\xff\xfe")
 
     with pytest.raises(RedactionError):
@@ -128,7 +147,12 @@ def test_a_download_is_written_only_if_its_hash_matches(tmp_path: Path, wrong: l
 
 @pytest.mark.parametrize(
     ("name", "harmless"),
-    [("trace rank 0.json", "trace_rank_0.json"), (".hidden", "_.hidden"), ("-rf", "_-rf"), ("a;b`c", "a_b_c")],
+    [
+        ("trace rank 0.json", "trace_rank_0.json"),
+        (".hidden", "_.hidden"),
+        ("-rf", "_-rf"),
+        ("a;b`c", "a_b_c"),
+    ],
 )
 def test_names_of_artefacts_are_safe(name: str, harmless: str) -> None:
     assert artefact_name(name) == harmless

@@ -15,7 +15,9 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource
 from tests.builders import make_accuracy, make_ceiling, make_commit, make_environment
 
 
-def header_with(*, side: str = "run", commit: int = 0, project: str = "example", code: str = "", **plan: Any) -> Header:
+def header_with(
+    *, side: str = "run", commit: int = 0, project: str = "example", code: str = "", **plan: Any
+) -> Header:
     """The header of a run of a suite whose only file holds this code."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "bench_example.py"
@@ -26,7 +28,9 @@ def header_with(*, side: str = "run", commit: int = 0, project: str = "example",
 
 def add(journal: Journal, *names: str) -> None:
     for name in names:
-        journal.append(Entry(spent_ns={"check": 5}, accuracy=make_accuracy(f"{name}/n=1/float32/fwd")))
+        journal.append(
+            Entry(spent_ns={"check": 5}, accuracy=make_accuracy(f"{name}/n=1/float32/fwd"))
+        )
 
 
 def write(path: Path, *names: str) -> None:
@@ -36,7 +40,11 @@ def write(path: Path, *names: str) -> None:
 
 
 def names(journal: Journal) -> list[str]:
-    return [entry.accuracy.case_id.split("/")[0] for entry in journal.entries() if entry.accuracy is not None]
+    return [
+        entry.accuracy.case_id.split("/")[0]
+        for entry in journal.entries()
+        if entry.accuracy is not None
+    ]
 
 
 def resume(path: Path, **fields: Any) -> Journal:
@@ -53,7 +61,9 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
     with Journal(path, header) as journal:
         journal.append(Entry(environment=make_environment()))
         journal.append(Entry(spent_ns={"ceilings": 7}, ceilings=(make_ceiling(),)))
-        journal.append(Entry(side="head", environment=make_environment()))  # in no entries of another side
+        journal.append(
+            Entry(side="head", environment=make_environment())
+        )  # in no entries of another side
         add(journal, "a")
         assert journal.result_count == 2, "a description of the machine is no result"
 
@@ -62,7 +72,11 @@ def test_a_resumed_journal_has_all_entries_and_the_header_of_the_first_run(path:
         first, second, third = resumed.entries()
     assert (first.environment, second.ceilings) == (make_environment(), (make_ceiling(),))
     assert third.accuracy == make_accuracy("a/n=1/float32/fwd")
-    assert [entry.spent_ns for entry in (first, second, third)] == [{}, {"ceilings": 7}, {"check": 5}]
+    assert [entry.spent_ns for entry in (first, second, third)] == [
+        {},
+        {"ceilings": 7},
+        {"check": 5},
+    ]
 
 
 def test_results_are_not_overwritten(path: Path) -> None:
@@ -121,7 +135,10 @@ def test_a_journal_without_a_complete_first_line_is_replaced(path: Path, start: 
         ({"code": "# changed"}, "the hash of the suite's files was "),
         ({"project": "other"}, "the project was example and is other now"),
         ({"side": "base"}, "the commit of the base was None and is"),
-        ({"block_count": 5, "device": "cuda"}, "block_count was 3 and is 5 now; device was None and"),
+        (
+            {"block_count": 5, "device": "cuda"},
+            "block_count was 3 and is 5 now; device was None and",
+        ),
     ],
 )
 def test_another_run_is_not_resumed(path: Path, now: dict[str, Any], reason: str) -> None:
@@ -133,7 +150,9 @@ def test_another_run_is_not_resumed(path: Path, now: dict[str, Any], reason: str
         assert names(journal) == ["a"]
 
 
-def test_a_journal_of_another_roofwatch_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_of_another_roofwatch_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(path, "a")
     with monkeypatch.context() as patch:
         patch.setattr("roofwatch.collector.outbox.journal.HARNESS_VERSION", "0.0.1")
@@ -179,11 +198,18 @@ def test_two_runs_do_not_write_to_one_journal(path: Path, is_resumed: bool) -> N
 
 @pytest.mark.parametrize(
     ("error", "raised", "kept"),
-    [(OSError(errno.ENOSPC, "full"), JournalError, ["a"]), (KeyboardInterrupt(), KeyboardInterrupt, ["a", "b"])],
+    [
+        (OSError(errno.ENOSPC, "full"), JournalError, ["a"]),
+        (KeyboardInterrupt(), KeyboardInterrupt, ["a", "b"]),
+    ],
     ids=["full disk", "interrupt after writing"],
 )
 def test_an_error_while_writing_loses_no_written_result(
-    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, raised: type[BaseException], kept: list[str]
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    raised: type[BaseException],
+    kept: list[str],
 ) -> None:
     def fail(_: int) -> None:
         raise error

@@ -14,16 +14,26 @@ from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.check import check_suite
-from tests.builders import CASE_ID, make_activity, make_environment, make_measurement, make_profile, make_record
+from tests.builders import (
+    CASE_ID,
+    make_activity,
+    make_environment,
+    make_measurement,
+    make_profile,
+    make_record,
+)
 from tests.collector.conftest import by_kernel, suite_of
 
-HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"}))
+HERE = Redaction(
+    project=Path("/srv/team/project"), users=frozenset({"alice"}), hosts=frozenset({"node17"})
+)
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("/home/alice/env/lib/python3.11/site-packages/torch/nn/a.py(4): run", "site-packages/torch/nn/a.py(4): run"),
+        ("/home/alice/env/lib/python3.11/site-packages/torch/nn/a.py(4): "
+         "run", "site-packages/torch/nn/a.py(4): run"),
         ("/opt/conda/lib/python3.11/threading.py(3): wait", "python3.11/threading.py(3): wait"),
         ("/srv/team/project/kernels/swiglu.py:7", "kernels/swiglu.py:7"),
         ('File "/home/alice/x/y.py", line 3', 'File "<path>/y.py", line 3'),
@@ -33,7 +43,8 @@ HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), 
         (r"C:\Users\bob\train.py", r"<path>\train.py"),
         ("written by alice on node17", "written by <user> on <host>"),
         ("mail a.b@example.org", "mail <mail>"),
-        ("train.py --token=abc --api-key xyz --lr 1", "train.py --token=<secret> --api-key <secret> --lr 1"),
+        ("train.py --token=abc --api-key xyz --lr 1", "train.py --token=<secret> --api-key "
+                                                      "<secret> --lr 1"),
         ("https://bob:pw@example.org/x", "https://<secret>@example.org/x"),
         ("key hf_abcdefghijklmnopqrstuvwxyz", "key <secret>"),
         ("HOME=/root PATH=/a/b:/c X=1", "<environment>"),
@@ -46,27 +57,33 @@ HERE = Redaction(project=Path("/srv/team/project"), users=frozenset({"alice"}), 
         ("C:/Users/bob/x.py", r"<path>\x.py"),
         (r"\\fileserver\share\bob\x.py", r"<path>\x.py"),
         ("-I/home/bob/include ../home/bob/x ~bob/x", "-I<home>/include ..<home>/x <home>/x"),
-        ("/usr/local/bob/x.py /dev/shm/bob/y /usr/lib/../../home/bob/z", "<path>/x.py <path>/y <path>/z"),
+        ("/usr/local/bob/x.py /dev/shm/bob/y "
+         "/usr/lib/../../home/bob/z", "<path>/x.py <path>/y <path>/z"),
         ("scp bob@gpu3:x", "scp <mail>:x"),
         ("http://gpu3:8080/x hdfs://nn1.acme.corp/x", "http://<host>:8080/x hdfs://<host>/x"),
         ("on NODE17.acme.internal", "on <host>"),
         ("fe80::1ff:fe23:4567:890a 2001:db8::1 00:1A:2B:3C:4D:5E", "<address> <address> <address>"),
         ("GPU serial number: 1652218001234", "GPU serial number: <serial>"),
-        ('{"MASTER_ADDR": "gpu-3", "username": "bob"}', '{"MASTER_ADDR": "<host>", "username": "<user>"}'),
+        ('{"MASTER_ADDR": "gpu-3", "username": "bob"}', '{"MASTER_ADDR": "<host>", "username": '
+                                                        '"<user>"}'),
         ("SLURM_JOB_USER=bob", "SLURM_JOB_USER=<removed>"),
         ("env WHERE=lab python train.py", "env WHERE=<removed> python train.py"),
         ("Authorization: Bearer 0a1b2c", "Authorization: Bearer <secret>"),
         (r"{\"token\": \"abc\"} token: abc", r"{\"token\": \"<secret>\"} token: <secret>"),
-        ("--wandb-key=abc --pwd abc --password 123456", "--wandb-key=<secret> --pwd <secret> --password <secret>"),
+        ("--wandb-key=abc --pwd abc --password 123456", "--wandb-key=<secret> --pwd <secret> "
+                                                        "--password <secret>"),
         ("https://hooks.slack.com/services/T0/B0/X", "https://hooks.slack.com/<secret>"),
         ("https://x.blob.core.windows.net/c?sig=ab%3D&n=1", "https://x.blob.core.windows.net/c?sig=<secret>&n=1"),
-        ("sshpass -p hunter ssh; docker login -p abc", "sshpass -p <secret> ssh; docker login -p <secret>"),
+        ("sshpass -p hunter ssh; docker login -p abc", "sshpass -p <secret> ssh; docker login -p "
+                                                       "<secret>"),
         ("mysql -phunter db", "mysql -p<secret> db"),
         ("passwd hunter; password is hunter2", "passwd <secret>; password is <secret>"),
         ("/home/bob/my data/of mine/x.py", "<path>/x.py"),
-        ("in /Users/bob/Big Model/runs and /home/bob/x.py y/z", "in <path>/runs and <path>/x.py y/z"),
+        ("in /Users/bob/Big Model/runs and /home/bob/x.py "
+         "y/z", "in <path>/runs and <path>/x.py y/z"),
         ("//fileserver/share/bob/x.py", "<path>/x.py"),
-        ("joined 203.0.113.7, server 8.8.8.8, inet 9.9.9.9", "joined <address>, server <address>, inet <address>"),
+        ("joined 203.0.113.7, server 8.8.8.8, inet 9.9.9.9", "joined <address>, server <address>, "
+                                                             "inet <address>"),
         ("-----BEGIN PRIVATE KEY-----\nabc\n-----END PRIVATE KEY-----", "<secret>"),
     ],
 )  # fmt: skip
@@ -77,7 +94,8 @@ def test_people_machines_folders_and_secrets_are_removed(text: str, told: str) -
 @pytest.mark.parametrize(
     "text",
     [
-        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, char*>(int)",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
+        "char*>(int)",
         "triton_per_fused_auth_token_native_layer_norm_0",
         "token_dispatch::permute<float>",
         "Memcpy HtoD (Pageable -> Device)",
@@ -94,7 +112,8 @@ def test_people_machines_folders_and_secrets_are_removed(text: str, told: str) -
         "author: whoever; std::map<K, V>::operator[]; ad::fe::beef",
         "at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>",
         "DTYPE=tl.float16 ACTIVATION=leaky_relu",
-        "cuBLAS 12.8.0.1, cuDNN 9.1.0.70, from 12.8.0.1 to 13.0.2.9, torch==52.1.2.3, version 64.1.2.3, 0.0.0.0",
+        "cuBLAS 12.8.0.1, cuDNN 9.1.0.70, from 12.8.0.1 to 13.0.2.9, torch==52.1.2.3, version "
+        "64.1.2.3, 0.0.0.0",
         "mkdir -p runs; cuobjdump -ptx a -p 22; password incorrect; password for the store",
         "// begin inline asm; //TODO a/b; x //= y/z",
         "nccl:all_reduce 0000:3b:00.0 12:30:45",
@@ -142,30 +161,58 @@ def test_names_found_in_a_document_are_removed_everywhere() -> None:
 
 def test_the_argument_of_a_secret_option_is_removed() -> None:
     assert HERE.arguments(["train.py", "--auth-token", "abc", "--lr", "1"]) == [
-        *("train.py", "--auth-token", "<secret>", "--lr", "1")
+        "train.py",
+        "--auth-token",
+        "<secret>",
+        "--lr",
+        "1",
     ]
-    assert HERE.arguments(["/usr/bin/sshpass", "-p", "abc", "ssh"]) == ["/usr/bin/sshpass", "-p", "<secret>", "ssh"]
+    assert HERE.arguments(["/usr/bin/sshpass", "-p", "abc", "ssh"]) == [
+        "/usr/bin/sshpass",
+        "-p",
+        "<secret>",
+        "ssh",
+    ]
     assert HERE.arguments(["serve.py", "-p", "8080"]) == ["serve.py", "-p", "8080"]
 
 
 def test_texts_of_a_record_are_redacted_and_numbers_stay() -> None:
     failed = make_measurement(outcome=Outcome.CRASHED, message='File "/home/alice/k.py", line 3')
-    knobs = {"CUBLAS_LOGDEST_DBG": "/home/alice/log", "TRITON_REDIS_HOST": "cache.example.org", "OMP_PLACES": "cores"}
-    profile = make_profile(CASE_ID, make_activity('ProfilerStep "/home/alice/k.py"'), make_activity("void gemm<128>()"))
-    record = make_record(measurements=(failed,), environment=make_environment(compile_knobs=knobs), profiles=(profile,))
+    knobs = {
+        "CUBLAS_LOGDEST_DBG": "/home/alice/log",
+        "TRITON_REDIS_HOST": "cache.example.org",
+        "OMP_PLACES": "cores",
+    }
+    profile = make_profile(
+        CASE_ID, make_activity('ProfilerStep "/home/alice/k.py"'), make_activity("void gemm<128>()")
+    )
+    record = make_record(
+        measurements=(failed,),
+        environment=make_environment(compile_knobs=knobs),
+        profiles=(profile,),
+    )
 
     told = redact(record, HERE)
 
     assert told.measurements[0].message == 'File "<path>/k.py", line 3'
     hidden = {"CUBLAS_LOGDEST_DBG": "<path>/log", "TRITON_REDIS_HOST": "<removed>"}
     assert told.environment.compile_knobs == knobs | hidden
-    assert [row.name for row in told.profiles[0].rows] == ['ProfilerStep "<path>/k.py"', "void gemm<128>()"]
-    same = {"measurements": record.measurements, "environment": record.environment, "profiles": record.profiles}
+    assert [row.name for row in told.profiles[0].rows] == [
+        'ProfilerStep "<path>/k.py"',
+        "void gemm<128>()",
+    ]
+    same = {
+        "measurements": record.measurements,
+        "environment": record.environment,
+        "profiles": record.profiles,
+    }
     assert told.model_copy(update=same) == record
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-", "password ", "1.", "host "])
+@pytest.mark.parametrize(
+    "unit", ["a", "a_", "a.", "1", "a-", "a+", "nodename_", "eyJ-", "password ", "1.", "host "]
+)
 def test_patterns_take_linear_time(unit: str) -> None:
     """As long as this one, a pattern that begins anew at each of its letters takes minutes."""
     word = unit * (100_000 // len(unit))
@@ -197,12 +244,16 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
     [noted] = [step.text for step in said if step.is_to_stay]
     assert noted.startswith("raises_if_profiled/n=64/float32/fwd torch was not profiled: ")
     assert noted.endswith(f"cannot trace {TOLD}")
-    assert (measured["raises_if_profiled"].outcome, record.profiles) == (Outcome.OK, ()), "its times stay"
+    assert (measured["raises_if_profiled"].outcome, record.profiles) == (Outcome.OK, ()), (
+        "its times stay"
+    )
 
 
 @pytest.mark.usefixtures("forked_servers")
 def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
-    reports = check_suite(TELLS.source, RunPlan(kernels=("raises", "dies")), fork_server=fork_server)
+    reports = check_suite(
+        TELLS.source, RunPlan(kernels=("raises", "dies")), fork_server=fork_server
+    )
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)

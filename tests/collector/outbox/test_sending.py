@@ -1,4 +1,6 @@
-"""The sender against a real server that fails, hangs up, redirects, answers twice and talks nonsense."""
+"""The sender against a real server that fails, hangs up, redirects, answers twice and talks
+nonsense.
+"""
 
 from datetime import timedelta
 
@@ -19,8 +21,12 @@ class NewerRecord(RunRecord):
 
 
 @pytest.mark.parametrize("future", [None, "said"])
-def test_an_older_server_acknowledges_records_of_a_newer_runner(server: FakeServer, future: str | None) -> None:
-    record = NewerRecord.model_validate(make_record().model_dump() | {"schema_version": "1.99", "future": future})
+def test_an_older_server_acknowledges_records_of_a_newer_runner(
+    server: FakeServer, future: str | None
+) -> None:
+    record = NewerRecord.model_validate(
+        make_record().model_dump() | {"schema_version": "1.99", "future": future}
+    )
     server.answers = [acknowledge()]  # as the server finds it, which does not know the field
 
     assert server.sender().send(record) == Acknowledged(record.run_id, record.content_hash)
@@ -35,7 +41,9 @@ def test_an_older_server_acknowledges_records_of_a_newer_runner(server: FakeServ
         ("soon", None),
     ],
 )
-def test_retry_after_may_be_seconds_or_a_date(server: FakeServer, retry_after: str, expected_s: float | None) -> None:
+def test_retry_after_may_be_seconds_or_a_date(
+    server: FakeServer, retry_after: str, expected_s: float | None
+) -> None:
     server.answers = [answer(429, Retry_After=retry_after)]
     found = server.sender().send(make_record())
     assert isinstance(found, Unavailable)
@@ -49,9 +57,13 @@ def test_a_redirect_is_not_followed(server: FakeServer) -> None:
     assert len(server.requests) == 1
 
 
-def test_the_reason_is_one_harmless_line_without_the_token_even_if_the_server_repeats_it(server: FakeServer) -> None:
+def test_the_reason_is_one_harmless_line_without_the_token_even_if_the_server_repeats_it(
+    server: FakeServer,
+) -> None:
     sender = server.sender()
-    server.answers = [answer(status, f"bad\ntoken\x1b[31m {TOKEN}".encode()) for status in (422, 403, 401)]
+    server.answers = [
+        answer(status, f"bad\ntoken\x1b[31m {TOKEN}".encode()) for status in (422, 403, 401)
+    ]
 
     refused = sender.send(make_record())
     stays = sender.send(make_record())
@@ -86,7 +98,9 @@ def test_a_token_that_would_end_the_header_is_refused() -> None:
         HttpSender("https://example.org", "token\r\nX-Other: 1")
 
 
-def test_plain_http_to_this_machine_uses_no_proxy(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_http_to_this_machine_uses_no_proxy(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     server.answers = [acknowledge()]
     assert isinstance(server.sender().send(make_record()), Acknowledged)

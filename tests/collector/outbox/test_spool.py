@@ -1,4 +1,6 @@
-"""The spool: records and their files wait until a server acknowledges them, wherever a push is stopped."""
+"""The spool: records and their files wait until a server acknowledges them, wherever a push is
+stopped.
+"""
 
 import contextlib
 import errno
@@ -26,9 +28,13 @@ def no_wait(_seconds: float) -> None:
 
 
 class Server:
-    """Gives the answers in turn, and accepts a record if the answer is None or there is none left."""
+    """Gives the answers in turn, and accepts a record if the answer is None or there is
+    none left.
+    """
 
-    def __init__(self, *answers: Answer | None, to_artefacts: tuple[Refused | Unavailable, ...] = ()) -> None:
+    def __init__(
+        self, *answers: Answer | None, to_artefacts: tuple[Refused | Unavailable, ...] = ()
+    ) -> None:
         self.answers = list(answers)
         self._to_artefacts = list(to_artefacts)
         self.asked: list[RunRecord] = []
@@ -43,7 +49,9 @@ class Server:
         missing = tuple(one.sha256 for one in record.artefacts if one.sha256 not in self.files)
         return Acknowledged(record.run_id, record.content_hash, missing)
 
-    def send_artefact(self, record: RunRecord, artefact: Artefact, file: Path) -> Refused | Unavailable | None:
+    def send_artefact(
+        self, record: RunRecord, artefact: Artefact, file: Path
+    ) -> Refused | Unavailable | None:
         assert artefact in record.artefacts
         if self._to_artefacts:
             return self._to_artefacts.pop(0)
@@ -71,7 +79,9 @@ def test_an_unavailable_server_is_tried_again_with_growing_waits(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("retry_after_s", "waited"), [(7.0, [7.5]), (3600.0, [])])
-def test_a_server_may_ask_for_a_wait(tmp_path: Path, retry_after_s: float, waited: list[float]) -> None:
+def test_a_server_may_ask_for_a_wait(
+    tmp_path: Path, retry_after_s: float, waited: list[float]
+) -> None:
     spool = Spool(tmp_path)
     for number in range(3):
         spool.submit(make_record(number))
@@ -93,7 +103,9 @@ def test_a_server_may_ask_for_a_wait(tmp_path: Path, retry_after_s: float, waite
         (Unavailable("HTTP 403", is_retried=False), 1),
     ],
 )
-def test_a_record_that_fails_does_not_hold_up_the_others(tmp_path: Path, answer: Unavailable, count: int) -> None:
+def test_a_record_that_fails_does_not_hold_up_the_others(
+    tmp_path: Path, answer: Unavailable, count: int
+) -> None:
     spool = Spool(tmp_path)
     bad = min(spool.submit(make_record(number)).name for number in range(3))
     server = Server(answer, None, None, answer)
@@ -144,7 +156,9 @@ def test_parallel_deliveries_send_each_record_once(tmp_path: Path) -> None:
     server = Server()
 
     with ThreadPoolExecutor(4) as pool:
-        deliveries = list(pool.map(lambda _: Spool(tmp_path).deliver(server, sleep=no_wait), range(4)))
+        deliveries = list(
+            pool.map(lambda _: Spool(tmp_path).deliver(server, sleep=no_wait), range(4))
+        )
 
     assert sorted(server.accepted) == sorted(record.run_id for record in records)
     assert sum(len(delivery.sent) for delivery in deliveries) == 12
@@ -171,7 +185,9 @@ def test_a_record_that_cannot_be_removed_stays(
             patch.setattr(Path, name, full_for_the_first(getattr(Path, name)))
         delivery = spool.deliver(Server(*answers), sleep=no_wait)
 
-    assert delivery.left == [(first.name, "cannot be opened or removed: no space left on the device")]
+    assert delivery.left == [
+        (first.name, "cannot be opened or removed: no space left on the device")
+    ]
     assert len(delivery.sent + delivery.refused) == 1
     assert spool.deliver(Server(), sleep=no_wait).sent == [first.name]
 
@@ -207,7 +223,8 @@ class Stop:
 
     Args:
         number: From 1.
-        is_kill: No change is made any more, as by SIGKILL or a power cut; else what cleans up is let do so.
+        is_kill: No change is made any more, as by SIGKILL or a power cut; else what cleans up is
+            let do so.
     """
 
     def __init__(self, number: int, *, is_kill: bool) -> None:
@@ -236,7 +253,9 @@ def is_aside(spool: Spool, record: RunRecord) -> bool:
     found = list((spool.folder / "refused").glob(f"{record.run_id}-*.json.gz"))
     files = [spool.folder / "refused" / f"{path.name}.artefacts" for path in found]
     return [RunRecord.read(path) for path in found] == [record] and all(
-        (folder / one.sha256).read_bytes() == b"a trace" for folder in files for one in record.artefacts
+        (folder / one.sha256).read_bytes() == b"a trace"
+        for folder in files
+        for one in record.artefacts
     )
 
 
@@ -250,7 +269,11 @@ def test_a_push_stopped_anywhere_leaves_each_record_complete_in_one_place(
     waiting, new = record_with_artefact(artefacts, tmp_path), make_record(1)
     places = []
     for number in count(1):
-        stop, server, spool = Stop(number, is_kill=is_kill), Server(answer, answer), Spool(tmp_path / str(number))
+        stop, server, spool = (
+            Stop(number, is_kill=is_kill),
+            Server(answer, answer),
+            Spool(tmp_path / str(number)),
+        )
         spool.submit(waiting, artefacts)
 
         def push(spool: Spool = spool, server: Server = server) -> None:

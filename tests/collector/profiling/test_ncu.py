@@ -1,4 +1,6 @@
-"""Counters of Nsight Compute: its command lines and errors, calls under a stand-in for it, and its files."""
+"""Counters of Nsight Compute: its command lines and errors, calls under a stand-in for it, and its
+files.
+"""
 
 import subprocess
 import sys
@@ -8,8 +10,20 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling import ncu_count
-from roofwatch.collector.profiling.ncu_count import CountedCall, NcuError, NcuJob, count_call, profile_command
-from roofwatch.collector.profiling.ncu_metrics import Metric, counters_of, facts, stall_shares, stalls_of
+from roofwatch.collector.profiling.ncu_count import (
+    CountedCall,
+    NcuError,
+    NcuJob,
+    count_call,
+    profile_command,
+)
+from roofwatch.collector.profiling.ncu_metrics import (
+    Metric,
+    counters_of,
+    facts,
+    stall_shares,
+    stalls_of,
+)
 from roofwatch.collector.profiling.profile_file import read_profile
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import CacheState
@@ -23,24 +37,33 @@ NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")
 
 def test_a_set_is_counted_with_the_kept_metrics_on_cold_caches_and_metrics_by_name_alone() -> None:
     assert " ".join(profile_command(NCU, ["python", "job.json"], REPORT)) == (
-        "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
-        "--clock-control none --cache-control all --set full --metrics gpu__time_duration.sum,dram__bytes_read.sum,"
+        "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode "
+        "kernel "
+        "--clock-control none --cache-control all --set full --metrics "
+        "gpu__time_duration.sum,dram__bytes_read.sum,"
         "dram__bytes_write.sum,lts__t_bytes.sum,l1tex__t_bytes.sum,"
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active,"
         "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active --force-overwrite "
         "--export /tmp/a/report.ncu-rep python job.json"
     )
     metrics = "dram__bytes.sum,lts__t_bytes.sum"
-    assert " ".join(profile_command(NCU, ["python"], REPORT, metrics=metrics, cache=CacheState.HOT)) == (
-        "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode kernel "
-        "--clock-control none --cache-control none --metrics dram__bytes.sum,lts__t_bytes.sum --force-overwrite "
+    assert " ".join(
+        profile_command(NCU, ["python"], REPORT, metrics=metrics, cache=CacheState.HOT)
+    ) == (
+        "/opt/ncu --target-processes application-only --profile-from-start off --replay-mode "
+        "kernel "
+        "--clock-control none --cache-control none --metrics dram__bytes.sum,lts__t_bytes.sum "
+        "--force-overwrite "
         "--export /tmp/a/report.ncu-rep python"
     )
 
 
 def test_metrics_that_this_ncu_does_not_know_are_left_out(tmp_path: Path) -> None:
     tool = tmp_path / "ncu"
-    tool.write_text("#!/bin/sh\necho 'Device NVIDIA H100'\necho 'dram__bytes_read  byte  # of bytes read from DRAM'\n")
+    tool.write_text(
+        "#!/bin/sh\necho 'Device NVIDIA H100'\necho 'dram__bytes_read  byte  # of bytes read from "
+        "DRAM'\n"
+    )
     tool.chmod(0o755)
     assert ncu_count.known_metrics(tool, 60.0) == ("dram__bytes_read.sum",)
     assert ncu_count.known_metrics(tmp_path / "missing", 60.0) == ncu_count.KEPT_METRICS
@@ -50,14 +73,27 @@ def run_target(tmp_path: Path, case_id: str) -> Failure | None:
     """Do a job in the process that Nsight Compute would profile."""
     answer, job_file = tmp_path / "answer.json", tmp_path / "job.json"
     source = SuiteSource(SUITES / "bench_good.py")
-    job = NcuJob(source=source, case_id=case_id, implementation="torch", device="cpu", warm_up_count=1, answer=answer)
+    job = NcuJob(
+        source=source,
+        case_id=case_id,
+        implementation="torch",
+        device="cpu",
+        warm_up_count=1,
+        answer=answer,
+    )
     job_file.write_text(job.model_dump_json())
-    subprocess.run(python_command("roofwatch.collector.profiling.ncu_target", str(job_file)), check=True, cwd=tmp_path)
+    subprocess.run(
+        python_command("roofwatch.collector.profiling.ncu_target", str(job_file)),
+        check=True,
+        cwd=tmp_path,
+    )
     return ncu_count.ANSWER.validate_json(answer.read_bytes())
 
 
 @pytest.mark.slow
-def test_the_target_makes_the_call_despite_packages_in_its_working_directory(tmp_path: Path) -> None:
+def test_the_target_makes_the_call_despite_packages_in_its_working_directory(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "collector.py").write_text("raise SystemExit('the wrong package')\n")
 
     assert run_target(tmp_path, "total/n=500/float32/fwd") is None
@@ -75,7 +111,9 @@ REPORTS = "pathlib.Path(sys.argv[sys.argv.index('--export') + 1]).write_bytes(b'
 
 
 def count(stand_in: str, tmp_path: Path, *, timeout_s: float = 30.0) -> CountedCall:
-    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    pytest.importorskip(
+        "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
+    )
     tool = tmp_path / "ncu"
     tool.write_text(f"#!{sys.executable}\nimport json, pathlib, sys, time\n{stand_in}")
     tool.chmod(0o755)
@@ -86,13 +124,21 @@ def count(stand_in: str, tmp_path: Path, *, timeout_s: float = 30.0) -> CountedC
 @pytest.mark.parametrize(
     ("stand_in", "message"),
     [
-        (f"{FINE}print('==ERROR== ERR_NVGPUCTRPERM - The user does not have permission')", "sudo -E.*CAP_SYS_ADMIN"),
+        (
+            f"{FINE}print('==ERROR== ERR_NVGPUCTRPERM - The user does not have permission')",
+            "sudo -E.*CAP_SYS_ADMIN",
+        ),
         (f"{FAILS}print('==ERROR== {NO_DRIVER_RESOURCE}')", "dcgmi profile --pause.*--resume"),
         (f"{FINE}print('==ERROR== The disk is gone')", "wrote no report: The disk is gone"),
-        ("print('==ERROR== Failed to find metric a__b.sum'); sys.exit(1)", r"a__b\.sum.*--query-metrics"),
+        (
+            "print('==ERROR== Failed to find metric a__b.sum'); sys.exit(1)",
+            r"a__b\.sum.*--query-metrics",
+        ),
     ],
 )
-def test_a_problem_of_the_machine_is_an_error_with_a_way_out(stand_in: str, message: str, tmp_path: Path) -> None:
+def test_a_problem_of_the_machine_is_an_error_with_a_way_out(
+    stand_in: str, message: str, tmp_path: Path
+) -> None:
     with pytest.raises(NcuError, match=message):
         count(stand_in, tmp_path)
 
@@ -102,13 +148,31 @@ def test_a_problem_of_the_machine_is_an_error_with_a_way_out(stand_in: str, mess
     [
         (FAILS, Outcome.OUT_OF_MEMORY, "CUDA out of memory"),
         (FAILS + REPORTS, Outcome.OUT_OF_MEMORY, "CUDA out of memory"),
-        (f"{FINE}print('==WARNING== No kernels were profiled.')", Outcome.UNSUPPORTED, "launches no kernel"),
-        ("print('Segmentation fault'); sys.exit(11)", Outcome.CRASHED, "last output: Segmentation fault"),
-        (f"{FAILS}print('a test prints ERR_NVGPUCTRPERM')", Outcome.OUT_OF_MEMORY, "CUDA out of memory"),
-        ("print('==ERROR== The application returned an error code (11).')", Outcome.CRASHED, "without an answer"),
+        (
+            f"{FINE}print('==WARNING== No kernels were profiled.')",
+            Outcome.UNSUPPORTED,
+            "launches no kernel",
+        ),
+        (
+            "print('Segmentation fault'); sys.exit(11)",
+            Outcome.CRASHED,
+            "last output: Segmentation fault",
+        ),
+        (
+            f"{FAILS}print('a test prints ERR_NVGPUCTRPERM')",
+            Outcome.OUT_OF_MEMORY,
+            "CUDA out of memory",
+        ),
+        (
+            "print('==ERROR== The application returned an error code (11).')",
+            Outcome.CRASHED,
+            "without an answer",
+        ),
     ],
 )
-def test_a_problem_of_the_kernel_is_an_outcome(stand_in: str, outcome: Outcome, message: str, tmp_path: Path) -> None:
+def test_a_problem_of_the_kernel_is_an_outcome(
+    stand_in: str, outcome: Outcome, message: str, tmp_path: Path
+) -> None:
     call = count(stand_in, tmp_path)
 
     assert call.outcome is outcome
@@ -156,10 +220,16 @@ def of(**values: float) -> dict[str, list[Metric]]:
 
 
 def test_findings_are_sorted_by_estimated_speedup() -> None:
-    (counters,) = counters_of(read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda")
+    (counters,) = counters_of(
+        read_profile(DATA / "copy_blocked_details.csv")["kernels"], "copy/n=1/int64/fwd", "cuda"
+    )
 
     assert [
-        (finding.rule, finding.estimated_speedup and round(finding.estimated_speedup, 4), finding.is_estimate_of_a_part)
+        (
+            finding.rule,
+            finding.estimated_speedup and round(finding.estimated_speedup, 4),
+            finding.is_estimate_of_a_part,
+        )
         for finding in counters.findings
     ] == [
         ("UncoalescedGlobalAccess", 0.7414, False),
@@ -206,7 +276,10 @@ def test_dram_bytes_are_reads_plus_writes_unless_reported() -> None:
     [
         ("sm__pipe_tc_cycles_active.avg.pct_of_peak_sustained_elapsed", "Blackwell"),
         ("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active", "Ampere and Hopper"),
-        ("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", "Volta and Turing"),
+        (
+            "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
+            "Volta and Turing",
+        ),
     ],
 )
 def test_the_tensor_metric_of_each_architecture_is_read(name: str, architecture: str) -> None:

@@ -34,10 +34,23 @@ def written(tmp_path: Path, *reports: str) -> Path:
 def test_sums_of_kernels_and_copies_are_read_report_by_report(tmp_path: Path) -> None:
     found = read_profile(written(tmp_path, KERNELS, TIMES, SIZES, CALLS))
 
-    assert found["reports"] == ["cuda_api_sum", "cuda_gpu_kern_sum", "cuda_gpu_mem_size_sum", "cuda_gpu_mem_time_sum"]
+    assert found["reports"] == [
+        "cuda_api_sum",
+        "cuda_gpu_kern_sum",
+        "cuda_gpu_mem_size_sum",
+        "cuda_gpu_mem_time_sum",
+    ]
     kernels = found["kernels"]
-    assert (kernels["count"], kernels["distinct_names"], kernels["sum_us"], kernels["max_us"]) == (3, 2, 4.0, 1.6)
-    assert [row["name"] for row in kernels["top_by_total_time"]] == ["matmul", "void reduce<float, int>(float *, int)"]
+    assert (kernels["count"], kernels["distinct_names"], kernels["sum_us"], kernels["max_us"]) == (
+        3,
+        2,
+        4.0,
+        1.6,
+    )
+    assert [row["name"] for row in kernels["top_by_total_time"]] == [
+        "matmul",
+        "void reduce<float, int>(float *, int)",
+    ]
     assert kernels["top_by_total_time"][0]["mean_us"] == 1.5
     assert found["memcpy"] == {
         "count": 2,

@@ -66,7 +66,9 @@ def trace_of(folder: Path, capture: Capture) -> dict[str, Any]:
 
 
 def operators(document: dict[str, Any]) -> Counter[str]:
-    return Counter(event["name"] for event in document["traceEvents"] if event.get("cat") == "cpu_op")
+    return Counter(
+        event["name"] for event in document["traceEvents"] if event.get("cat") == "cpu_op"
+    )
 
 
 @pytest.mark.slow
@@ -80,7 +82,9 @@ def test_a_program_with_workers_is_recorded_and_keeps_its_output(
     assert operators(trace_of(tmp_path, capture))["aten::cumsum"] == 8
     (process,) = capture.processes
     assert (process.forked_count, process.errors) == (2, ())
-    assert [path.name for path in (tmp_path / "profile").iterdir()] == ["trace.json.gz"], "nothing unredacted is left"
+    assert [path.name for path in (tmp_path / "profile").iterdir()] == ["trace.json.gz"], (
+        "nothing unredacted is left"
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,10 @@ def test_the_trace_is_written_unless_a_program_is_killed_and_the_status_kept(
 def test_our_session_stops_when_the_program_starts_a_profiler(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    own = "\nwith torch.profiler.profile() as own:\n    x + x\nprint(sorted(row.key for row in own.key_averages()))"
+    own = (
+        "\nwith torch.profiler.profile() as own:\n    x + x\nprint(sorted(row.key for row in "
+        "own.key_averages()))"
+    )
     capture = profiled(tmp_path, MULTIPLY + own)
 
     assert capture.exit_status == 0
@@ -128,7 +135,10 @@ def test_a_window_of_optimizer_steps_holds_only_those_steps(tmp_path: Path) -> N
 @pytest.mark.slow
 def test_a_child_that_imports_torch_is_recorded_too(tmp_path: Path) -> None:
     (tmp_path / "child.py").write_text(MULTIPLY)
-    starts_child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'child'], cwd={str(tmp_path)!r})"
+    starts_child = (
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'child'], "
+        f"cwd={str(tmp_path)!r})"
+    )
     capture = profiled(tmp_path, starts_child)
 
     parent, child = capture.processes
@@ -141,7 +151,10 @@ def test_the_program_sees_its_own_path_and_its_own_sitecustomize(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text("loaded_as = __name__")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    script = "import sys, sitecustomize\nprint(sitecustomize.loaded_as, any('inject' in entry for entry in sys.path))"
+    script = (
+        "import sys, sitecustomize\nprint(sitecustomize.loaded_as, any('inject' in entry for "
+        "entry in sys.path))"
+    )
     profiled(tmp_path, script)
 
     assert capfd.readouterr().out == "sitecustomize False\n"
@@ -153,14 +166,21 @@ def test_a_program_is_ended_after_max_seconds(tmp_path: Path) -> None:
     assert (capture.was_ended, capture.exit_status) == (True, 128 + signal.SIGTERM)
 
 
-def test_every_triton_kernel_is_listed_with_its_resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_triton_kernel_is_listed_with_its_resources(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
     capture = profiled(tmp_path, TRITON)
 
     by_backend = {kernel.backend: kernel for kernel in capture.kernels}
     assert by_backend.keys() == {"cuda", "hip"}
     for kernel in capture.kernels:
-        assert (kernel.name, kernel.warps, kernel.spill_bytes, kernel.was_cached) == ("double", 2, 0, False)
+        assert (kernel.name, kernel.warps, kernel.spill_bytes, kernel.was_cached) == (
+            "double",
+            2,
+            0,
+            False,
+        )
         assert kernel.registers
         assert kernel.compile_ns["ttir"] > 0
 
@@ -179,7 +199,10 @@ def test_a_trace_names_no_host_and_no_folder_unless_kept(tmp_path: Path) -> None
 
 @pytest.mark.gpu
 def test_a_program_that_uses_the_gpu_has_its_kernels_and_launches(tmp_path: Path) -> None:
-    on_gpu = "\ny = torch.ones(64, 64, device='cuda')\nfor _ in range(5):\n    y @ y\ntorch.cuda.synchronize()"
+    on_gpu = (
+        "\ny = torch.ones(64, 64, device='cuda')\nfor _ in range(5):\n    y @ "
+        "y\ntorch.cuda.synchronize()"
+    )
     capture = profiled(tmp_path, MULTIPLY + on_gpu)
 
     trace = next(trace for trace in capture.processes[0].traces if trace.device == "cuda")

@@ -22,18 +22,26 @@ def leaves(value: Any, where: str = "") -> dict[str, Any]:
     """Values by their place, and the length of each list."""
     if not isinstance(value, (dict, list)):
         return {where: value}
-    parts = value.items() if isinstance(value, dict) else [*enumerate(value), ("length", len(value))]
-    return {place: leaf for key, part in parts for place, leaf in leaves(part, f"{where}/{key}").items()}
+    parts = (
+        value.items() if isinstance(value, dict) else [*enumerate(value), ("length", len(value))]
+    )
+    return {
+        place: leaf for key, part in parts for place, leaf in leaves(part, f"{where}/{key}").items()
+    }
 
 
 def path_of(name: str) -> Path:
     if name.endswith(".ncu-rep"):
-        pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+        pytest.importorskip(
+            "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
+        )
     return DATA / name
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_every_expected_value_is_read_whatever_the_name_of_the_file(name: str, tmp_path: Path) -> None:
+def test_every_expected_value_is_read_whatever_the_name_of_the_file(
+    name: str, tmp_path: Path
+) -> None:
     content = path_of(name).read_bytes()
     assert hashlib.sha256(content).hexdigest() == MANIFEST[name]["sha256"]
     renamed = tmp_path / "profile.txt"
@@ -89,7 +97,9 @@ def test_damaged_texts_of_an_export_do_not_stop_the_reader(tmp_path: Path) -> No
         "UPDATE CUPTI_ACTIVITY_KIND_RUNTIME SET globalTid = 'one'",
     )
     found = json.loads(json.dumps(read_profile(damaged)))
-    assert {row["name"] for row in found["kernels"]["top_by_total_time"]} == {"k\N{REPLACEMENT CHARACTER}"}
+    assert {row["name"] for row in found["kernels"]["top_by_total_time"]} == {
+        "k\N{REPLACEMENT CHARACTER}"
+    }
     assert found["kernels"]["count"] == EXPECTED["power_iteration.sqlite"]["kernels"]["count"]
 
 
@@ -106,10 +116,16 @@ def test_a_csv_of_an_older_nsight_compute_has_fewer_columns(tmp_path: Path) -> N
     lines = (DATA / "sgemm_metrics.csv").read_text().splitlines()
     start = next(at for at, line in enumerate(lines) if line.startswith('"ID"'))
     header, *rows = csv.reader(lines[start:])
-    kept = [at for at, name in enumerate(header) if name not in {"Stream", "Block Size", "Grid Size", "Device", "CC"}]
+    kept = [
+        at
+        for at, name in enumerate(header)
+        if name not in {"Stream", "Block Size", "Grid Size", "Device", "CC"}
+    ]
     older = tmp_path / "older.csv"
     with older.open("w", newline="") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows([[row[at] for at in kept] for row in (header, *rows)])
+        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+            [[row[at] for at in kept] for row in (header, *rows)]
+        )
 
     names = [kernel["name"] for kernel in read_profile(older)["kernels"]]
 
@@ -118,7 +134,16 @@ def test_a_csv_of_an_older_nsight_compute_has_fewer_columns(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     "content",
-    [b"hello", b"{}", b"[]", b"[1, 2]", b'{"benchmarks": []}', b"\x00" * 64, b'"ID","Name"\n"1","x"\n', b"\xff\xfe"],
+    [
+        b"hello",
+        b"{}",
+        b"[]",
+        b"[1, 2]",
+        b'{"benchmarks": []}',
+        b"\x00" * 64,
+        b'"ID","Name"\n"1","x"\n',
+        b"\xff\xfe",
+    ],
 )
 def test_an_unknown_format_is_refused_with_the_known_ones(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "trace.json"

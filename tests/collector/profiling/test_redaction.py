@@ -19,7 +19,7 @@ DATA = Path(__file__).parents[2] / "data" / "profiles"
 SECRETS: dict[str, tuple[str, ...]] = {
     "alexnet_a100.json.gz": (),
     "bert_small_h100.json.gz": (
-        *("a39ca6b8f513", "/app/moca", "/tmp/tmpnscmpj6q", "/root", "started_by", "docker.io", "absl-py"),
+        "a39ca6b8f513", "/app/moca", "/tmp/tmpnscmpj6q", "/root", "started_by", "docker.io", "absl-py",
     ),
     "copy_blocked_details.csv": ("127.0.0.1", "python3.11", '"6153"'),
     "cupti_profiler_a100.json.gz": (),
@@ -27,12 +27,12 @@ SECRETS: dict[str, tuple[str, ...]] = {
     "multi_stream_events_a100.json.gz": ("3727853:3727853 Cupti",),
     "nccl_ddp_a100.json.gz": ("/tmp/tmpu3g3sevh", "2910249:2910249 Cupti"),
     "nsfw_vit_h100.json.gz": (
-        *("aa2954385ef7", "/app/moca", "/tmp/tmp0hvl7uc7", "/root", "started_by", "docker.io", "absl-py"),
+        "aa2954385ef7", "/app/moca", "/tmp/tmp0hvl7uc7", "/root", "started_by", "docker.io", "absl-py",
     ),
     "power_iteration.sqlite": (
-        *("94b8b7b3215f", "/content", "172.28.0", "1gleq0JJdzYGGG5y", "cc48301118ce562b", "COLAB_", "HOME="),
-        *("5c9a5380-d76d", "9293a492-51a5", "jupyter-noteboo", "docker-init", "quadd_session", "/root"),
-        *("169.254.169.253", "gpu-t4-s-", "colab-fileshim", "/tmp/nvidia", "mp.kaggle.net"),
+        "94b8b7b3215f", "/content", "172.28.0", "1gleq0JJdzYGGG5y", "cc48301118ce562b", "COLAB_", "HOME=",
+        "5c9a5380-d76d", "9293a492-51a5", "jupyter-noteboo", "docker-init", "quadd_session", "/root",
+        "169.254.169.253", "gpu-t4-s-", "colab-fileshim", "/tmp/nvidia", "mp.kaggle.net",
     ),
     "resnet50_v100_torch19.json.gz": ("yangu", "/home/", "anaconda3"),
     "sgemm_metrics.csv": ("127.0.0.1", "a.out", '"17333"'),
@@ -95,7 +95,14 @@ def test_values_with_a_telling_key_are_redacted_wherever_they_occur(tmp_path: Pa
         "env": {"AWS_REGION": "eu-7", "OMP_NUM_THREADS": "2"},
         "stream": 7,
     }
-    event = {"ph": "X", "cat": "kernel", "name": "by bob on gpu-7", "ts": 1, "dur": 1, "args": arguments}
+    event = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "by bob on gpu-7",
+        "ts": 1,
+        "dur": 1,
+        "args": arguments,
+    }
     trace, copy = tmp_path / "trace.json", tmp_path / "copy.json"
     trace.write_text(json.dumps({"traceEvents": [event]}))
 
@@ -117,7 +124,9 @@ def test_values_with_a_telling_key_are_redacted_wherever_they_occur(tmp_path: Pa
     }
 
 
-@pytest.mark.parametrize("name", ["triton_a100.json.gz", "sgemm_metrics.csv", "power_iteration.sqlite"])
+@pytest.mark.parametrize(
+    "name", ["triton_a100.json.gz", "sgemm_metrics.csv", "power_iteration.sqlite"]
+)
 def test_a_file_that_keeps_everything_reads_the_same(name: str, tmp_path: Path) -> None:
     copy = tmp_path / name
     done = redact_profile(DATA / name, copy, Redaction(kept=EVERYTHING))
@@ -129,7 +138,8 @@ def test_a_file_that_keeps_everything_reads_the_same(name: str, tmp_path: Path) 
 def test_output_of_the_program_before_the_table_is_emptied(tmp_path: Path) -> None:
     original = tmp_path / "original.csv"
     original.write_bytes(
-        b"loss of alice's run: 3\n==PROF== Connected to /home/alice/a.out\n" + content(DATA / "sgemm_metrics.csv")
+        b"loss of alice's run: 3\n==PROF== Connected to /home/alice/a.out\n"
+        + content(DATA / "sgemm_metrics.csv")
     )
     copy = tmp_path / "copy.csv"
     redact_profile(original, copy, Redaction())
@@ -146,7 +156,9 @@ def test_nothing_that_was_removed_is_left_in_unused_pages(tmp_path: Path) -> Non
 
 
 def test_a_report_of_nsight_compute_is_refused_with_the_way_that_works(tmp_path: Path) -> None:
-    with pytest.raises(RedactionError, match=r"cannot be redacted.*--page raw --csv, and redact that"):
+    with pytest.raises(
+        RedactionError, match=r"cannot be redacted.*--page raw --csv, and redact that"
+    ):
         redact_profile(DATA / "sgemm_profile.ncu-rep", tmp_path / "copy", Redaction())
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,6 @@
-"""Where the time of small traces went, worked by hand, and lengths of time compared with counting each ns."""
+"""Where the time of small traces went, worked by hand, and lengths of time compared with counting
+each ns.
+"""
 
 from itertools import pairwise
 from typing import Any
@@ -17,7 +19,9 @@ from roofwatch.collector.profiling.time_spent import (
 from tests.builders import make_trace
 
 
-def event(category: str, name: str, start_us: int, length_us: int, thread: int = 1, **arguments: Any) -> dict[str, Any]:
+def event(
+    category: str, name: str, start_us: int, length_us: int, thread: int = 1, **arguments: Any
+) -> dict[str, Any]:
     at = {"ts": start_us, "dur": length_us, "pid": 9, "tid": thread}
     return {"ph": "X", "cat": category, "name": name, "args": arguments, **at}
 
@@ -46,7 +50,11 @@ def test_self_time_excludes_nested_calls() -> None:
 
 
 def test_nested_calls_of_one_name_count_once_and_threads_do_not_nest_in_each_other() -> None:
-    host = host_of(event("cpu_op", "copy", 0, 10), event("cpu_op", "copy", 2, 4), event("cpu_op", "b", 2, 4, thread=2))
+    host = host_of(
+        event("cpu_op", "copy", 0, 10),
+        event("cpu_op", "copy", 2, 4),
+        event("cpu_op", "b", 2, 4, thread=2),
+    )
     assert totals(operator_rows(host)) == [("copy", 2, 10_000), ("b", 1, 4_000)]
     assert busiest_thread_ns(host) == 10_000
     marks = host_of(event("user_annotation", "step", 0, 10), event("user_annotation", "step", 2, 4))
@@ -63,7 +71,12 @@ def test_a_gap_has_its_length_the_host_work_and_the_next_kernel() -> None:
         event("cpu_op", "before and into it", 5, 8, thread=2),
     ]
     (gap,) = time_spent(make_trace(events)).gaps
-    assert (gap.device, gap.after_start_ns, gap.length_ns, gap.before) == ("0", 10_000, 100_000, "second")
+    assert (gap.device, gap.after_start_ns, gap.length_ns, gap.before) == (
+        "0",
+        10_000,
+        100_000,
+        "second",
+    )
     assert gap.host == (("load", 50_000), ("aten::to", 30_000))
     assert gap.host_inside_ns == 80_000
 
@@ -79,7 +92,10 @@ def test_time_before_the_first_kernel_is_idle_and_overlaps_count_once() -> None:
     (device,) = time.devices
     assert (device.busy_ns, device.window_ns, device.busy_share) == (40_000, 100_000, 0.4)
     assert time.median_launch_delay_ns == 10_000
-    assert [(row.name, row.share) for row in (*time.kernels, *time.transfers)] == [("a", 0.5), ("Memcpy HtoD", 0.75)]
+    assert [(row.name, row.share) for row in (*time.kernels, *time.transfers)] == [
+        ("a", 0.5),
+        ("Memcpy HtoD", 0.75),
+    ]
 
 
 def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
@@ -89,7 +105,10 @@ def test_a_trace_of_the_cpu_has_operators_and_no_device() -> None:
 
 
 intervals = st.lists(
-    st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=12
+    st.tuples(st.integers(0, 60), st.integers(0, 20)).map(
+        lambda pair: (pair[0], pair[0] + pair[1])
+    ),
+    max_size=12,
 )
 
 

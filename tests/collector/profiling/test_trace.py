@@ -1,4 +1,6 @@
-"""Traces in the forms that writers give them, traces that are damaged, and summaries of the calls of a case."""
+"""Traces in the forms that writers give them, traces that are damaged, and summaries of the calls
+of a case.
+"""
 
 import gzip
 import json
@@ -20,8 +22,22 @@ from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile
 from tests.builders import CASE_ID, make_trace
 
 EVENTS: list[dict[str, Any]] = [
-    {"ph": "X", "cat": "kernel", "name": 'a "quoted" ] name', "ts": 10, "dur": 2, "args": {"device": 0, "stream": 7}},
-    {"ph": "X", "cat": "kernel", "name": "b", "ts": 11, "dur": 4, "args": {"device": 0, "stream": 8}},
+    {
+        "ph": "X",
+        "cat": "kernel",
+        "name": 'a "quoted" ] name',
+        "ts": 10,
+        "dur": 2,
+        "args": {"device": 0, "stream": 7},
+    },
+    {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "b",
+        "ts": 11,
+        "dur": 4,
+        "args": {"device": 0, "stream": 8},
+    },
 ]
 
 
@@ -63,22 +79,48 @@ def test_a_truncated_trace_is_never_accepted(cut: int) -> None:
 
 
 def test_times_since_1970_keep_their_nanoseconds() -> None:
-    text = '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1711964646000000.123, "dur": 0.001}]}'
+    text = (
+        '{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": '
+        '1711964646000000.123, "dur": 0.001}]}'
+    )
     trace = Trace.read(text.encode(), "trace")
     assert trace is not None
-    assert (trace.activities[0].start_ns, trace.activities[0].duration_ns) == (1_711_964_646_000_000_123, 1)
+    assert (trace.activities[0].start_ns, trace.activities[0].duration_ns) == (
+        1_711_964_646_000_000_123,
+        1,
+    )
 
 
 def test_events_without_a_usable_time_are_counted() -> None:
-    times = (None, "soon", float("nan"), Decimal("Infinity"), Decimal("1e999999"), 10**400, True, [1])
+    times = (
+        None,
+        "soon",
+        float("nan"),
+        Decimal("Infinity"),
+        Decimal("1e999999"),
+        10**400,
+        True,
+        [1],
+    )
     events = [{"ph": "X", "cat": "kernel", "name": "k", "ts": time, "dur": 1} for time in times]
     found = summarise_trace(make_trace(events))
     assert found["kernels"]["count"] == 0
     assert found["gpu_or_runtime_events_without_usable_time"] == len(times)
 
 
-def amd_event(name: str, start_us: float, *, category: str = "cuda_runtime", **arguments: Any) -> dict[str, Any]:
-    return {"ph": "X", "cat": category, "name": name, "pid": 2, "tid": 0, "ts": start_us, "dur": 3, "args": arguments}
+def amd_event(
+    name: str, start_us: float, *, category: str = "cuda_runtime", **arguments: Any
+) -> dict[str, Any]:
+    return {
+        "ph": "X",
+        "cat": category,
+        "name": name,
+        "pid": 2,
+        "tid": 0,
+        "ts": start_us,
+        "dur": 3,
+        "args": arguments,
+    }
 
 
 def test_a_trace_of_amd_takes_launch_configurations_from_the_calls() -> None:
@@ -95,9 +137,14 @@ def test_a_trace_of_amd_takes_launch_configurations_from_the_calls() -> None:
     ]
     found = summarise_trace(make_trace(events))
 
-    assert found["launches"]["kernel_launch_calls_by_name"] == {"hipExtModuleLaunchKernel": 1, "hipLaunchKernel": 1}
+    assert found["launches"]["kernel_launch_calls_by_name"] == {
+        "hipExtModuleLaunchKernel": 1,
+        "hipLaunchKernel": 1,
+    }
     assert found["devices"]["2"]["collectives"]["overlapped_with_compute_us"] == 2.0
-    first = {kernel["name"]: kernel["first_launch"] for kernel in found["kernels"]["top_by_total_time"]}
+    first = {
+        kernel["name"]: kernel["first_launch"] for kernel in found["kernels"]["top_by_total_time"]
+    }
     assert first["Cijk_Ailk"]["grid"] == [8192, 3, 1]
     assert first["ncclDevKernel_Generic"]["grid"] == [32, 3, 1], "this call counts threads"
     assert first["own"]["grid"] == [64, 1, 1], "the kernel's own fields come first"
@@ -141,7 +188,12 @@ def test_endless_nesting_is_refused() -> None:
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())
-TRACES = ("simple_add_a100.json", "multi_stream_events_a100.json.gz", "bert_small_h100.json.gz", "gemm_mi300.json")
+TRACES = (
+    "simple_add_a100.json",
+    "multi_stream_events_a100.json.gz",
+    "bert_small_h100.json.gz",
+    "gemm_mi300.json",
+)
 
 
 def profile_of(content: bytes) -> CaseProfile:
@@ -149,20 +201,33 @@ def profile_of(content: bytes) -> CaseProfile:
 
 
 def trace(*events: dict[str, Any]) -> bytes:
-    return json.dumps({"traceEvents": [{"ph": "X", "pid": 0, "tid": 7, **event} for event in events]}).encode()
+    return json.dumps(
+        {"traceEvents": [{"ph": "X", "pid": 0, "tid": 7, **event} for event in events]}
+    ).encode()
 
 
 def kernel(name: str, start_us: float, for_us: float, **arguments: Any) -> dict[str, Any]:
-    return {"cat": "kernel", "name": name, "ts": start_us, "dur": for_us, "args": {"device": 0, **arguments}}
+    return {
+        "cat": "kernel",
+        "name": name,
+        "ts": start_us,
+        "dur": for_us,
+        "args": {"device": 0, **arguments},
+    }
 
 
 @pytest.mark.parametrize("name", TRACES)
 def test_the_rows_of_a_real_trace_have_the_expected_times_and_launches(name: str) -> None:
     content = (DATA / name).read_bytes()
-    expected, profile = EXPECTED[name], profile_of(gzip.decompress(content) if name.endswith(".gz") else content)
+    expected, profile = (
+        EXPECTED[name],
+        profile_of(gzip.decompress(content) if name.endswith(".gz") else content),
+    )
 
     expected_us = sum(expected[part]["sum_us"] for part in ("kernels", "memcpy", "memset"))
-    assert sum(row.total_ns for row in profile.rows) + profile.left_out_ns == pytest.approx(1e3 * expected_us, rel=1e-9)
+    assert sum(row.total_ns for row in profile.rows) + profile.left_out_ns == pytest.approx(
+        1e3 * expected_us, rel=1e-9
+    )
     kernels = {row.name: row for row in profile.rows if row.kind == "kernel"}
     for total in expected["kernels"]["top_by_total_time"][:3]:
         row, launch = kernels[total["name"][:MOST_NAME]], total["first_launch"]
@@ -175,7 +240,9 @@ def test_the_rows_of_a_real_trace_have_the_expected_times_and_launches(name: str
 
 
 def test_rows_beyond_the_longest_are_counted_together() -> None:
-    profile = profile_of(trace(*(kernel(f"k{at:02}", 100 * at, at + 1) for at in range(MOST_ROWS + 2))))
+    profile = profile_of(
+        trace(*(kernel(f"k{at:02}", 100 * at, at + 1) for at in range(MOST_ROWS + 2)))
+    )
 
     assert len(profile.rows) == MOST_ROWS
     assert (profile.left_out_count, profile.left_out_ns) == (2, 1_000 + 2_000)
@@ -184,16 +251,30 @@ def test_rows_beyond_the_longest_are_counted_together() -> None:
 
 def test_names_are_cut_to_what_a_record_can_hold_and_invalid_fields_are_unknown() -> None:
     long = "void gemm<" + "float, " * 200
-    odd = kernel("half \ud800\0", 30, 1, grid=[1, -1, 1], block="256", **{"registers per thread": True})
-    profile = profile_of(trace(kernel(long + "1>", 0, 8), kernel(long + "2>", 10, 8), odd, kernel("", 40, 0.5)))
+    odd = kernel(
+        "half \ud800\0", 30, 1, grid=[1, -1, 1], block="256", **{"registers per thread": True}
+    )
+    profile = profile_of(
+        trace(kernel(long + "1>", 0, 8), kernel(long + "2>", 10, 8), odd, kernel("", 40, 0.5))
+    )
 
-    assert [(row.name, row.count) for row in profile.rows] == [(long[:MOST_NAME], 2), ("half ?", 1), ("(unnamed)", 1)]
-    assert (profile.rows[1].grid, profile.rows[1].block, profile.rows[1].registers) == ((), (), None)
+    assert [(row.name, row.count) for row in profile.rows] == [
+        (long[:MOST_NAME], 2),
+        ("half ?", 1),
+        ("(unnamed)", 1),
+    ]
+    assert (profile.rows[1].grid, profile.rows[1].block, profile.rows[1].registers) == (
+        (),
+        (),
+        None,
+    )
 
 
 def test_a_trace_without_a_device_has_the_operators_of_the_host() -> None:
     inside = {"cat": "cpu_op", "name": "aten::mm", "ts": 2, "dur": 6}
-    profile = profile_of(trace({"cat": "cpu_op", "name": "aten::matmul", "ts": 0, "dur": 10}, inside))
+    profile = profile_of(
+        trace({"cat": "cpu_op", "name": "aten::matmul", "ts": 0, "dur": 10}, inside)
+    )
 
     assert [(row.kind, row.device, row.name, row.total_ns) for row in profile.rows] == [
         ("operator", "cpu", "aten::mm", 6_000),
@@ -204,7 +285,11 @@ def test_a_trace_without_a_device_has_the_operators_of_the_host() -> None:
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b'{"traceEvents": []}', "recorded neither"), (b"{}", "no trace"), (b'{"traceEvents": [{"ph":', "not a whole")],
+    [
+        (b'{"traceEvents": []}', "recorded neither"),
+        (b"{}", "no trace"),
+        (b'{"traceEvents": [{"ph":', "not a whole"),
+    ],
 )
 def test_a_trace_without_calls_is_an_error(content: bytes, why: str) -> None:
     with pytest.raises(ProfileError, match=why):

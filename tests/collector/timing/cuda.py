@@ -1,4 +1,6 @@
-"""A stand-in for what timers use of torch.cuda: one stream on a made-up clock, which refuses what CUDA refuses."""
+"""A stand-in for what timers use of torch.cuda: one stream on a made-up clock, which refuses what
+CUDA refuses.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ NS_PER_CYCLE = 0.5
 class StandInGpu:
     """A device that does what is queued one after the other while its host goes on.
 
-    `happened` has what was queued, in order; `host_ns` is where the host is, `free_ns` when the device is done.
+    `happened` has what was queued, in order; `host_ns` is where the host is, `free_ns` when the
+    device is done.
     """
 
     def __init__(self) -> None:
@@ -41,7 +44,9 @@ class StandInGpu:
 
     def synchronize(self) -> None:
         if self.captured is not None:
-            raise RuntimeError("CUDA error: operation not permitted when stream is capturing\nCompile with ...")
+            raise RuntimeError(
+                "CUDA error: operation not permitted when stream is capturing\nCompile with ..."
+            )
         self.host_ns = max(self.host_ns, self.free_ns)
         self.happened.append("wait")
 
@@ -59,7 +64,9 @@ class StandInGpu:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: StandInGraph(gpu))
         monkeypatch.setattr(torch.cuda, "graph", capture)
         for module in ("cuda_timers", "cupti"):
-            monkeypatch.setattr(f"roofwatch.collector.timing.{module}.perf_counter_ns", lambda: gpu.host_ns)
+            monkeypatch.setattr(
+                f"roofwatch.collector.timing.{module}.perf_counter_ns", lambda: gpu.host_ns
+            )
 
 
 class StandInEvent:
@@ -102,13 +109,17 @@ class StandInGraph:
 
 @contextmanager
 def capture(graph: StandInGraph, *, stream: Any) -> Iterator[None]:
-    assert stream == "the stream", "what is captured is what is timed, on the stream where it is timed"
+    assert stream == "the stream", (
+        "what is captured is what is timed, on the stream where it is timed"
+    )
     graph.gpu.captured = []
     try:
         yield
         graph.launches_ns = graph.gpu.captured
     except RuntimeError:
         # torch ends the capture all the same, which CUDA then refuses
-        raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from None
+        raise RuntimeError(
+            "CUDA error: operation failed due to a previous error during capture"
+        ) from None
     finally:
         graph.gpu.captured = None

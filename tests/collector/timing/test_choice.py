@@ -13,7 +13,13 @@ from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan, Steps
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod, default_method, possible_methods
+from roofwatch.collector.timing.method import (
+    ChosenMethod,
+    SamplingPlan,
+    TimingMethod,
+    default_method,
+    possible_methods,
+)
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply
@@ -36,7 +42,10 @@ CUPTI, EVENT = (Timer.CUPTI, CacheState.COLD), (Timer.CUDA_EVENT, CacheState.COL
     ],
 )
 def test_methods_of_a_device_that_fit_a_request_come_best_first(
-    device: str, timer: Timer | None, cache: CacheState | None, methods: list[tuple[Timer, CacheState]]
+    device: str,
+    timer: Timer | None,
+    cache: CacheState | None,
+    methods: list[tuple[Timer, CacheState]],
 ) -> None:
     assert possible_methods(device, timer, cache) == [TimingMethod(*method) for method in methods]
 
@@ -45,16 +54,25 @@ def test_methods_of_a_device_that_fit_a_request_come_best_first(
     ("device", "timer", "cache", "reason"),
     [
         ("cpu", Timer.CUPTI, None, "cupti: .* on cpu here, where the timer is perf_counter"),
-        ("cuda", Timer.CUDA_GRAPH, CacheState.COLD, "cuda_graph offers rotated or hot; --timer cupti or cuda_event"),
+        (
+            "cuda",
+            Timer.CUDA_GRAPH,
+            CacheState.COLD,
+            "cuda_graph offers rotated or hot; --timer cupti or cuda_event",
+        ),
     ],
 )
-def test_an_impossible_request_is_refused(device: str, timer: Timer, cache: CacheState | None, reason: str) -> None:
+def test_an_impossible_request_is_refused(
+    device: str, timer: Timer, cache: CacheState | None, reason: str
+) -> None:
     with pytest.raises(TimerError, match=reason):
         possible_methods(device, timer, cache)
 
 
 GOOD = suite_of("bench_good.py")
-PLAN = RunPlan(kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1))
+PLAN = RunPlan(
+    kernels=("total",), targets=(), device="cpu", block_count=1, sampling=SamplingPlan(1, 1)
+)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -72,7 +90,9 @@ def test_a_run_with_an_unavailable_timer_measures_nothing(fork_server: ForkServe
     assert {now.done for now in done} == {0}
 
 
-def test_a_case_that_touches_too_little_for_a_rotated_cache_is_unsupported(fork_server: ForkServer) -> None:
+def test_a_case_that_touches_too_little_for_a_rotated_cache_is_unsupported(
+    fork_server: ForkServer,
+) -> None:
     plan = replace(PLAN, cases=("total/n=500/float32/fwd",), cache=CacheState.ROTATED)
     (record,) = measure([GOOD], plan, fork_server=fork_server)
     [measurement] = record.measurements
@@ -90,7 +110,13 @@ def see_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "gpu_count", "chosen"),
-    [(None, 0, "cpu"), (None, 2, "cuda"), ("cpu", 2, "cpu"), ("cuda", 1, "cuda"), ("cuda:1", 2, "cuda:1")],
+    [
+        (None, 0, "cpu"),
+        (None, 2, "cuda"),
+        ("cpu", 2, "cpu"),
+        ("cuda", 1, "cuda"),
+        ("cuda:1", 2, "cuda:1"),
+    ],
 )
 def test_the_default_device_is_a_gpu_if_there_is_one(
     asked: str | None, gpu_count: int, chosen: str, monkeypatch: pytest.MonkeyPatch
@@ -116,11 +142,15 @@ def test_an_unknown_device_is_refused_with_the_choices(
 
 
 @pytest.mark.parametrize(("cuda", "why"), [(None, "for CPUs only"), ("13.0", "no driver")])
-def test_a_missing_gpu_is_explained(cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_gpu_is_explained(
+    cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     see_gpus(monkeypatch, 0)
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.version, "hip", None)
-    with pytest.raises(CollectorError, match=f"^--device cuda: torch sees no GPU here .*{why}.*; --device cpu"):
+    with pytest.raises(
+        CollectorError, match=f"^--device cuda: torch sees no GPU here .*{why}.*; --device cpu"
+    ):
         choose_device("cuda")
 
 
@@ -138,7 +168,9 @@ class Failing(WorkerPool):
 
 
 BROKEN = Reply(
-    failure=Failure(outcome=Outcome.CRASHED, message="AcceleratorError: unknown error\nIt may be\nasynchronous")
+    failure=Failure(
+        outcome=Outcome.CRASHED, message="AcceleratorError: unknown error\nIt may be\nasynchronous"
+    )
 )
 DESCRIBED = Reply(environment=make_environment())
 CHOSEN = Reply(chosen=ChosenMethod(default_method("cuda")))
@@ -152,7 +184,9 @@ CHOSEN = Reply(chosen=ChosenMethod(default_method("cuda")))
         ([DESCRIBED, CHOSEN, BROKEN], "the ceilings cannot be measured"),
     ],
 )
-def test_a_machine_that_fails_before_measuring_gives_a_one_line_error(replies: list[Reply], what: str) -> None:
+def test_a_machine_that_fails_before_measuring_gives_a_one_line_error(
+    replies: list[Reply], what: str
+) -> None:
     workers = Failing(*replies)
     run = SuiteRun(GOOD, RunPlan(device="cuda"), workers, DeviceSession(), Steps(lambda _: None))
     with pytest.raises(CollectorError) as refused:

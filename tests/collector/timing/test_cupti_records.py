@@ -1,4 +1,6 @@
-"""CUPTI's records from a stand-in, their assignment to launches, and the names of the real binding."""
+"""CUPTI's records from a stand-in, their assignment to launches,
+and the names of the real binding.
+"""
 
 import ctypes
 import enum
@@ -25,8 +27,8 @@ class StandInError(Exception):
 
 
 class StandIn:
-    """Delivers records in buffers as CUPTI does: a record without a free buffer is dropped and counted, and only a
-    forced flush delivers a buffer that is not full.
+    """Delivers records in buffers as CUPTI does: a record without a free buffer is dropped and
+    counted, and only a forced flush delivers a buffer that is not full.
     """
 
     ActivityKind = Kind
@@ -42,7 +44,9 @@ class StandIn:
         self.is_broken = False
         self._take_records: Callable[[list[Any]], None] = lambda _: None
 
-    def activity_register_callbacks(self, request: Callable[[], tuple[int, int]], complete: Any) -> None:
+    def activity_register_callbacks(
+        self, request: Callable[[], tuple[int, int]], complete: Any
+    ) -> None:
         assert request()[0] > 0
         self._take_records = complete
 
@@ -82,12 +86,19 @@ def recorder_of(stand_in: StandIn) -> Recorder:
 
 
 @pytest.mark.parametrize("kernel_count", [1, 2, 3])
-def test_a_partly_filled_buffer_is_flushed_and_what_has_no_name_is_named_by_its_kind(kernel_count: int) -> None:
+def test_a_partly_filled_buffer_is_flushed_and_what_has_no_name_is_named_by_its_kind(
+    kernel_count: int,
+) -> None:
     cupti = StandIn(records_per_buffer=2)
     records = recorder_of(cupti)
     with records.recording():
-        cupti.run(SimpleNamespace(kind=2, start=20, end=30), *[kernel("last", 31, 32)] * kernel_count)
-        assert records.activities() == [Activity("memset", 20, 30), *[Activity("last", 31, 32)] * kernel_count]
+        cupti.run(
+            SimpleNamespace(kind=2, start=20, end=30), *[kernel("last", 31, 32)] * kernel_count
+        )
+        assert records.activities() == [
+            Activity("memset", 20, 30),
+            *[Activity("last", 31, 32)] * kernel_count,
+        ]
 
 
 def test_dropped_records_and_kernels_without_times_are_refused() -> None:
@@ -106,7 +117,10 @@ def test_a_cupti_error_is_explained() -> None:
     cupti = StandIn()
     records = recorder_of(cupti)
     cupti.refused = {Kind.MEMSET}
-    with pytest.raises(TimerError, match=r"MULTIPLE_SUBSCRIBERS.*another profiler"), records.recording():
+    with (
+        pytest.raises(TimerError, match=r"MULTIPLE_SUBSCRIBERS.*another profiler"),
+        records.recording(),
+    ):
         pass
     assert not cupti.enabled
 
@@ -119,7 +133,9 @@ def test_the_error_of_a_kernel_is_not_hidden_by_that_of_a_broken_device() -> Non
 
 
 def test_the_binding_has_every_name_used() -> None:
-    cupti = pytest.importorskip("cupti.cupti", reason="cupti-python is not installed: the extra gpu")
+    cupti = pytest.importorskip(
+        "cupti.cupti", reason="cupti-python is not installed: the extra gpu"
+    )
 
     names = [name for name in vars(StandIn) if name.startswith("activity_")]
     assert all(callable(getattr(cupti, name)) for name in (*names, "get_timestamp"))
@@ -149,7 +165,11 @@ def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
 
 
 def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> None:
-    activities = [Activity("first", 1_010, 1_050), Activity("second", 1_030, 1_060), Activity("memset", 1_100, 1_110)]
+    activities = [
+        Activity("first", 1_010, 1_050),
+        Activity("second", 1_030, 1_060),
+        Activity("memset", 1_100, 1_110),
+    ]
 
     (sample,) = samples_of(activities[::-1], [Window(1_000, 1_200, 0)])
 

@@ -13,7 +13,14 @@ from bench.gpu_page import compare_timers, measured_targets, page
 from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
 from roofwatch.kernels.registry import find_kernel
-from tests.builders import CASE_ID, make_case, make_environment, make_measurement, make_record, make_static_facts
+from tests.builders import (
+    CASE_ID,
+    make_case,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_static_facts,
+)
 
 
 def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
@@ -40,7 +47,9 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
         ("while True: pass", "TimeoutExpired"),
     ],
 )
-def test_a_step_leaves_its_file_or_a_reason(program: str, failure: str | None, tmp_path: Path) -> None:
+def test_a_step_leaves_its_file_or_a_reason(
+    program: str, failure: str | None, tmp_path: Path
+) -> None:
     step = Step("made.json", lambda _: [sys.executable, "-c", program, "--json"])
 
     why = run_step(step, tmp_path, seconds=1.0 if failure == "TimeoutExpired" else 60.0)
@@ -53,7 +62,9 @@ def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: 
     copy, norm = "memory_copy/n=8/float32/fwd", "rms_norm/n=8/float32/fwd"
     times_ns = [(copy, "torch", 100.0), (norm, "triton", 200.0), (norm, "compile", 250.0)]
     record = make_record(
-        measurements=[make_measurement(case, implementation=name, median_ns=ns) for case, name, ns in times_ns]
+        measurements=[
+            make_measurement(case, implementation=name, median_ns=ns) for case, name, ns in times_ns
+        ]
     )
 
     share, speed = measured_targets(tmp_path, record)
@@ -70,7 +81,10 @@ def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: 
 
 def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
     rivals = {"matmul": ("torch", 1.0), "attention": ("sdpa_cudnn", 0.9)}
-    cases = {name: next(case for case in find_kernel(name).cases if "quick" in case.tags) for name in rivals}
+    cases = {
+        name: next(case for case in find_kernel(name).cases if "quick" in case.tags)
+        for name in rivals
+    }
     record = make_record(
         measurements=[
             make_measurement(cases[name].id, implementation=one, median_ns=ns)
@@ -78,7 +92,9 @@ def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
             for one, ns in ((rival, 95.0), ("triton", 100.0))
         ],
         cases=tuple(
-            make_case(case.id, kernel=name, family=find_kernel(name).family, direction=case.direction)
+            make_case(
+                case.id, kernel=name, family=find_kernel(name).family, direction=case.direction
+            )
             for name, case in cases.items()
         ),
     )
@@ -91,8 +107,14 @@ def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
 
 
 def test_timers_are_compared() -> None:
-    cupti, event = (make_record(measurements=[make_measurement(median_ns=ns)]) for ns in (1_000, 1_100))
-    rows = list(compare_timers({"cupti": cupti, "cuda_graph": make_record(measurements=[]), "cuda_event": event}))
+    cupti, event = (
+        make_record(measurements=[make_measurement(median_ns=ns)]) for ns in (1_000, 1_100)
+    )
+    rows = list(
+        compare_timers(
+            {"cupti": cupti, "cuda_graph": make_record(measurements=[]), "cuda_event": event}
+        )
+    )
 
     assert rows[0] == "| case | implementation | cupti | cuda_graph | cuda_event | difference |"
     assert rows[2] == f"| {CASE_ID} | torch | 1 µs |  | 1.1 µs | 10.0% |"
@@ -116,16 +138,22 @@ def test_compiled_code_bounds_what_a_kernel_reaches(
 ) -> None:
     spec = find_kernel(kernel)
     case = next(case for case in spec.cases if case.dtype != "float32" and "quick" in case.tags)
-    facts = make_static_facts(case.id, thread_count=256, instructions=instructions, shared_bytes=100_000)
+    facts = make_static_facts(
+        case.id, thread_count=256, instructions=instructions, shared_bytes=100_000
+    )
     blocks = 8 if any(kind.startswith("global_load") for kind in instructions) else 2
 
-    found = bound_of(spec, case, facts.model_copy(update={"theoretical_occupancy": blocks * 8 / 64}))
+    found = bound_of(
+        spec, case, facts.model_copy(update={"theoretical_occupancy": blocks * 8 / 64})
+    )
 
     assert (found.roof, found.in_flight_bytes) == (roof, in_flight_bytes)
     assert found.predicted == pytest.approx(predicted, rel=1e-3)
 
 
-def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(tmp_path: Path) -> None:
+def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(
+    tmp_path: Path,
+) -> None:
     bounds = [
         Bound(CASE_ID, "kernel", "sm_90", "memory", "tma", 1, 2, "", 0.5, 0, 0.5),
         Bound(CASE_ID, "kernel", "sm_100", "memory", "tma", 1, 2, "", 0.5, 0, 0.25),
@@ -136,6 +164,8 @@ def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(tmp
     ).write(tmp_path / "quick.json.gz")
     (tmp_path / "bounds.json").write_text(json.dumps([asdict(one) for one in bounds]))
 
-    rows = [line for line in page(tmp_path, {}).splitlines() if line.startswith(f"| {CASE_ID} | kernel")]
+    rows = [
+        line for line in page(tmp_path, {}).splitlines() if line.startswith(f"| {CASE_ID} | kernel")
+    ]
 
     assert rows == [f"| {CASE_ID} | kernel | memory | 0.50 | 0.40 |"]

@@ -1,4 +1,6 @@
-"""The timers of a GPU on a stand-in for one, on a made-up clock: what comes in which order, what is in a sample."""
+"""The timers of a GPU on a stand-in for one, on a made-up clock: what comes in which order, what is
+in a sample.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -26,9 +28,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> StandInGpu:
     return gpu
 
 
-def events_of(gpu: StandInGpu, issue_ns: int = ISSUE_NS, cache: CacheState = CacheState.COLD) -> EventStopwatch:
+def events_of(
+    gpu: StandInGpu, issue_ns: int = ISSUE_NS, cache: CacheState = CacheState.COLD
+) -> EventStopwatch:
     return EventStopwatch(
-        lambda: gpu.launch("mine", KERNEL_NS, issue_ns), cache, lambda: gpu.launch("flush", FLUSH_NS), ALONE
+        lambda: gpu.launch("mine", KERNEL_NS, issue_ns),
+        cache,
+        lambda: gpu.launch("flush", FLUSH_NS),
+        ALONE,
     )
 
 
@@ -46,7 +53,9 @@ def test_a_sample_is_the_mean_of_several_launches(gpu: StandInGpu) -> None:
     stopwatch = events_of(gpu, cache=CacheState.HOT)
 
     assert stopwatch.launches_for(KERNEL_NS) == 8  # 50 µs and more
-    assert events_of(gpu).launches_for(KERNEL_NS) == 1, "a second one would find the first one's data"
+    assert events_of(gpu).launches_for(KERNEL_NS) == 1, (
+        "a second one would find the first one's data"
+    )
     assert stopwatch.take(1, 8) == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)]
     assert gpu.happened.count("mine") == 8
 
@@ -57,7 +66,8 @@ def test_a_sample_is_the_mean_of_several_launches(gpu: StandInGpu) -> None:
 def test_an_early_start_is_repeated_with_a_longer_spin_and_half_the_work(gpu: StandInGpu) -> None:
     samples = events_of(gpu, issue_ns=1_000_000).take(50, 1)
 
-    # 50 launches take the host 50 ms, then 25 and 12; a spin of 5 ms is too short, so is one of 10, and 19.2 is not
+    # 50 launches take the host 50 ms, then 25 and 12; a spin of 5 ms is too short, so is one of 10,
+    # and 19.2 is not
     assert [spin_ns / 1e6 for spin_ns in gpu.spins_ns[:3]] == [5, 10, 19.2]
     assert len(samples) == 50
     assert {sample.busy_ns for sample in samples} == {KERNEL_NS}
@@ -118,7 +128,9 @@ def test_a_graph_holds_each_copy_equally_often(gpu: StandInGpu) -> None:
     assert rehearsed_ns == KERNEL_NS + ISSUE_NS
     assert launches == 144  # 143 take a millisecond, and three copies take turns
     replay = ["spin", "event", "graph of 144", "event", "wait"]
-    assert gpu.happened == ["graph of 144", "wait", *replay * 2], "the first replay uploads it, and counts for nothing"
+    assert gpu.happened == ["graph of 144", "wait", *replay * 2], (
+        "the first replay uploads it, and counts for nothing"
+    )
     assert samples == [Sample(busy_ns=KERNEL_NS, host_ns=ISSUE_NS)] * 2
 
 
@@ -132,7 +144,8 @@ def test_a_failed_capture_names_other_timers(gpu: StandInGpu) -> None:
         stopwatch.take(1, 2)
 
     assert str(refused.value) == (
-        "this launch cannot be captured in a CUDA graph (CUDA error: operation not permitted when stream is capturing)"
+        "this launch cannot be captured in a CUDA graph (CUDA error: operation not permitted when "
+        "stream is capturing)"
         "; --timer cupti or cuda_event can time it"
     )
     assert gpu.captured is None
@@ -164,7 +177,9 @@ def test_cupti_times_a_launch_on_an_idle_device_without_the_flush(
         gpu.launch("first", KERNEL_NS, ISSUE_NS)
         gpu.launch("second", KERNEL_NS, 5 * ISSUE_NS)
 
-    stopwatch = CuptiStopwatch(launch, CacheState.COLD, lambda: gpu.launch("flush", FLUSH_NS), ALONE)
+    stopwatch = CuptiStopwatch(
+        launch, CacheState.COLD, lambda: gpu.launch("flush", FLUSH_NS), ALONE
+    )
     samples = stopwatch.take(2, 1)
 
     assert gpu.happened == ["flush", "wait", "first", "second", "wait"] * 2
@@ -192,7 +207,9 @@ def test_a_batch_is_repeated_if_cupti_lost_the_records_of_a_launch(
             cupti.run(kernel(name, start, end))
 
     gpu.on_kernel = record
-    stopwatch = CuptiStopwatch(lambda: gpu.launch("mine", KERNEL_NS), CacheState.HOT, lambda: None, ALONE)
+    stopwatch = CuptiStopwatch(
+        lambda: gpu.launch("mine", KERNEL_NS), CacheState.HOT, lambda: None, ALONE
+    )
 
     samples = stopwatch.take(1, 1)
 
@@ -200,7 +217,9 @@ def test_a_batch_is_repeated_if_cupti_lost_the_records_of_a_launch(
     assert gpu.happened.count("mine") == lost_count + 1
 
 
-def test_a_launch_that_never_uses_the_gpu_is_refused(gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launch_that_never_uses_the_gpu_is_refused(
+    gpu: StandInGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recorded_by_cupti(gpu, monkeypatch)
     stopwatch = CuptiStopwatch(lambda: None, CacheState.HOT, lambda: None, ALONE)
 
@@ -211,7 +230,9 @@ def test_a_launch_that_never_uses_the_gpu_is_refused(gpu: StandInGpu, monkeypatc
 # --- what is set aside in the L2
 
 
-@pytest.mark.parametrize(("set_aside_bytes", "expected"), [(0, ["overwritten"]), (4096, ["released", "overwritten"])])
+@pytest.mark.parametrize(
+    ("set_aside_bytes", "expected"), [(0, ["overwritten"]), (4096, ["released", "overwritten"])]
+)
 def test_a_flush_overwrites_twice_the_cache_and_releases_persisting_lines(
     set_aside_bytes: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,14 +22,20 @@ PLAN = SamplingPlan(warmup_ms=20, budget_ms=200)
 TIMERS = (Timer.CUPTI, Timer.CUDA_GRAPH, Timer.CUDA_EVENT)
 
 
-def timed(make: Callable[[], Launch], touched_bytes: int, timer: Timer, cache: CacheState | None = None) -> TimedBlock:
+def timed(
+    make: Callable[[], Launch], touched_bytes: int, timer: Timer, cache: CacheState | None = None
+) -> TimedBlock:
     try:
         method = choose_method("cuda", timer, cache).method
     except TimerError as error:
         pytest.skip(str(error))
     with timing_stream("cuda"):
         return sample_launches(
-            make(), PLAN, device="cuda", method=method, copies=Copies(make, touched_bytes=touched_bytes)
+            make(),
+            PLAN,
+            device="cuda",
+            method=method,
+            copies=Copies(make, touched_bytes=touched_bytes),
         )
 
 
@@ -64,7 +70,9 @@ def adding(size_bytes: int) -> Callable[[], Launch]:
 
 
 @pytest.mark.parametrize("timers", list(combinations(TIMERS, 2)), ids=" and ".join)
-def test_timers_agree_on_a_launch_that_is_long_for_both_of_them(timers: tuple[Timer, Timer]) -> None:
+def test_timers_agree_on_a_launch_that_is_long_for_both_of_them(
+    timers: tuple[Timer, Timer],
+) -> None:
     one, other = (median_ns(timed(adding(512 * MIB), 1024 * MIB, timer)) for timer in timers)
 
     assert other == pytest.approx(one, rel=0.05)
@@ -73,7 +81,9 @@ def test_timers_agree_on_a_launch_that_is_long_for_both_of_them(timers: tuple[Ti
 @pytest.mark.parametrize("timer", TIMERS)
 def test_a_cache_that_holds_the_data_makes_a_small_copy_no_slower(timer: Timer) -> None:
     usual = next(method.cache for method in possible_methods("cuda", timer))
-    away, hot = (timed(copying(4 * MIB), 8 * MIB, timer, cache) for cache in (usual, CacheState.HOT))
+    away, hot = (
+        timed(copying(4 * MIB), 8 * MIB, timer, cache) for cache in (usual, CacheState.HOT)
+    )
 
     assert (away.method.cache, hot.method.cache) == (usual, CacheState.HOT)
     assert median_ns(hot) < 1.1 * median_ns(away)

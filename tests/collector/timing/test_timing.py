@@ -1,4 +1,6 @@
-"""Sampling, on a clock that only launches move, copies that launches take turns on, and the memory of a launch."""
+"""Sampling, on a clock that only launches move, copies that launches take turns on, and the memory
+of a launch.
+"""
 
 import math
 import weakref
@@ -11,7 +13,14 @@ import pytest
 
 from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.memory import CacheFlush, Copies, Rotation, copy_count, memory_floor, memory_use
+from roofwatch.collector.timing.memory import (
+    CacheFlush,
+    Copies,
+    Rotation,
+    copy_count,
+    memory_floor,
+    memory_use,
+)
 from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan, TimingMethod
 from roofwatch.collector.timing.stopwatch import Ranks, Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
@@ -37,11 +46,15 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     for module in ("stopwatch", "timing"):
-        monkeypatch.setattr(f"roofwatch.collector.timing.{module}.perf_counter_ns", lambda: clock.now_ns)
+        monkeypatch.setattr(
+            f"roofwatch.collector.timing.{module}.perf_counter_ns", lambda: clock.now_ns
+        )
     return clock
 
 
-def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample_and_a_spent_budget_gives_the_fewest() -> None:
+def test_a_launch_too_short_for_the_timer_is_repeated_within_a_sample_and_a_spent_budget_gives_the_fewest() -> (
+    None
+):
     calls = count()
     timed = sample_launches(lambda: next(calls), FIVE)
     assert timed.launches_per_sample > 100
@@ -82,15 +95,22 @@ def test_a_sample_is_the_time_of_one_launch(clock: Clock) -> None:
 
 
 def test_the_interval_of_the_median_has_the_stated_coverage_and_needs_six_samples() -> None:
-    """In units of the interval's own width; 95 % promised, two standard errors of 1000 trials allowed."""
+    """In units of the interval's own width; 95 % promised, two standard errors of 1000 trials
+    allowed.
+    """
     rng = np.random.default_rng(1)
     covered = 0
     for _ in range(1000):
         samples = rng.lognormal(0, 0.5, size=40)
         ordered = np.sort(samples)
-        low, high = ordered[math.floor(20 - 1.96 * 40**0.5 / 2) - 1], ordered[math.ceil(20 + 1.96 * 40**0.5 / 2)]
+        low, high = (
+            ordered[math.floor(20 - 1.96 * 40**0.5 / 2) - 1],
+            ordered[math.ceil(20 + 1.96 * 40**0.5 / 2)],
+        )
         covered += low <= 1 <= high
-        assert relative_width_of_median(list(samples)) == pytest.approx((high - low) / np.median(samples))
+        assert relative_width_of_median(list(samples)) == pytest.approx(
+            (high - low) / np.median(samples)
+        )
     assert covered >= 936
     assert relative_width_of_median([1.0] * 5) == math.inf
     assert relative_width_of_median([1.0] * 6) == 0
@@ -111,10 +131,16 @@ def test_the_budget_the_number_of_samples_and_after_patience_precision_end_a_blo
     clock: Clock, plan: dict[str, float], least: int, most: int
 ) -> None:
     sampling = SamplingPlan(warmup_ms=0, **plan)  # type: ignore[arg-type]
-    assert least <= len(sample_launches(clock.launch(200_000, 300_000), sampling).block.samples_ns) <= most
+    assert (
+        least
+        <= len(sample_launches(clock.launch(200_000, 300_000), sampling).block.samples_ns)
+        <= most
+    )
 
 
-def test_the_budget_includes_the_work_between_launches(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_budget_includes_the_work_between_launches(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Launches of 1 ms; overwriting the cache takes 9 ms before each."""
     flush = clock.launch(9_000_000)
     monkeypatch.setattr("roofwatch.collector.timing.timing.cache_preparation", lambda *_: flush)
@@ -143,7 +169,9 @@ def test_a_slow_kernel_gets_enough_samples_for_an_interval(clock: Clock, preset:
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> int:
     """A machine whose last-level cache holds a MiB."""
     for module in ("memory", "timing"):
-        monkeypatch.setattr(f"roofwatch.collector.timing.{module}.last_level_cache_bytes", lambda _device: 2**20)
+        monkeypatch.setattr(
+            f"roofwatch.collector.timing.{module}.last_level_cache_bytes", lambda _device: 2**20
+        )
     return 2**20
 
 
@@ -190,7 +218,9 @@ def test_a_block_has_everything_that_the_timer_reports(monkeypatch: pytest.Monke
     samples = [
         Sample(busy_ns=100, span_ns=150, host_ns=900, launch_delay_ns=30, kernels=("a", "b")),
         Sample(busy_ns=110, span_ns=140, host_ns=700, launch_delay_ns=10, kernels=("a", "b")),
-        Sample(busy_ns=120, span_ns=160, host_ns=800, launch_delay_ns=20, kernels=("a", "b", "memset")),
+        Sample(
+            busy_ns=120, span_ns=160, host_ns=800, launch_delay_ns=20, kernels=("a", "b", "memset")
+        ),
     ]
     stopwatch = SimpleNamespace(
         rehearse=lambda: 1.0,
@@ -198,8 +228,12 @@ def test_a_block_has_everything_that_the_timer_reports(monkeypatch: pytest.Monke
         take=lambda count, _launches: samples[:count],
         has_host_gaps=True,
     )
-    monkeypatch.setattr("roofwatch.collector.timing.timing.make_stopwatch", lambda *_, **__: stopwatch)
-    block = sample_launches(lambda: None, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3)).block
+    monkeypatch.setattr(
+        "roofwatch.collector.timing.timing.make_stopwatch", lambda *_, **__: stopwatch
+    )
+    block = sample_launches(
+        lambda: None, SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=3)
+    ).block
 
     assert (block.samples_ns, block.span_ns) == ((100, 110, 120), (150, 140, 160))
     assert (block.host_ns, block.launch_delay_ns) == (800, 20)

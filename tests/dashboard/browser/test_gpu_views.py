@@ -29,7 +29,14 @@ from tests.builders import (
     sha_of,
 )
 from tests.dashboard.browsing import Watched, grave_violations, new_context, watch
-from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, SOFTMAX_SMALL, gpu, gpu_record, store_gpu_history
+from tests.dashboard.gpu_history import (
+    HOT_AT,
+    SOFTMAX,
+    SOFTMAX_SMALL,
+    gpu,
+    gpu_record,
+    store_gpu_history,
+)
 from tests.dashboard.served import serving
 from tests.dashboard.workload_history import COMMIT_COUNT, store_workloads
 from tests.databases import Databases
@@ -43,17 +50,28 @@ KERNELS, KERNEL_COUNT, WORKLOADS = "many/kernels", 300, "workloads"
 
 @pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[tuple[str, str]]:
-    """Address of a dashboard with runs of a GPU and a drift, and the ID of the run in which it overheated."""
+    """Address of a dashboard with runs of a GPU and a drift, and the ID of the run in which it
+    overheated.
+    """
 
     def fill(engine: Engine) -> list[RunRecord]:
-        series = make_series_key(case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class)
+        series = make_series_key(
+            case_id=SOFTMAX, implementation="triton", runner_class=gpu().runner_class
+        )
         drift = make_change_point(DRIFT_AT, series=series, is_gradual=True, weekly_change=0.014)
         records = store_gpu_history(engine)
-        # a newer run of the same commit without compiled code, and a runner that is first by name but has no change
-        ingest_record(engine, gpu_record(HOT_AT, static_facts=[], started_at=NOON + timedelta(days=9)))
+        # a newer run of the same commit without compiled code, and a runner that is first by name
+        # but has no change
+        ingest_record(
+            engine, gpu_record(HOT_AT, static_facts=[], started_at=NOON + timedelta(days=9))
+        )
         ingest_record(engine, gpu_record(0, environment=make_environment()))
-        replace_regressions(engine, PROJECT, [make_regression(DRIFT_AT, kernel="softmax", change_points=(drift,))])
-        many = [make_measurement(f"kernel_{number}/n=1/float32/fwd") for number in range(KERNEL_COUNT)]
+        replace_regressions(
+            engine, PROJECT, [make_regression(DRIFT_AT, kernel="softmax", change_points=(drift,))]
+        )
+        many = [
+            make_measurement(f"kernel_{number}/n=1/float32/fwd") for number in range(KERNEL_COUNT)
+        ]
         for number in range(2):
             ingest_record(engine, make_record(number, project=KERNELS, measurements=many))
         store_workloads(engine, project=WORKLOADS)
@@ -107,7 +125,9 @@ def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_compari
     ],
     ids=["history", "ceilings", "fleet", "kernel"],
 )
-def test_views_of_gpu_runs_have_no_console_errors(watched: Watched, path: str, figures: int, name: str) -> None:
+def test_views_of_gpu_runs_have_no_console_errors(
+    watched: Watched, path: str, figures: int, name: str
+) -> None:
     watched.open(path)
     expect(watched.page.locator(f"{PLOT} .main-svg").first).to_be_visible()
     expect(watched.page.locator(PLOT)).to_have_count(figures)
@@ -148,13 +168,16 @@ def test_a_comparison_can_be_filtered_and_downloaded_and_the_filter_stays(watche
     assert "family=reduction" in watched.page.url
     # the measured memory roof ends at the measured compute roof, below that of the datasheet
     tops = watched.page.locator(PLOT).first.evaluate(
-        "plot => plot.data.filter(one => /^roof: dram [^,]*$/.test(one.name)).map(one => Math.max(...one.y))"
+        "plot => plot.data.filter(one => /^roof: dram [^,]*$/.test(one.name)).map(one => "
+        "Math.max(...one.y))"
     )
     assert tops == [pytest.approx(7.2e14)]
     assert watched.complaints == []
 
 
-def test_a_drift_accuses_no_commit_and_the_cells_of_a_silent_runner_are_hatched(watched: Watched) -> None:
+def test_a_drift_accuses_no_commit_and_the_cells_of_a_silent_runner_are_hatched(
+    watched: Watched,
+) -> None:
     watched.open("/?window=all")
     row = watched.page.locator(".rw-row")
     expect(row).to_contain_text("+1.4% a week")
@@ -183,7 +206,9 @@ def test_hundreds_of_kernels_fill_one_table_and_a_short_timeline(watched: Watche
     assert watched.complaints == []
 
 
-def test_a_workload_has_a_row_for_each_runner_that_leads_to_its_token_rate(watched: Watched) -> None:
+def test_a_workload_has_a_row_for_each_runner_that_leads_to_its_token_rate(
+    watched: Watched,
+) -> None:
     watched.open(f"/?project={WORKLOADS}")
     rows = watched.page.get_by_role("row").filter(has_text="llama_decode")
     expect(rows).to_have_count(2)
@@ -191,7 +216,9 @@ def test_a_workload_has_a_row_for_each_runner_that_leads_to_its_token_rate(watch
     expect(rows.first.get_by_role("img")).to_be_visible()
     expect(rows.last).to_contain_text("CPU")
     # one run of five does not judge it yet
-    expect(watched.page.get_by_text(re.compile("possibly slower.*1 of 5 runs needed"))).to_be_visible()
+    expect(
+        watched.page.get_by_text(re.compile("possibly slower.*1 of 5 runs needed"))
+    ).to_be_visible()
     watched.save_screenshot("overview-workloads")
     assert grave_violations(watched.page) == []
 

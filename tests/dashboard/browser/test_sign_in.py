@@ -91,12 +91,15 @@ def sign_in(watched: Watched, setting: Setting, claims: dict[str, object]) -> No
     # the header comes to rest on one line
     filters = watched.page.get_by_role("button", name="Filters").element_handle()
     watched.page.wait_for_function(
-        "buttons => new Set(buttons.map(one => one.getBoundingClientRect().top)).size === 1", arg=[filters, account]
+        "buttons => new Set(buttons.map(one => one.getBoundingClientRect().top)).size === 1",
+        arg=[filters, account],
     )
     watched.open(setting.path)
 
 
-def test_a_decision_is_shown_to_other_readers_with_its_reason(context: BrowserContext, setting: Setting) -> None:
+def test_a_decision_is_shown_to_other_readers_with_its_reason(
+    context: BrowserContext, setting: Setting
+) -> None:
     mine = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(mine, setting, TRIAGER)
     mine.page.get_by_role("button", name="Set status").click()
@@ -131,7 +134,9 @@ def test_a_decision_is_shown_to_other_readers_with_its_reason(context: BrowserCo
     )
 
 
-def test_a_person_without_triage_rights_has_no_form(context: BrowserContext, setting: Setting) -> None:
+def test_a_person_without_triage_rights_has_no_form(
+    context: BrowserContext, setting: Setting
+) -> None:
     watched = watch(context, setting.address, also=[setting.provider.issuer])
     sign_in(watched, setting, IMPOSTOR)
     expect(watched.main.get_by_text("may not triage")).to_be_visible()

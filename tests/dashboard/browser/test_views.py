@@ -66,7 +66,9 @@ def another(browser: Browser) -> Iterator[BrowserContext]:
 
 @pytest.fixture(scope="module")
 def dashboard(browser: Browser, databases: Databases) -> Iterator[str]:
-    """Address of a dashboard with the history of one project, and one whose every text is an attack."""
+    """Address of a dashboard with the history of one project, and one whose every text is an
+    attack.
+    """
 
     def fill(engine: Engine) -> None:
         store_history(engine)
@@ -106,7 +108,8 @@ def expect_no_flaw(watched: Watched, view: str) -> None:
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
     if view in {"trends", "kernel"}:
         expect(watched.page.locator(POINTS).first).to_be_visible()
-    # nothing stands above the heading: Streamlit would write the strings there that are alone in a view's file
+    # nothing stands above the heading: Streamlit would write the strings there that are alone in a
+    # view's file
     assert watched.text.startswith(watched.page.get_by_role("heading", level=1).inner_text())
     needed, there = watched.main.evaluate("main => [main.scrollWidth, main.clientWidth]")
     assert needed <= there
@@ -125,7 +128,9 @@ def turn_dark(watched: Watched, *, has_figure: bool) -> None:
         expect(inked.first).not_to_have_css("fill", figure_ink)
 
 
-def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserContext, dashboard: str) -> None:
+def test_overview_links_to_cause_and_trend_by_keyboard_and_click(
+    light: BrowserContext, dashboard: str
+) -> None:
     commit = make_commit(SLOWER_AT)
     watched = watch(light, dashboard)
     watched.open(in_project("/overview", "example/project"))
@@ -150,7 +155,9 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
     watched.wait_until_shown()
     for part in (
         "rms_norm became 42 % slower",
-        *(commit.sha, commit.author, commit.subject),
+        commit.sha,
+        commit.author,
+        commit.subject,
         "the machine code differs on 1 of 1 targets",
         "90%",
         "Best evidence: Example CPU",
@@ -159,7 +166,11 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
     ):
         assert part in watched.text
     # the first screen says which kernel and commit, why, and from which series
-    first_screen = ("rms_norm became 42 % slower", commit.subject, "the machine code differs on 1 of 1 targets")
+    first_screen = (
+        "rms_norm became 42 % slower",
+        commit.subject,
+        "the machine code differs on 1 of 1 targets",
+    )
     assert max(bottom_of(watched.main.get_by_text(part).first) for part in first_screen) < 900
     assert bottom_of(watched.page.locator(".js-plotly-plot").first) < 900
     go_back(watched, "Overview")
@@ -172,7 +183,9 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(light: BrowserC
 
 
 def expect_rows_in_columns(watched: Watched) -> None:
-    """The cells of all regressions are below each other at any width, and one below the other on a phone."""
+    """The cells of all regressions are below each other at any width, and one below the other on a
+    phone.
+    """
     for width, columns in ((1_600, 5), (1_280, 5), (390, 1)):
         watched.page.set_viewport_size({"width": width, "height": 900})
         lefts = watched.page.locator(".rw-row > div").evaluate_all(
@@ -190,7 +203,9 @@ def bottom_of(place: Locator) -> float:
     return box["y"] + box["height"]
 
 
-def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserContext, dashboard: str) -> None:
+def test_slash_starts_a_search_whose_results_link_to_the_views(
+    light: BrowserContext, dashboard: str
+) -> None:
     watched = watch(light, dashboard)
     watched.open(in_project("/fleet?filter_kernel=matmul", "example/project"))
     field = watched.page.get_by_role("searchbox", name="Search")
@@ -201,7 +216,9 @@ def test_slash_starts_a_search_whose_results_link_to_the_views(light: BrowserCon
         watched.page.wait_for_timeout(100)
     watched.page.keyboard.type("rms fwd")
     watched.page.keyboard.press("Enter")
-    watched.main.get_by_role("row", name=f"case {RMS_NORM}").get_by_role("link", name="Trend").click()
+    watched.main.get_by_role("row", name=f"case {RMS_NORM}").get_by_role(
+        "link", name="Trend"
+    ).click()
     expect(watched.page.get_by_role("heading", level=1)).to_have_text("Trends")
     watched.wait_until_shown()
     assert f"case={quote(RMS_NORM, safe='')}" in watched.page.url
@@ -246,7 +263,9 @@ def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
     mine.wait_until_shown()
     theirs = watch(another, dashboard)
     theirs.open(mine.page.url.removeprefix(dashboard))
-    expect(theirs.page.get_by_role("link", name=f"Compare with {make_commit(SLOWER_AT - 1).sha[:8]}")).to_be_visible()
+    expect(
+        theirs.page.get_by_role("link", name=f"Compare with {make_commit(SLOWER_AT - 1).sha[:8]}")
+    ).to_be_visible()
     theirs.page.get_by_role("link", name="Details", exact=True).click()
     expect(theirs.page.get_by_role("heading", name="Regression", exact=True)).to_be_visible()
     expect(theirs.page).to_have_title("rms_norm +42.0% · Regression · roofwatch")

@@ -12,18 +12,40 @@ import pytest
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.dashboard.charts.kernel import landscape_figure
-from roofwatch.dashboard.charts.runners import ceiling_history_figure, runner_history_figure, spending_figure, summed
+from roofwatch.dashboard.charts.runners import (
+    ceiling_history_figure,
+    runner_history_figure,
+    spending_figure,
+    summed,
+)
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
-from tests.builders import NOON, make_blocks, make_ceiling, make_commit_ref, make_measurement, make_series_key
-from tests.dashboard.values import HOSTILE, as_html, make_fleet_run, make_point, make_series, names, trace
+from tests.builders import (
+    NOON,
+    make_blocks,
+    make_ceiling,
+    make_commit_ref,
+    make_measurement,
+    make_series_key,
+)
+from tests.dashboard.values import (
+    HOSTILE,
+    as_html,
+    make_fleet_run,
+    make_point,
+    make_series,
+    names,
+    trace,
+)
 
 
 def test_the_history_of_a_runner_shows_local_times_clock_and_temperature() -> None:
     points = (
         make_point(0, 40_000.0, sm_clock_mhz=1_980.0, temperature_c=55.0),
         make_point(1, None, outcome=Outcome.CRASHED),
-        make_point(2, 52_000.0, sm_clock_mhz=1_200.0, temperature_c=88.0, degraded_by=("hw_slowdown",)),
+        make_point(
+            2, 52_000.0, sm_clock_mhz=1_200.0, temperature_c=88.0, degraded_by=("hw_slowdown",)
+        ),
     )
     figure = runner_history_figure(replace(make_series([]), points=points), ZoneInfo("Asia/Tokyo"))
     assert names(figure) == ["time", "SM clock", "highest temperature", "throttled or shared"]
@@ -37,7 +59,9 @@ def test_the_history_of_a_runner_shows_local_times_clock_and_temperature() -> No
 def test_ceilings_are_shares_of_the_datasheet_or_of_the_highest_seen() -> None:
     worn = (make_ceiling(per_s=2.4e12), make_ceiling(level="cache", per_s=4.5e12))
     figure = ceiling_history_figure([make_fleet_run(1, ceilings=worn), make_fleet_run(0)], UTC)
-    assert list(trace(figure, "dram, 100 % = datasheet, 4.8 TB/s").y) == pytest.approx([4.1 / 4.8, 0.5])
+    assert list(trace(figure, "dram, 100 % = datasheet, 4.8 TB/s").y) == pytest.approx(
+        [4.1 / 4.8, 0.5]
+    )
     assert list(trace(figure, "cache, 100 % = highest seen, 9 TB/s").y) == pytest.approx([1.0, 0.5])
 
 
@@ -55,9 +79,12 @@ def make_autotuning(*times_ns: float | None, chosen: int = 0) -> Autotuning:
 
 def tried_on_a_grid() -> Autotuning:
     """Configurations of three numbers (the second hardly matters), a name and a constant."""
-    grid = [(block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)]
+    grid = [
+        (block, stages, warps) for block in (128, 64) for stages in (2, 3) for warps in (16, 8, 4)
+    ]
     configurations = [
-        {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1} for block, stages, warps in grid
+        {"kind": "wide", "BLOCK": block, "stages": stages, "warps": warps, "CTAs": 1}
+        for block, stages, warps in grid
     ]
     return Autotuning(
         function="_kernel",
@@ -65,7 +92,9 @@ def tried_on_a_grid() -> Autotuning:
         timings=tuple(
             AutotuneTiming(
                 configuration=configuration,
-                time_ns=None if (block, warps) == (128, 16) else 1_000.0 * warps / (block / 64) * (1 + stages / 1_000),
+                time_ns=None
+                if (block, warps) == (128, 16)
+                else 1_000.0 * warps / (block / 64) * (1 + stages / 1_000),
             )
             for configuration, (block, stages, warps) in zip(configurations, grid, strict=True)
         ),
@@ -79,7 +108,10 @@ def test_the_autotuner_landscape_shows_the_two_most_important_numbers() -> None:
     assert (figure.layout.yaxis.title.text, list(cells.y)) == ("BLOCK", ["64", "128"])
     assert (figure.layout.xaxis.title.text, list(cells.x)) == ("warps", ["4", "8", "16"])
     # the best of both stages
-    assert [line[:2] for line in cells.z.tolist()] == [pytest.approx([2, 4], rel=0.01), pytest.approx([1, 2], rel=0.01)]
+    assert [line[:2] for line in cells.z.tolist()] == [
+        pytest.approx([2, 4], rel=0.01),
+        pytest.approx([1, 2], rel=0.01),
+    ]
     assert np.isnan(cells.z[1][2])
 
 
@@ -88,7 +120,9 @@ def test_a_landscape_needs_two_numbers_and_escapes_names() -> None:
     assert landscape_figure(make_autotuning(None)) is None
     grid = tried_on_a_grid()
     hostile = [
-        one.model_copy(update={"configuration": {**one.configuration, HOSTILE: one.configuration["warps"]}})
+        one.model_copy(
+            update={"configuration": {**one.configuration, HOSTILE: one.configuration["warps"]}}
+        )
         for one in grid.timings
     ]
     figure = landscape_figure(grid.model_copy(update={"timings": tuple(hostile)}))
@@ -98,7 +132,9 @@ def test_a_landscape_needs_two_numbers_and_escapes_names() -> None:
 
 def test_spending_is_stacked_by_commit_with_the_largest_parts_named() -> None:
     amounts = [(make_commit_ref(1), f"family {number}", 10.0 - number) for number in range(8)]
-    spent = summed([*amounts, (make_commit_ref(0), "family 0", 1.0), (make_commit_ref(0), "unknown", None)])
+    spent = summed(
+        [*amounts, (make_commit_ref(0), "family 0", 1.0), (make_commit_ref(0), "unknown", None)]
+    )
     figure = spending_figure(spent, title="time (s)", unit="s", zone=UTC)
     assert names(figure) == [*(f"family {number}" for number in range(5)), OTHERS]
     assert list(figure.data[0].y) == [1.0, 10.0]
@@ -115,8 +151,12 @@ def test_text_from_records_is_escaped_on_the_history_of_a_runner() -> None:
     assert "<img" not in as_html(runner_history_figure(series, UTC))
 
 
-def test_a_distribution_reaches_from_the_first_to_the_last_sample_and_is_logarithmic_with_a_long_tail() -> None:
-    figure = distribution_figure(make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0))
+def test_a_distribution_reaches_from_the_first_to_the_last_sample_and_is_logarithmic_with_a_long_tail() -> (
+    None
+):
+    figure = distribution_figure(
+        make_measurement(median_ns=1_000.0), make_measurement(median_ns=2_000.0)
+    )
     curves = {one.name: one for one in figure.data if one.mode == "lines"}
     head = curves["head, 6 samples"]
     assert (head.y[0], head.y[-1]) == (0.0, 1.0)

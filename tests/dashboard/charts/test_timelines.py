@@ -9,7 +9,13 @@ import plotly.graph_objects as go
 import pytest
 
 from roofwatch.collector.profiling.activities import Activity
-from roofwatch.dashboard.charts.runs import MAX_KERNELS, MAX_SHOWN, device_timeline_figure, run_timeline_figure, thinned
+from roofwatch.dashboard.charts.runs import (
+    MAX_KERNELS,
+    MAX_SHOWN,
+    device_timeline_figure,
+    run_timeline_figure,
+    thinned,
+)
 from tests.builders import make_measurement, make_record
 from tests.dashboard.gpu_history import BLOCK_COUNT, HOT_AT, gpu_record
 from tests.dashboard.values import HOSTILE, as_html
@@ -33,7 +39,9 @@ def test_readings_and_blocks_share_one_axis_of_time() -> None:
     assert len(triton.base) == 2 * BLOCK_COUNT
     assert triton.base[0] == record.started_at.replace(tzinfo=None)
     # ten launches a sample; drawn in milliseconds
-    assert triton.x[0] == pytest.approx(sum(record.measurements[0].blocks[0].samples_ns) * 10 / 1e6, rel=1e-3)
+    assert triton.x[0] == pytest.approx(
+        sum(record.measurements[0].blocks[0].samples_ns) * 10 / 1e6, rel=1e-3
+    )
     assert "time of day" in {axis.title.text for axis in figure.select_xaxes()}
 
 
@@ -76,7 +84,8 @@ def test_of_thousands_of_blocks_degraded_and_long_ones_are_drawn() -> None:
     ]
     measurement = record.measurements[0].model_copy(update={"blocks": tuple(blocks)})
     (drawn,) = traces(
-        run_timeline_figure(record.model_copy(update={"measurements": (measurement,)}), UTC), measurement.implementation
+        run_timeline_figure(record.model_copy(update={"measurements": (measurement,)}), UTC),
+        measurement.implementation,
     )
     assert 1_000 < len(drawn.base) <= 2_001
     assert max(drawn.x) == pytest.approx(9e6 * measurement.launches_per_sample / 1e6)
@@ -98,7 +107,9 @@ def test_text_from_records_is_escaped_on_the_timeline() -> None:
     assert "<img" not in as_html(run_timeline_figure(record, UTC))
 
 
-def make_activity(name: str = "softmax", *, start_ns: int = 0, duration_ns: int = 1_000, **fields: Any) -> Activity:
+def make_activity(
+    name: str = "softmax", *, start_ns: int = 0, duration_ns: int = 1_000, **fields: Any
+) -> Activity:
     defaults: dict[str, Any] = {
         "kind": "kernel",
         "device": "0",
@@ -112,7 +123,10 @@ def make_activity(name: str = "softmax", *, start_ns: int = 0, duration_ns: int 
 
 def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:
     figure = device_timeline_figure(
-        [make_activity(start_ns=5_000), make_activity("copy", start_ns=9_000, stream=20, kind="memcpy")]
+        [
+            make_activity(start_ns=5_000),
+            make_activity("copy", start_ns=9_000, stream=20, kind="memcpy"),
+        ]
     )
     assert set(figure.layout.yaxis.categoryarray) == {"GPU 0, stream 7", "GPU 0, stream 20"}
     (copied,) = traces(figure, "copy")
@@ -120,10 +134,14 @@ def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:
 
 
 def test_the_longest_activities_are_drawn_and_of_these_the_longest_have_colours() -> None:
-    activities = [make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)]
+    activities = [
+        make_activity(f"kernel {number}", duration_ns=1_000 - number) for number in range(8)
+    ]
     names = [one.name for one in device_timeline_figure(activities).data]
     assert names == [*(f"kernel {number}" for number in range(5)), "all others"]
-    activities = [make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)]
+    activities = [
+        make_activity(start_ns=number, duration_ns=number + 1) for number in range(MAX_SHOWN + 50)
+    ]
     (bars,) = device_timeline_figure(activities).data
     assert len(bars.x) == MAX_SHOWN
     assert min(bars.x) == pytest.approx(51e-9)

@@ -11,19 +11,33 @@ import pytest
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
 from roofwatch.dashboard.charts.trend_marks import setting_changes
 from roofwatch.db.values import BandPoint, RunSetting, Series
-from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key, sha_of
+from tests.builders import (
+    make_change_point,
+    make_commit_ref,
+    make_regression,
+    make_series_key,
+    sha_of,
+)
 from tests.dashboard.values import HOSTILE, as_html, make_point, make_series, trace
 
 drawn = partial(trend_figure, zone=UTC)
-OLD = RunSetting("0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),))
+OLD = RunSetting(
+    "0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),)
+)
 NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
 
 
-def test_points_stand_in_commit_order_in_seconds_and_a_failed_run_is_a_mark_with_its_outcome() -> None:
+def test_points_stand_in_commit_order_in_seconds_and_a_failed_run_is_a_mark_with_its_outcome() -> (
+    None
+):
     figure = drawn([make_series([2e6, None, 4e6])], [])
     values = figure.data[0]
     assert list(values.x) == [0, 1, 2]
-    assert (values.y[0], values.y[1], values.y[2]) == (pytest.approx(2e-3), None, pytest.approx(4e-3))
+    assert (values.y[0], values.y[1], values.y[2]) == (
+        pytest.approx(2e-3),
+        None,
+        pytest.approx(4e-3),
+    )
     assert values.connectgaps is False
     assert figure.layout.yaxis.title.text == "time (s), lower is better"
     assert figure.layout.yaxis.ticksuffix == "s"
@@ -34,7 +48,11 @@ def test_points_stand_in_commit_order_in_seconds_and_a_failed_run_is_a_mark_with
 
 def test_commits_of_several_series_share_one_axis() -> None:
     early = make_series([1e6, 1e6, 1e6])
-    late = replace(make_series([]), key=make_series_key(implementation="triton"), points=(make_point(2), make_point(3)))
+    late = replace(
+        make_series([]),
+        key=make_series_key(implementation="triton"),
+        points=(make_point(2), make_point(3)),
+    )
     figure = drawn([early, late], [])
     assert list(figure.data[1].x) == [2, 3]
     assert figure.layout.xaxis.ticktext[3] == make_commit_ref(3).short_sha
@@ -47,7 +65,14 @@ def test_a_change_point_names_commit_author_subject_and_standing() -> None:
     mark = trace(figure, "regressed")
     commit = make_commit_ref(1)
     assert list(mark.x) == [1]
-    for part in (commit.short_sha, commit.author, commit.subject, "+20.0%", "10 µs → 12 µs", "confirmed"):
+    for part in (
+        commit.short_sha,
+        commit.author,
+        commit.subject,
+        "+20.0%",
+        "10 µs → 12 µs",
+        "confirmed",
+    ):
         assert part in mark.hovertext[0]
     assert [shape.x0 for shape in figure.layout.shapes] == [1]
 
@@ -69,7 +94,9 @@ def test_series_are_named_by_their_differences() -> None:
     assert series_names([make_series([1.0])]) == [make_series_key().label]
 
 
-def test_a_further_metric_has_a_row_below_on_the_same_commits_and_an_imported_one_its_own_unit() -> None:
+def test_a_further_metric_has_a_row_below_on_the_same_commits_and_an_imported_one_its_own_unit() -> (
+    None
+):
     times = make_series([1e6, 1e6, 1e6])
     rates = make_series([2e9, 3e9], key=make_series_key(metric="flop_per_s"))
     figure = drawn([times, rates], [])
@@ -78,7 +105,9 @@ def test_a_further_metric_has_a_row_below_on_the_same_commits_and_an_imported_on
     assert figure.layout.yaxis4.domain[1] < figure.layout.yaxis.domain[0]
     assert figure.layout.xaxis.anchor == "y4"
     assert [one.showlegend for one in figure.data[:2]] == [True, False]
-    imported = drawn([make_series([5.0, 6.0], key=make_series_key(metric="ttft mean (ms, unknown)"))], [])
+    imported = drawn(
+        [make_series([5.0, 6.0], key=make_series_key(metric="ttft mean (ms, unknown)"))], []
+    )
     assert list(imported.data[0].y) == [5.0, 6.0]
     assert imported.layout.yaxis.title.text == "ttft mean (ms), direction unknown"
 
@@ -133,7 +162,10 @@ def test_text_from_records_is_escaped_everywhere_on_a_trend() -> None:
         make_point(1, None, commit=hostile_commit, message=HOSTILE),
     )
     change = make_change_point(1, series=key, commit=hostile_commit, evidence=HOSTILE)
-    figure = drawn([replace(make_series([], key=key), points=points)], [make_regression(1, change_points=(change,))])
+    figure = drawn(
+        [replace(make_series([], key=key), points=points)],
+        [make_regression(1, change_points=(change,))],
+    )
     assert "<img" not in as_html(figure)
 
 
@@ -151,7 +183,9 @@ def test_a_setting_change_names_old_and_new_value() -> None:
 
 def test_a_change_of_timer_or_cache_state_is_listed_once_for_all_series() -> None:
     timings = ["host, hot", "host, hot", "host, cold"]
-    changed = Series(make_series_key(), tuple(make_point(at, timing=timing) for at, timing in enumerate(timings)))
+    changed = Series(
+        make_series_key(), tuple(make_point(at, timing=timing) for at, timing in enumerate(timings))
+    )
     likewise = replace(changed, key=make_series_key(case_id="swiglu/n=1/float32/fwd"))
     untimed = make_series([10_000.0] * 3, key=make_series_key(case_id="rope/n=1/float32/fwd"))
 

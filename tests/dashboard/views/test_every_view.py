@@ -21,8 +21,18 @@ from tests.databases import allow_connections, reading_role
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Parts of the view Runners."""
-EVERY_PART = [*((view, {}) for view in VIEWS if view != "runners"), *(("runners", {"show": part}) for part in PARTS)]
-MISSING = {"project": "no/such", "kernel": HOSTILE, "metric": "x", "base": "x", "commit": "x", "dirty": "perhaps"}
+EVERY_PART = [
+    *((view, {}) for view in VIEWS if view != "runners"),
+    *(("runners", {"show": part}) for part in PARTS),
+]
+MISSING = {
+    "project": "no/such",
+    "kernel": HOSTILE,
+    "metric": "x",
+    "base": "x",
+    "commit": "x",
+    "dirty": "perhaps",
+}
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -62,7 +72,9 @@ def test_an_address_with_values_that_do_not_exist_falls_back_with_a_notice(
     assert address(app)["project"] == [PROJECT]
 
 
-def test_an_unreachable_database_is_one_error_with_advice(open_view: OpenView, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_database_is_one_error_with_advice(
+    open_view: OpenView, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/nothing")
     app = open_view("trends")
     (error,) = app.error
@@ -71,7 +83,9 @@ def test_an_unreachable_database_is_one_error_with_advice(open_view: OpenView, m
     assert "ROOFWATCH_DATABASE_URL" in texts(app)
 
 
-def test_a_lost_database_is_an_error_until_it_is_back(open_view: OpenView, store: Engine, database_url: URL) -> None:
+def test_a_lost_database_is_an_error_until_it_is_back(
+    open_view: OpenView, store: Engine, database_url: URL
+) -> None:
     store_history(store)
     store.dispose()
     app = open_view("overview")
@@ -107,13 +121,28 @@ def test_text_from_records_is_markdown_only_inside_code(
 ) -> None:
     store_hostile_project(store)
     app = open_view(view, **asked)
-    assert not any("<img src='x'" in one.proto.body or "<script" in one.proto.body for one in app.get("html"))
-    for kind in (app.markdown, app.caption, app.info, app.warning, app.success, app.header, app.subheader, app.metric):
+    assert not any(
+        "<img src='x'" in one.proto.body or "<script" in one.proto.body for one in app.get("html")
+    )
+    for kind in (
+        app.markdown,
+        app.caption,
+        app.info,
+        app.warning,
+        app.success,
+        app.header,
+        app.subheader,
+        app.metric,
+    ):
         for element in kind:
             outside = re.sub(r"(`+).*?\1", "", str(element.value))
             assert "<img" not in outside
             assert "javascript" not in outside
-    shown = [texts(app), *(one.value.to_csv() for one in app.dataframe), *(str(one.options) for one in app.selectbox)]
+    shown = [
+        texts(app),
+        *(one.value.to_csv() for one in app.dataframe),
+        *(str(one.options) for one in app.selectbox),
+    ]
     assert "\u202e" not in "".join(shown)
 
 

@@ -42,7 +42,9 @@ _CASES = tuple(
     )
 )
 NARROWED = {"branch": "old", "class": OTHER.runner_class, "dtype": "float32"}
-"""Kernel, family, tag and owner act as dtype does, through `Filters.case_ids`, which `test_filters.py` has."""
+"""Kernel, family, tag and owner act as dtype does, through `Filters.case_ids`, which
+`test_filters.py` has.
+"""
 VIEWS: dict[str, dict[str, str]] = {
     "overview": {"window": "all"},
     "regression": {},
@@ -73,19 +75,37 @@ def record(number: int, *, branch: str = "main", **fields: Any) -> RunRecord:
 def calibration() -> list[RunRecord]:
     pair_id = uuid.uuid4()
     sides = (Side.BASE, Side.HEAD)
-    return [record(6, branch="calibrated", pairing=Pairing(pair_id=pair_id, side=side)) for side in sides]
+    return [
+        record(6, branch="calibrated", pairing=Pairing(pair_id=pair_id, side=side))
+        for side in sides
+    ]
 
 
 def store(engine: Engine) -> None:
-    """Store two runners, two branches, two families, two dtypes and two suites, and regressions of each."""
+    """Store two runners, two branches, two families, two dtypes and two suites, and regressions of
+    each.
+    """
     records = [
-        *(record(number, branch="old", environment=environment) for environment in (MINE, OTHER) for number in (0, 1)),
-        *(record(number, environment=environment) for environment in (MINE, OTHER) for number in (2, 3)),
+        *(
+            record(number, branch="old", environment=environment)
+            for environment in (MINE, OTHER)
+            for number in (0, 1)
+        ),
+        *(
+            record(number, environment=environment)
+            for environment in (MINE, OTHER)
+            for number in (2, 3)
+        ),
         *(record(number) for number in (4, 5)),
     ]
     for one in (*records, *calibration()):
         ingest_record(engine, one)
-    moved = [(5, SOFTMAX, MINE), (3, GEMM, OTHER), (1, SOFTMAX_WIDE, MINE), (2, SOFTMAX_WIDE, OTHER)]
+    moved = [
+        (5, SOFTMAX, MINE),
+        (3, GEMM, OTHER),
+        (1, SOFTMAX_WIDE, MINE),
+        (2, SOFTMAX_WIDE, OTHER),
+    ]
     replace_regressions(engine, PROJECT, [_moved(*one) for one in moved])
 
 
@@ -98,13 +118,19 @@ def narrowable(databases: Databases) -> Iterator[URL]:
 def _moved(number: int, case_id: str, environment: Any) -> Any:
     series = make_series_key(case_id=case_id, runner_class=environment.runner_class)
     change = make_change_point(number, series=series)
-    return make_regression(number, kernel=series.kernel, change_points=(change,), summary=f"{case_id} moved")
+    return make_regression(
+        number, kernel=series.kernel, change_points=(change,), summary=f"{case_id} moved"
+    )
 
 
 def shown(app: AppTest) -> str:
     """Return everything shown except the header's line of filters."""
     assert not app.error
-    said = [line for line in texts(app).splitlines() if not line.startswith(":material/filter_alt: Only")]
+    said = [
+        line
+        for line in texts(app).splitlines()
+        if not line.startswith(":material/filter_alt: Only")
+    ]
     tables = [one.value.to_csv() for one in app.dataframe]
     figures = [one.proto.spec for one in app.get("plotly_chart")]
     return "\n".join([*said, *tables, *figures])
@@ -116,7 +142,9 @@ def unnarrowed() -> dict[str, str]:
 
 
 @pytest.fixture
-def look(open_view: OpenView, narrowable: URL, show_database: Callable[[URL], None]) -> Callable[..., AppTest]:
+def look(
+    open_view: OpenView, narrowable: URL, show_database: Callable[[URL], None]
+) -> Callable[..., AppTest]:
     show_database(narrowable)
 
     def open_it(view: str, **asked: str) -> AppTest:
@@ -144,7 +172,9 @@ def test_two_commits_are_compared_on_the_runner_class_that_is_chosen(
 ) -> None:
     app = look("compare", base=sha_of(2), head=sha_of(3), **{"class": environment.runner_class})
 
-    sides = [one.value for one in app.caption if "Example CPU" in one.value or "Other CPU" in one.value]
+    sides = [
+        one.value for one in app.caption if "Example CPU" in one.value or "Other CPU" in one.value
+    ]
     assert [environment.runner_class in said for said in sides] == [True, True]
     assert not app.warning
 

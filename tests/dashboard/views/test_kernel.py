@@ -16,7 +16,9 @@ from tests.dashboard.seen import figures, table, texts
 
 
 @pytest.mark.usefixtures("judged")
-def test_the_kernel_view_names_the_fastest_implementation_every_failure_and_every_error(open_view: OpenView) -> None:
+def test_the_kernel_view_names_the_fastest_implementation_every_failure_and_every_error(
+    open_view: OpenView,
+) -> None:
     app = open_view("kernel", kernel="rms_norm")
     times = table(app, "best").set_index("case")
     assert times.loc[RMS_NORM, "best"] == "compile"
@@ -29,7 +31,9 @@ def test_the_kernel_view_names_the_fastest_implementation_every_failure_and_ever
 
 
 @pytest.mark.usefixtures("judged")
-def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(open_view: OpenView) -> None:
+def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_commit(
+    open_view: OpenView,
+) -> None:
     changed = table(open_view("kernel", kernel="matmul", commit=sha_of(SPILLS_AT)), "changed")
     assert set(changed["changed"]) == {
         "code changed, local memory per thread 0 B to 96 B, registers per thread 64 to 255"

@@ -17,7 +17,13 @@ from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.db.values import Cause, Regression, Suspect, Verdict
-from tests.builders import PROJECT, make_environment, make_measurement, make_record, make_source_line
+from tests.builders import (
+    PROJECT,
+    make_environment,
+    make_measurement,
+    make_record,
+    make_source_line,
+)
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import MATMUL, RMS_NORM, RMS_NORM_BWD, store_history
 from tests.dashboard.seen import choice, table, texts
@@ -25,7 +31,15 @@ from tests.databases import set_triage
 
 
 def decide(store: Engine, regression: Regression, state: TriageState) -> None:
-    set_triage(store, PROJECT, regression_id(regression), state, person="somebody", reason="a reason", actor="a test")
+    set_triage(
+        store,
+        PROJECT,
+        regression_id(regression),
+        state,
+        person="somebody",
+        reason="a reason",
+        actor="a test",
+    )
 
 
 def rows(app: AppTest, judged: list[Regression]) -> list[str]:
@@ -35,7 +49,9 @@ def rows(app: AppTest, judged: list[Regression]) -> list[str]:
     return [summaries[one["regression"][0]] for one in asked if "regression" in one]
 
 
-def test_open_regressions_come_first_and_others_are_folded(open_view: OpenView, judged: list[Regression]) -> None:
+def test_open_regressions_come_first_and_others_are_folded(
+    open_view: OpenView, judged: list[Regression]
+) -> None:
     app = open_view("overview", improvements="open", settled="open")
     assert rows(app, judged) == [
         "rms_norm is incorrect on 1 series",
@@ -59,7 +75,9 @@ def test_inconclusive_changes_are_listed_separately(open_view: OpenView, store: 
     ]
 
 
-def test_acknowledged_regressions_stay_open_and_expected_ones_do_not(open_view: OpenView, store: Engine) -> None:
+def test_acknowledged_regressions_stay_open_and_expected_ones_do_not(
+    open_view: OpenView, store: Engine
+) -> None:
     judged = store_history(store)
     slower, spills, broken, *_ = judged
     decide(store, slower, TriageState.EXPECTED)
@@ -74,11 +92,18 @@ def test_a_row_names_the_worst_change_with_its_levels_and_the_likeliest_cause(
     open_view: OpenView, store: Engine
 ) -> None:
     judged = store_history(store)
-    suspects = (Suspect(Cause.CODE, 0.8, "the machine code differs"), Suspect(Cause.CLOCK, 0.2, "the clock fell"))
+    suspects = (
+        Suspect(Cause.CODE, 0.8, "the machine code differs"),
+        Suspect(Cause.CLOCK, 0.2, "the clock fell"),
+    )
     replace_regressions(store, PROJECT, [replace(judged[0], suspects=suspects), *judged[1:]])
     said = texts(open_view("overview"))
     for part in (
-        *("+42.0%", "time, 10 µs → 14.2 µs", "✕ fails", "time, 30 µs → failed", "0 B → 96 B"),
+        "+42.0%",
+        "time, 10 µs → 14.2 µs",
+        "✕ fails",
+        "time, 30 µs → failed",
+        "0 B → 96 B",
         "Suspect: code, 80%: the machine",
         "normalisation",  # the family of the kernel
     ):
@@ -91,7 +116,9 @@ def test_only_kernels_that_changed_are_in_the_map_and_doubtful_cells_are_marked(
     store_history(store)
     elsewhere = make_environment(device_name="Another CPU")
     quiet = make_measurement("quiet/n=1/float32/fwd")
-    ingest_record(store, make_record(0, measurements=[make_measurement(MATMUL), quiet], environment=elsewhere))
+    ingest_record(
+        store, make_record(0, measurements=[make_measurement(MATMUL), quiet], environment=elsewhere)
+    )
     app = open_view("overview", window="all")
     body = next(one.proto.body for one in app.get("html") if "rw-map" in one.proto.body)
     rows = {row.partition(" ")[0]: row for row in re.findall("<th scope=row>(.*?)</tr>", body)}
@@ -116,7 +143,9 @@ def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
     ]
     ingest_record(store, make_record(0, measurements=broken))
     elsewhere = make_environment(device_name="Another CPU", thread_count=8)
-    ingest_record(store, make_record(0, measurements=[make_measurement(RMS_NORM)], environment=elsewhere))
+    ingest_record(
+        store, make_record(0, measurements=[make_measurement(RMS_NORM)], environment=elsewhere)
+    )
     gaps = table(open_view("overview"), "gap")
     found = sorted(zip(gaps["gap"], gaps["kernel"], gaps["cases"], gaps["outcome"], strict=True))
     assert found == [
@@ -127,7 +156,9 @@ def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
     ]
 
 
-def test_the_false_alarm_rate_counts_refuted_and_invalid_regressions(open_view: OpenView, store: Engine) -> None:
+def test_the_false_alarm_rate_counts_refuted_and_invalid_regressions(
+    open_view: OpenView, store: Engine
+) -> None:
     _, _, broken, *_ = store_history(store)
     decide(store, broken, TriageState.INVALID)
     app = open_view("overview")
@@ -146,7 +177,9 @@ def test_each_row_names_the_owner_of_its_kernel(
     )
     monkeypatch.setenv("ROOFWATCH_ALERT_RULES", str(tmp_path / "alerts.toml"))
     judged = store_history(store)
-    ingest_record(store, make_record(9, source_lines=(make_source_line(file="kernels/norm/rms_norm.py"),)))
+    ingest_record(
+        store, make_record(9, source_lines=(make_source_line(file="kernels/norm/rms_norm.py"),))
+    )
     replace_regressions(store, PROJECT, judged)
     said = texts(open_view("overview"))
     assert said.count("@ml/norms") == 2

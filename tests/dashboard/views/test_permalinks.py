@@ -14,7 +14,13 @@ from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from tests.builders import PROJECT, make_artefact, make_change_point, make_regression, make_series_key
+from tests.builders import (
+    PROJECT,
+    make_artefact,
+    make_change_point,
+    make_regression,
+    make_series_key,
+)
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, calibration, gpu, gpu_record
 from tests.dashboard.seen import address, texts
@@ -30,7 +36,9 @@ VIEWS = {
     "runners": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
 }
-ENVIRONMENTS = [gpu().model_copy(update={"driver_version": driver}) for driver in ("580.65", "590.10")]
+ENVIRONMENTS = [
+    gpu().model_copy(update={"driver_version": driver}) for driver in ("580.65", "590.10")
+]
 FILTERS = {"branch", "class", "family", "dtype", "tag", "owner"}
 PARTS = {
     "overview": ("table", "improvements", "settled"),
@@ -46,17 +54,24 @@ def store(engine: Engine) -> None:
     for number in range(RUN_COUNT):
         for environment in ENVIRONMENTS:
             contents = {f"{letter}.sass": f"{letter} {number}".encode() for letter in "ab"}
-            files = [make_artefact(one, name=name, kind=ArtefactKind.DISASSEMBLY) for name, one in contents.items()]
+            files = [
+                make_artefact(one, name=name, kind=ArtefactKind.DISASSEMBLY)
+                for name, one in contents.items()
+            ]
             record = gpu_record(number, environment=environment, artefacts=files)
             ingest_record(engine, record)
             for file in files:
                 store_artefact(engine, record.run_id, file.sha256, io.BytesIO(contents[file.name]))
     for record in calibration():
         ingest_record(engine, record)
-    series = make_series_key(case_id=SOFTMAX, implementation="triton", runner_class=ENVIRONMENTS[0].runner_class)
+    series = make_series_key(
+        case_id=SOFTMAX, implementation="triton", runner_class=ENVIRONMENTS[0].runner_class
+    )
     moved = [(at, make_change_point(at, series=series)) for at in (2, 3)]
     replace_regressions(
-        engine, PROJECT, [make_regression(at, kernel="softmax", change_points=(change,)) for at, change in moved]
+        engine,
+        PROJECT,
+        [make_regression(at, kernel="softmax", change_points=(change,)) for at, change in moved],
     )
 
 
@@ -108,7 +123,9 @@ def test_an_address_restores_every_widget(
             app = open_view(view, **VIEWS[view])
     theirs = open_view(view, **address(app))
     assert not [one for one in theirs.warning if "The address asks for" in one.value]
-    assert {one.key: one.value for one in widgets(theirs)} == {one.key: one.value for one in widgets(app)}
+    assert {one.key: one.value for one in widgets(theirs)} == {
+        one.key: one.value for one in widgets(app)
+    }
     assert texts(theirs) == texts(app)
     assert len(theirs.dataframe) == len(app.dataframe)
     assert address(theirs) == address(app)

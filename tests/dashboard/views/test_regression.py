@@ -53,21 +53,31 @@ def of(regression: Regression) -> str:
 
 
 def store_move(engine: Engine) -> None:
-    """Store one case at two commits: slower, with other code, counters, toolchain and disassembly."""
+    """Store one case at two commits: slower, with other code, counters,
+    toolchain and disassembly.
+    """
     for number in range(2):
         values = {"dram_bytes": 100.0 * (number + 1)}
         artefact = make_artefact(SASS[number], name="k.sm_90.sass", kind=ArtefactKind.DISASSEMBLY)
         record = make_record(
             number,
             measurements=[make_measurement(median_ns=10_000.0 + 2_000.0 * number)],
-            static_facts=[make_static_facts(implementation="torch", code=str(number), registers=32 * (number + 1))],
-            counters=[Counters(case_id=CASE_ID, implementation="torch", function="k", values=values)],
+            static_facts=[
+                make_static_facts(
+                    implementation="torch", code=str(number), registers=32 * (number + 1)
+                )
+            ],
+            counters=[
+                Counters(case_id=CASE_ID, implementation="torch", function="k", values=values)
+            ],
             environment=make_environment(triton_version=f"3.{number}.0"),
             artefacts=[artefact],
         )
         ingest_record(engine, record)
         store_artefact(engine, record.run_id, artefact.sha256, io.BytesIO(SASS[number]))
-    replace_regressions(engine, PROJECT, [make_regression(1, change_points=(make_change_point(1),))])
+    replace_regressions(
+        engine, PROJECT, [make_regression(1, change_points=(make_change_point(1),))]
+    )
 
 
 def test_the_cost_for_a_workload_follows_from_its_newest_profile_on_the_runner(
@@ -75,17 +85,27 @@ def test_the_cost_for_a_workload_follows_from_its_newest_profile_on_the_runner(
 ) -> None:
     for number, (share, runner) in enumerate([(0.5, {}), (0.1, {}), (0.9, {"thread_count": 64})]):
         value = make_imported(
-            STEP, metric=f"{SHARE_OF_STEP}_rms_norm_kernel", statistic="value", unit="share", value=share
+            STEP,
+            metric=f"{SHARE_OF_STEP}_rms_norm_kernel",
+            statistic="value",
+            unit="share",
+            value=share,
         )
         facts = make_static_facts(implementation="torch")
         environment = make_environment(**runner)
-        ingest_record(store, make_record(number, imported=[value], static_facts=[facts], environment=environment))
+        ingest_record(
+            store,
+            make_record(number, imported=[value], static_facts=[facts], environment=environment),
+        )
     slower = make_regression(1, change_points=(make_change_point(1, standard_errors=20.0),))
     replace_regressions(store, PROJECT, [slower])
 
     said = texts(open_view("regression", regression=of(slower)))
 
-    assert f"Predicted: +2.0% (+1.8% to +2.2%) of a step of {STEP} asv; 10.0% of it is rms_norm." in said
+    assert (
+        f"Predicted: +2.0% (+1.8% to +2.2%) of a step of {STEP} asv; 10.0% of it is rms_norm."
+        in said
+    )
 
 
 def test_the_most_urgent_regression_is_shown_first_and_settled_ones_can_be_chosen(
@@ -106,9 +126,13 @@ def test_base_and_head_are_shown_side_by_side_and_the_difference_of_the_disassem
     facts = table(app, "judged")
     assert facts[["judged", "registers"]].to_numpy().tolist() == [["changed", "32 → 64"]]
     counters = table(app, "counter")
-    assert counters[["counter", "base", "head"]].to_numpy().tolist() == [["dram bytes", "100 B", "200 B"]]
+    assert counters[["counter", "base", "head"]].to_numpy().tolist() == [
+        ["dram bytes", "100 B", "200 B"]
+    ]
     both = [one.value for one in app.dataframe if list(one.value.columns) == ["", "base", "head"]]
-    assert ["triton version", "3.0.0", "3.1.0"] in [row for frame in both for row in frame.to_numpy().tolist()]
+    assert ["triton version", "3.0.0", "3.1.0"] in [
+        row for frame in both for row in frame.to_numpy().tolist()
+    ]
     assert "Base: median 10 µs of 6 samples. Head: median 12 µs of 6 samples." in texts(app)
     assert "HMMA" not in texts(app)
     (toggle,) = [one for one in app.toggle if one.label == "Disassembly: 1 file differs"]
@@ -122,7 +146,9 @@ def test_a_removed_run_is_a_notice(open_view: OpenView, store: Engine) -> None:
     store_move(store)
     point = make_change_point(1)
     series = replace(point.series, runner_class="a runner that never was")
-    replace_regressions(store, PROJECT, [make_regression(1, change_points=(replace(point, series=series),))])
+    replace_regressions(
+        store, PROJECT, [make_regression(1, change_points=(replace(point, series=series),))]
+    )
     app = open_view("regression")
     assert "no longer stored" in texts(app)
 
@@ -130,15 +156,21 @@ def test_a_removed_run_is_a_notice(open_view: OpenView, store: Engine) -> None:
 def test_a_requested_bisection_is_shown(open_view: OpenView, store: Engine) -> None:
     slower = store_history(store)[0]
     series = slower.change_points[0].series
-    asked = BisectionRange(PROJECT, series.case_id, series.implementation, sha_of(SLOWER_AT - 1), sha_of(SLOWER_AT))
+    asked = BisectionRange(
+        PROJECT, series.case_id, series.implementation, sha_of(SLOWER_AT - 1), sha_of(SLOWER_AT)
+    )
     with Session(store) as session, session.begin():
-        request_bisection(session, asked, requested_by="somebody", regression_id=regression_id(slower))
+        request_bisection(
+            session, asked, requested_by="somebody", regression_id=regression_id(slower)
+        )
     assert "○ waits for a runner" in texts(open_view("regression", regression=of(slower)))
 
 
 @pytest.mark.usefixtures("judged")
 @pytest.mark.parametrize("view", ["overview", "regression"])
-def test_without_a_provider_there_is_no_sign_in_or_triage_form(open_view: OpenView, view: str) -> None:
+def test_without_a_provider_there_is_no_sign_in_or_triage_form(
+    open_view: OpenView, view: str
+) -> None:
     assert [one.label for one in open_view(view).button] == []
 
 
@@ -148,7 +180,8 @@ LINKS = SourceLinks.of_project("https://github.com/{project}", "owner/kernels")
 def test_commits_and_lines_link_to_the_repository() -> None:
     assert LINKS.commit("abc") == "[`abc`](https://github.com/owner/kernels/commit/abc)"
     assert LINKS.line("abc", "kernels/soft max.py", 12) == (
-        "[`kernels/soft max.py:12`](https://github.com/owner/kernels/blob/abc/kernels/soft%20max.py#L12)"
+        "[`kernels/soft "
+        "max.py:12`](https://github.com/owner/kernels/blob/abc/kernels/soft%20max.py#L12)"
     )
 
 
@@ -174,7 +207,10 @@ def test_the_evidence_is_that_of_the_first_change_point_until_another_is_chosen(
     open_view: OpenView, store: Engine
 ) -> None:
     store_move(store)
-    best, other = make_change_point(1), make_change_point(1, series=make_series_key(implementation="compile"))
+    best, other = (
+        make_change_point(1),
+        make_change_point(1, series=make_series_key(implementation="compile")),
+    )
     replace_regressions(store, PROJECT, [make_regression(1, change_points=(best, other))])
     app = open_view("regression")
     assert "Base: median 10 µs of 6 samples" in texts(app)
@@ -189,7 +225,9 @@ def test_a_drift_accuses_no_commit(open_view: OpenView, store: Engine) -> None:
     store_move(store)
     drift = make_change_point(1, is_gradual=True, weekly_change=0.014)
     outline = Outline((1.0, 1.0, 1.1, 1.2), 2)
-    replace_regressions(store, PROJECT, [make_regression(1, change_points=(drift,), outline=outline)])
+    replace_regressions(
+        store, PROJECT, [make_regression(1, change_points=(drift,), outline=outline)]
+    )
     overview, regression = open_view("overview"), open_view("regression")
     for app in (overview, regression):
         assert "+1.4% a week" in texts(app)
@@ -220,13 +258,24 @@ def test_those_who_may_triage_select_regressions_in_the_rows(
     assert [one.value for one in app.warning] == []
     assert texts(app).count("◐ acknowledged") == len(app.checkbox) == 3
     # what was decided stays selected in the form
-    assert open_view("regression", regression=of(judged[0])).radio[0].value is TriageState.ACKNOWLEDGED
+    assert (
+        open_view("regression", regression=of(judged[0])).radio[0].value is TriageState.ACKNOWLEDGED
+    )
 
 
-def test_conditions_have_the_median_clock_the_highest_temperature_and_the_reasons_for_throttling() -> None:
+def test_conditions_have_the_median_clock_the_highest_temperature_and_the_reasons_for_throttling() -> (
+    None
+):
     states = (
-        DeviceState(reading_count=3, sm_clock_mhz=1_200, temperature_c=80, clock_event_reasons=("sw_power_cap",)),
-        DeviceState(reading_count=3, sm_clock_mhz=1_400, temperature_c=86, degraded_by=("foreign_process",)),
+        DeviceState(
+            reading_count=3,
+            sm_clock_mhz=1_200,
+            temperature_c=80,
+            clock_event_reasons=("sw_power_cap",),
+        ),
+        DeviceState(
+            reading_count=3, sm_clock_mhz=1_400, temperature_c=86, degraded_by=("foreign_process",)
+        ),
     )
     blocks = [
         block.model_copy(update={"device_state": state})

@@ -62,7 +62,9 @@ def test_a_run_shows_host_time_and_memory_per_launch(open_view: OpenView, store:
     memory = MemoryUse(peak_allocated_bytes=2**20, peak_reserved_bytes=2**21, allocation_count=3)
     known = make_measurement(implementation="triton", memory=memory)
     blocks = tuple(block.model_copy(update={"host_ns": 4_000.0}) for block in known.blocks)
-    record = make_record(measurements=[known.model_copy(update={"blocks": blocks}), make_measurement()])
+    record = make_record(
+        measurements=[known.model_copy(update={"blocks": blocks}), make_measurement()]
+    )
     ingest_record(store, record)
 
     launches = table(open_view("run"), "allocated")
@@ -79,10 +81,16 @@ def test_a_run_shows_host_time_and_memory_per_launch(open_view: OpenView, store:
     ]
 
 
-def test_a_run_shows_launched_kernels_with_their_share_of_time(open_view: OpenView, store: Engine) -> None:
-    gemm = make_activity("void gemm<128>(<b>)", count=6, total_ns=6_000, grid=(8, 1, 1), registers=64)
+def test_a_run_shows_launched_kernels_with_their_share_of_time(
+    open_view: OpenView, store: Engine
+) -> None:
+    gemm = make_activity(
+        "void gemm<128>(<b>)", count=6, total_ns=6_000, grid=(8, 1, 1), registers=64
+    )
     copy = make_activity("Memcpy DtoD", kind="memcpy", total_ns=1_500, bytes=2**20)
-    profile = make_profile(CASE_ID, gemm, copy, span_ns=10_000, busy_ns=8_000, left_out_count=2, left_out_ns=500)
+    profile = make_profile(
+        CASE_ID, gemm, copy, span_ns=10_000, busy_ns=8_000, left_out_count=2, left_out_ns=500
+    )
     ingest_record(store, make_record(profiles=[profile, make_profile(implementation="torch")]))
 
     app = open_view("run", profiled=f"{CASE_ID} triton")
@@ -166,7 +174,9 @@ WORDS = "(no longer on its branch)"
 ON_BRANCH = [make_record(0), make_record(1)]
 LEFT_SHA = sha_of(9)
 LEFT = make_record(9, commit=make_commit(9), measurements=[make_measurement(median_ns=20_000.0)])
-NEWEST = make_record(10, commit=make_commit(2), started_at=LEFT.finished_at, finished_at=LEFT.finished_at)
+NEWEST = make_record(
+    10, commit=make_commit(2), started_at=LEFT.finished_at, finished_at=LEFT.finished_at
+)
 
 
 @pytest.fixture
@@ -174,7 +184,9 @@ def rewritten(store: Engine) -> Engine:
     for record in (*ON_BRANCH, LEFT, NEWEST):
         ingest_record(store, record)
     with store.begin() as connection:
-        connection.execute(update(RunRow).where(RunRow.run_id == LEFT.run_id).values(is_unreachable=True))
+        connection.execute(
+            update(RunRow).where(RunRow.run_id == LEFT.run_id).values(is_unreachable=True)
+        )
     return store
 
 
@@ -183,7 +195,9 @@ def marked(options: list[str]) -> list[bool]:
     return [WORDS in option for option in options]
 
 
-def test_runs_that_are_no_longer_on_their_branch_are_marked(open_view: OpenView, rewritten: Engine) -> None:
+def test_runs_that_are_no_longer_on_their_branch_are_marked(
+    open_view: OpenView, rewritten: Engine
+) -> None:
     app = open_view("run")
 
     # the newest run first
@@ -195,15 +209,24 @@ def test_runs_that_are_no_longer_on_their_branch_are_marked(open_view: OpenView,
     assert any("previous run" in one.proto.label for one in of_left.get("page_link"))
 
 
-def test_compared_commits_are_marked_and_start_on_the_branch(open_view: OpenView, rewritten: Engine) -> None:
+def test_compared_commits_are_marked_and_start_on_the_branch(
+    open_view: OpenView, rewritten: Engine
+) -> None:
     app = open_view("compare")
 
     # in the order of their counts, the highest first
-    assert marked(choice(app, "Base").options) == marked(choice(app, "Head").options) == [True, False, False, False]
+    assert (
+        marked(choice(app, "Base").options)
+        == marked(choice(app, "Head").options)
+        == [True, False, False, False]
+    )
     assert (address(app)["base"], address(app)["head"]) == ([sha_of(1)], [sha_of(2)])
 
 
-TRUSTED, DOUBTED = [make_record(number) for number in range(2)], make_record(5, commit=make_commit(5, branch="fork"))
+TRUSTED, DOUBTED = (
+    [make_record(number) for number in range(2)],
+    make_record(5, commit=make_commit(5, branch="fork")),
+)
 
 
 @pytest.fixture
@@ -219,7 +242,11 @@ def test_a_quarantined_run_is_marked_opens_by_its_link_and_is_in_no_other_view(
 ) -> None:
     app = open_view("run")
     assert address(app)["run"] == [str(TRUSTED[-1].run_id)]
-    assert [one.startswith("⊘ quarantined") for one in choice(app, "Run").options] == [True, False, False]
+    assert [one.startswith("⊘ quarantined") for one in choice(app, "Run").options] == [
+        True,
+        False,
+        False,
+    ]
     assert not app.warning
 
     linked = open_view("run", run=str(DOUBTED.run_id))
@@ -235,10 +262,18 @@ def test_a_quarantined_run_is_marked_opens_by_its_link_and_is_in_no_other_view(
     assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]
 
 
-def test_the_overview_counts_quarantined_runs_and_links_to_them(open_view: OpenView, half_trusted: Engine) -> None:
+def test_the_overview_counts_quarantined_runs_and_links_to_them(
+    open_view: OpenView, half_trusted: Engine
+) -> None:
     def links(**asked: str) -> list[str]:
-        told = [one.proto for one in open_view("overview", **asked).get("page_link") if "uarantine" in one.proto.label]
+        told = [
+            one.proto
+            for one in open_view("overview", **asked).get("page_link")
+            if "uarantine" in one.proto.label
+        ]
         return [f"{one.label} {one.page}?{one.query_string}" for one in told]
 
-    assert links() == [f"Quarantined (unverified) runs: 1 run?project=example%2Fproject&run={DOUBTED.run_id}"]
+    assert links() == [
+        f"Quarantined (unverified) runs: 1 run?project=example%2Fproject&run={DOUBTED.run_id}"
+    ]
     assert links(branch="main") == []

@@ -16,7 +16,9 @@ from tests.dashboard.seen import address, choice, figures, table, texts
 from tests.dashboard.values import make_fleet_run
 
 
-def test_every_runner_class_shows_its_last_result_interval_and_noise(open_view: OpenView, store: Engine) -> None:
+def test_every_runner_class_shows_its_last_result_interval_and_noise(
+    open_view: OpenView, store: Engine
+) -> None:
     store_gpu_history(store)
     ingest_record(store, make_record(9))
     health = table(open_view("runners"), "runner class").set_index("runner class")
@@ -31,11 +33,15 @@ def test_every_runner_class_shows_its_last_result_interval_and_noise(open_view: 
     assert health.loc[make_environment().runner_class, "state"] == "too few results to tell"
 
 
-def test_the_noise_table_shows_floor_and_detectable_changes(open_view: OpenView, records: list[RunRecord]) -> None:
+def test_the_noise_table_shows_floor_and_detectable_changes(
+    open_view: OpenView, records: list[RunRecord]
+) -> None:
     noise = table(open_view("runners", runner=gpu().runner_class), "A/A verdict")
     assert noise["case"].tolist() == [SOFTMAX]
     assert (
-        0.03 < noise["min. detectable change (40 blocks)"].item() <= noise["min. detectable change (8 blocks)"].item()
+        0.03
+        < noise["min. detectable change (40 blocks)"].item()
+        <= noise["min. detectable change (8 blocks)"].item()
     )
     assert noise["A/A verdict"].tolist() == ["no change"]
 
@@ -53,13 +59,20 @@ def test_the_history_of_a_case_counts_degraded_runs_and_ceilings_are_shown_besid
     assert ceilings.loc["cache", "datasheet"] == ""
 
 
-def test_differences_between_comparable_environments_are_listed(open_view: OpenView, store: Engine) -> None:
+def test_differences_between_comparable_environments_are_listed(
+    open_view: OpenView, store: Engine
+) -> None:
     ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1, environment=make_environment(triton_version="3.8.0", os="Linux 6.9")))
+    ingest_record(
+        store, make_record(1, environment=make_environment(triton_version="3.8.0", os="Linux 6.9"))
+    )
     ingest_record(store, make_record(2, harness_version="2"))
     app = open_view("runners", show="environments")
     classes = table(app, "harness")
-    assert sorted(zip(classes["harness"], classes["environments"], strict=True)) == [("1", 2), ("2", 1)]
+    assert sorted(zip(classes["harness"], classes["environments"], strict=True)) == [
+        ("1", 2),
+        ("2", 1),
+    ]
     differences = table(app, "may move times").set_index("what")
     assert differences["may move times"].to_dict() == {"triton version": "toolchain", "os": ""}
 
@@ -108,7 +121,9 @@ def test_time_without_an_activity_is_not_counted() -> None:
     ]
 
 
-def test_the_first_pattern_that_matches_a_runner_class_is_its_price_and_what_is_known_is_added_up() -> None:
+def test_the_first_pattern_that_matches_a_runner_class_is_its_price_and_what_is_known_is_added_up() -> (
+    None
+):
     spent = Spent([make_fleet_run()], {}, {"NVIDIA H200*": 6.0, "NVIDIA*": 2.0}, "USD")
     assert spent.money == 3.0
     assert Spent(spent.runs, {}, {"NVIDIA L4*": 6.0, "NVIDIA*": 2.0}, "USD").money == 1.0

@@ -38,25 +38,35 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
 
 
 @pytest.mark.usefixtures("judged")
-def test_trends_open_on_the_newest_open_regression_whose_failed_runs_have_no_value(open_view: OpenView) -> None:
+def test_trends_open_on_the_newest_open_regression_whose_failed_runs_have_no_value(
+    open_view: OpenView,
+) -> None:
     app = open_view("trends", values="open")
     assert choice(app, "Kernel").value == "rms_norm"
     assert choice(app, "Case").value == RMS_NORM_BWD
     values = table(app, "value")
-    assert values["value"].isna().tolist() == [number >= BROKEN_AT for number in range(COMMIT_COUNT)]
+    assert values["value"].isna().tolist() == [
+        number >= BROKEN_AT for number in range(COMMIT_COUNT)
+    ]
     assert values["outcome"][BROKEN_AT] == "incorrect"
 
 
-def test_trends_offer_unsupported_implementations_only_without_others(open_view: OpenView, store: Engine) -> None:
+def test_trends_offer_unsupported_implementations_only_without_others(
+    open_view: OpenView, store: Engine
+) -> None:
     never = make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED)
     ingest_record(store, make_record(0, measurements=[never]))
     assert many(open_view("trends"), "Implementations").options == ["triton"]
-    ingest_record(store, make_record(1, measurements=[never, make_measurement(implementation="torch")]))
+    ingest_record(
+        store, make_record(1, measurements=[never, make_measurement(implementation="torch")])
+    )
     forget_everything()
     assert many(open_view("trends"), "Implementations").options == ["torch"]
 
 
-def test_runs_of_uncommitted_changes_are_shown_only_on_request(open_view: OpenView, store: Engine) -> None:
+def test_runs_of_uncommitted_changes_are_shown_only_on_request(
+    open_view: OpenView, store: Engine
+) -> None:
     ingest_record(store, make_record(0, commit=make_commit(0, is_dirty=True)))
     assert "no series yet" in texts(open_view("trends"))
     assert len(table(open_view("trends", dirty="yes", values="open"), "value")) == 1
@@ -74,10 +84,14 @@ def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: Op
     assert "utilisation" in texts(app)
 
 
-def test_a_runner_of_one_branch_is_offered_for_that_branch(open_view: OpenView, store: Engine) -> None:
+def test_a_runner_of_one_branch_is_offered_for_that_branch(
+    open_view: OpenView, store: Engine
+) -> None:
     elsewhere, on_main = make_environment(device_name="Other CPU"), make_environment()
     ingest_record(store, make_record(0))
-    ingest_record(store, make_record(1, commit=make_commit(1, branch="faster"), environment=elsewhere))
+    ingest_record(
+        store, make_record(1, commit=make_commit(1, branch="faster"), environment=elsewhere)
+    )
 
     def offered(app: AppTest) -> list[str]:
         """By the view, not by the filters."""
@@ -102,7 +116,14 @@ def test_a_range_becomes_the_window_of_the_commits_within() -> None:
 
 @pytest.mark.usefixtures("judged")
 def test_the_address_may_ask_for_any_window(open_view: OpenView) -> None:
-    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, window="3", end=sha_of(COMMIT_COUNT - 2), values="open")
+    app = open_view(
+        "trends",
+        kernel="rms_norm",
+        case=RMS_NORM,
+        window="3",
+        end=sha_of(COMMIT_COUNT - 2),
+        values="open",
+    )
     shown = [sha_of(number)[:8] for number in range(COMMIT_COUNT - 4, COMMIT_COUNT - 1)]
     assert sorted(set(app.dataframe[-1].value["commit"])) == sorted(shown)
     assert address(app)["window"] == ["3"]
@@ -143,7 +164,9 @@ def two_runners(store: Engine) -> Engine:
     return store
 
 
-def test_two_runners_share_a_figure_and_an_address(open_view: OpenView, two_runners: Engine) -> None:
+def test_two_runners_share_a_figure_and_an_address(
+    open_view: OpenView, two_runners: Engine
+) -> None:
     app = open_view("trends", **BASE)
     assert runners(app).value == [MINE.runner_class]
     assert len(app.dataframe) == 1

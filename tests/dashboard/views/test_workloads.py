@@ -20,20 +20,25 @@ def workloads(store: Engine) -> None:
 
 
 @pytest.mark.usefixtures("workloads")
-def test_the_newest_rate_of_each_runner_is_compared_with_the_run_before(open_view: OpenView) -> None:
+def test_the_newest_rate_of_each_runner_is_compared_with_the_run_before(
+    open_view: OpenView,
+) -> None:
     seen = re.sub(r"\s+", " ", texts(open_view("overview")))
     rows = seen[seen.index("workload runner token rate") :]
 
     assert "8 k tokens/s → 6.67 k tokens/s 1 ms → 1.2 ms -16.7% Trend" in rows
     assert (
-        f"{make_environment().runner_class} CPU 200 tokens/s → 200 tokens/s 40 ms → 40 ms +0.0%, within noise" in rows
+        f"{make_environment().runner_class} CPU 200 tokens/s → 200 tokens/s 40 ms → 40 ms +0.0%, "
+        f"within noise" in rows
     )
     assert rows.index(gpu().runner_class) < rows.index(make_environment().runner_class)
     assert "Rates and times of a CPU say nothing about a GPU." in seen
 
 
 @pytest.mark.usefixtures("workloads")
-def test_the_kernel_view_of_a_workload_shows_formulas_instead_of_a_roofline(open_view: OpenView) -> None:
+def test_the_kernel_view_of_a_workload_shows_formulas_instead_of_a_roofline(
+    open_view: OpenView,
+) -> None:
     app = open_view("kernel", kernel="llama_decode", runner=gpu().runner_class)
 
     values = table(app, "formula").set_index(["implementation", "metric"])

@@ -39,7 +39,9 @@ os._exit(0)
 """
 
 
-def test_server_is_durable_and_private_and_ignores_pg_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_server_is_durable_and_private_and_ignores_pg_variables(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, value in {
         "PGDATA": "/nowhere",
         "PGHOST": "192.0.2.1",
@@ -68,7 +70,9 @@ def test_server_is_durable_and_private_and_ignores_pg_variables(folder: Path, mo
         assert stat.S_IMODE((folder / "data").stat().st_mode) == 0o700
 
 
-def test_missing_wheel_is_reported_with_both_fixes(new_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_is_reported_with_both_fixes(
+    new_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "_WHEEL", "no_such_wheel")
 
     with pytest.raises(StoreError, match=r"ROOFWATCH_DATABASE_URL .*pip install"):
@@ -106,15 +110,23 @@ def test_folder_may_have_any_name_and_length(tmp_path: Path, name: str) -> None:
 def test_failed_start_reports_the_reason(folder: Path) -> None:
     (folder / "data" / "PG_VERSION").write_text("9\n")
 
-    with pytest.raises(StoreError, match=f"{folder}: the embedded Postgres does not start: .*version 9"):
+    with pytest.raises(
+        StoreError, match=f"{folder}: the embedded Postgres does not start: .*version 9"
+    ):
         embedded.start(folder)
 
 
-def test_a_full_disk_is_reported_with_the_way_out(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    full = subprocess.CompletedProcess([], 1, "", "PANIC:  could not write to file: No space left on device")
+def test_a_full_disk_is_reported_with_the_way_out(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = subprocess.CompletedProcess(
+        [], 1, "", "PANIC:  could not write to file: No space left on device"
+    )
     monkeypatch.setattr(embedded.Postgres, "run", lambda *_, **__: full)
 
-    with pytest.raises(StoreError, match="the disk is full; free space there, or choose another folder"):
+    with pytest.raises(
+        StoreError, match="the disk is full; free space there, or choose another folder"
+    ):
         embedded.start(folder)
 
 
@@ -190,7 +202,9 @@ def test_server_of_root_runs_as_another_user(tmp_path: Path) -> None:
     dac_override = 1 << 1
     assert int(fields["CapEff"], 16) | dac_override == dac_override
     after = [path.stat() for path in (closed, *closed.parents)]
-    assert [(now.st_mode, now.st_uid) for now in after] == [(then.st_mode, then.st_uid) for then in before]
+    assert [(now.st_mode, now.st_uid) for now in after] == [
+        (then.st_mode, then.st_uid) for then in before
+    ]
 
 
 @pytest.mark.slow
@@ -219,5 +233,7 @@ def test_acknowledged_data_survives_a_crash(folder: Path, *, is_sent: bool) -> N
             engine = make_engine(again.url)
             with reading_session(engine) as session:
                 assert load_record(session, record.run_id) == record
-                assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [is_sent]
+                assert [one.is_stored for one in list_artefacts(session, record.run_id)] == [
+                    is_sent
+                ]
             engine.dispose()

@@ -56,8 +56,14 @@ class Server:
         self._give(password)
         self._give(self._data)
         made = self._postgres.run(
-            *("initdb", f"--pgdata={self._data}", "--username=operator", f"--pwfile={password}"),
-            *("--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"),
+            "initdb",
+            f"--pgdata={self._data}",
+            "--username=operator",
+            f"--pwfile={password}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
         )
         assert made.returncode == 0, made.stderr
         if has_tls:
@@ -73,7 +79,11 @@ class Server:
     def start(self) -> None:
         options = _OPTIONS.format(tls="on" if self.has_tls else "off")
         started = self._postgres.run(
-            *("pg_ctl", "start", "--wait", "--log=server.log", f"--options=-h {HOST} -p {self._port} {options}"),
+            "pg_ctl",
+            "start",
+            "--wait",
+            "--log=server.log",
+            f"--options=-h {HOST} -p {self._port} {options}",
             data=self._data,
         )
         assert started.returncode == 0, started.stderr + (self._data / "server.log").read_text()
@@ -100,9 +110,24 @@ def make_certificate(certificate: Path, key: Path) -> None:
     """Make a self-signed certificate of this machine, valid for two days."""
     subprocess.run(
         [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
-            *("-days", "2", "-subj", "/CN=localhost", "-addext", f"subjectAltName=DNS:localhost,IP:{HOST}"),
-            *("-keyout", str(key), "-out", str(certificate)),
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            f"subjectAltName=DNS:localhost,IP:{HOST}",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
         ],
         check=True,
         capture_output=True,
@@ -120,7 +145,9 @@ def _installations() -> Iterator[Path]:
 def _has_tls(programs: Path) -> bool:
     if not (programs / "initdb").exists():
         return False
-    linked = subprocess.run(["ldd", programs / "postgres"], capture_output=True, text=True, check=False).stdout
+    linked = subprocess.run(
+        ["ldd", programs / "postgres"], capture_output=True, text=True, check=False
+    ).stdout
     return "libssl" in linked
 
 
@@ -159,11 +186,16 @@ def test_engine_reconnects_after_server_restart(server: Server) -> None:
             assert list_projects(reading) == before
 
 
-def test_exhausted_connection_pool_is_reported(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exhausted_connection_pool_is_reported(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(session, "_POOL_WAIT_S", 0.01)
 
     with (
-        pytest.raises(StoreError, match=r"all 1 connections of this process are in use.*raise database_connections"),
+        pytest.raises(
+            StoreError,
+            match=r"all 1 connections of this process are in use.*raise database_connections",
+        ),
         open_store(text_of(server.url), connections=1) as engine,
         engine.connect(),
     ):
@@ -208,8 +240,12 @@ def test_authentication_error_hides_the_password(server: Server) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_connection_is_encrypted_and_a_backup_over_tls_requires_tls(with_tls: Server, tmp_path: Path) -> None:
-    with open_store(text_of(with_tls.url, sslmode="verify-full", sslrootcert=str(with_tls.certificate))) as engine:
+def test_connection_is_encrypted_and_a_backup_over_tls_requires_tls(
+    with_tls: Server, tmp_path: Path
+) -> None:
+    with open_store(
+        text_of(with_tls.url, sslmode="verify-full", sslrootcert=str(with_tls.certificate))
+    ) as engine:
         assert describe_server(engine).is_encrypted
     with open_store(text_of(with_tls.url, sslmode="prefer")) as engine:
         described = describe_server(engine)

@@ -76,15 +76,26 @@ def pooling(url: URL, *, connections: int, **settings: object) -> Iterator[URL]:
         }
         lines = ["[databases]", f"* = host={url.query['host']} user={url.username}", "[pgbouncer]"]
         ini = folder / "pgbouncer.ini"
-        ini.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in options.items())]))
+        ini.write_text(
+            "\n".join([*lines, *(f"{name} = {value}" for name, value in options.items())])
+        )
         command = ["pgbouncer", "--quiet", str(ini)]
         if os.geteuid() == 0:
             nobody = pwd.getpwnam("nobody")
             for path in (folder, ini):
                 os.chown(path, nobody.pw_uid, nobody.pw_gid)
-            command = ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups", *command]
+            command = [
+                "setpriv",
+                f"--reuid={nobody.pw_uid}",
+                f"--regid={nobody.pw_gid}",
+                "--clear-groups",
+                *command,
+            ]
         log = folder / "log"
-        with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as bouncer:
+        with (
+            log.open("w") as output,
+            subprocess.Popen(command, stdout=output, stderr=output) as bouncer,
+        ):
             try:
                 wait_until(lambda: _is_listening(bouncer, port, log))
                 # PgBouncer refuses startup options
@@ -117,7 +128,9 @@ def url(request: pytest.FixtureRequest, store: Engine) -> Iterator[str]:
 def test_analysis_waits_for_another_process_until_it_ends(store: Engine, url: str) -> None:
     command = [sys.executable, "-c", HOLD, url, PROJECT]
     with (
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as other,
         ThreadPoolExecutor(1) as pool,
         open_store(url) as engine,
     ):

@@ -63,7 +63,9 @@ def test_role_with_triage_rights_writes_only_triage(store: Engine) -> None:
 
     with reading_role(store, writes_decisions=True) as url, open_store(text_of(url)) as engine:
         decision = {"person": "somebody", "reason": "it pays", "actor": "a test"}
-        set_triage(engine, PROJECT, regression_id(make_regression(1)), TriageState.EXPECTED, **decision)
+        set_triage(
+            engine, PROJECT, regression_id(make_regression(1)), TriageState.EXPECTED, **decision
+        )
         for statement in (
             "DELETE FROM triage",
             "DELETE FROM audit_entry",
@@ -73,11 +75,16 @@ def test_role_with_triage_rights_writes_only_triage(store: Engine) -> None:
             "UPDATE run SET branch = 'main'",
             "SELECT secret_sha256 FROM token",
         ):
-            with engine.connect() as connection, pytest.raises(ProgrammingError, match="permission denied"):
+            with (
+                engine.connect() as connection,
+                pytest.raises(ProgrammingError, match="permission denied"),
+            ):
                 connection.execute(text(statement))
 
     with Session(store) as session:
-        assert [one.triage.state for one in list_triaged(session, PROJECT)] == [TriageState.EXPECTED]
+        assert [one.triage.state for one in list_triaged(session, PROJECT)] == [
+            TriageState.EXPECTED
+        ]
         assert list_entries(session, PROJECT)[0].action == "regression.triage"
 
 
@@ -99,7 +106,12 @@ def test_password_is_not_sent_to_the_server(store: Engine, reader_url: URL) -> N
     assert stored is not None
     assert stored[0].startswith("SCRAM-SHA-256$")
     with store.connect() as connection:
-        assert connection.scalar(text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%p@ss%word%'")) == 1
+        assert (
+            connection.scalar(
+                text("SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%p@ss%word%'")
+            )
+            == 1
+        )
 
 
 def test_role_with_write_access_is_refused(store: Engine) -> None:

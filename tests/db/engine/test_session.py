@@ -49,9 +49,13 @@ def test_status_names_the_server(store: Engine) -> None:
 def test_a_database_of_another_encoding_is_refused(empty_database_url: URL) -> None:
     server = create_engine(empty_database_url, isolation_level="AUTOCOMMIT")
     with server.connect() as connection:
-        connection.execute(text("CREATE DATABASE of_bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0"))
+        connection.execute(
+            text("CREATE DATABASE of_bytes ENCODING 'SQL_ASCII' LOCALE 'C' TEMPLATE template0")
+        )
         with (
-            pytest.raises(StoreError, match="has encoding SQL_ASCII; create the database with ENCODING 'UTF8'"),
+            pytest.raises(
+                StoreError, match="has encoding SQL_ASCII; create the database with ENCODING 'UTF8'"
+            ),
             open_server(text_of(empty_database_url.set(database="of_bytes"))),
         ):
             pass
@@ -65,7 +69,9 @@ def test_unreachable_server_is_named_without_the_password() -> None:
         port = free.getsockname()[1]
 
     with (
-        pytest.raises(StoreError, match=rf"database 'name' on 127\.0\.0\.1:{port}: cannot be reached: ") as caught,
+        pytest.raises(
+            StoreError, match=rf"database 'name' on 127\.0\.0\.1:{port}: cannot be reached: "
+        ) as caught,
         open_store(f"postgresql://user:hunter2@127.0.0.1:{port}/name"),
     ):
         pass
@@ -82,7 +88,9 @@ def test_unreachable_server_is_named_without_the_password() -> None:
     ],
 )
 def test_invalid_url_is_refused_without_quoting_it(url: str, complaint: str) -> None:
-    with pytest.raises(StoreError, match=f"{complaint}.*; write postgresql://user:password@host:5432/name") as caught:
+    with pytest.raises(
+        StoreError, match=f"{complaint}.*; write postgresql://user:password@host:5432/name"
+    ) as caught:
         parse_url(url)
 
     assert "hunter2" not in str(caught.value)
@@ -140,19 +148,27 @@ def definitions(engine: Engine) -> dict[str, set[tuple[str, ...]]]:
     """Constraints, indexes and columns as Postgres prints them."""
     queries = {
         "constraints": (
-            "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM pg_constraint "
+            "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM "
+            "pg_constraint "
             "WHERE connamespace = 'public'::regnamespace"
         ),
-        "indexes": "SELECT tablename::text, indexname::text, indexdef FROM pg_indexes WHERE schemaname = 'public'",
+        "indexes": "SELECT tablename::text, indexname::text, indexdef FROM pg_indexes WHERE "
+        "schemaname = 'public'",
         "columns": (
-            "SELECT table_name::text, column_name::text, data_type::text, udt_name::text, is_nullable::text, "
+            "SELECT table_name::text, column_name::text, data_type::text, udt_name::text, "
+            "is_nullable::text, "
             "coalesce(column_default, ''), is_identity::text FROM information_schema.columns "
-            "NATURAL JOIN information_schema.tables WHERE table_schema = 'public' AND table_type = 'BASE TABLE'"
+            "NATURAL JOIN information_schema.tables WHERE table_schema = 'public' AND table_type "
+            "= 'BASE TABLE'"
         ),
     }
     with engine.connect() as connection:
         return {
-            kind: {tuple(row) for row in connection.execute(text(query)) if "alembic_version" not in row[0]}
+            kind: {
+                tuple(row)
+                for row in connection.execute(text(query))
+                if "alembic_version" not in row[0]
+            }
             for kind, query in queries.items()
         }
 
@@ -198,5 +214,7 @@ def test_schema_of_another_version_is_refused(store: Engine) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
 
     for refuse in (migrate.ensure_current, migrate.upgrade):
-        with pytest.raises(StoreError, match="revision 9999 is of another version of roofwatch; use that version"):
+        with pytest.raises(
+            StoreError, match="revision 9999 is of another version of roofwatch; use that version"
+        ):
             refuse(store)

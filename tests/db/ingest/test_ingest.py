@@ -72,11 +72,16 @@ def ingest_concurrently(store: Engine, records: list[RunRecord]) -> list[IngestR
 def test_run_from_the_future_is_refused(store: Engine) -> None:
     with store.connect() as connection:
         now = connection.execute(select(func.now())).scalar_one().astimezone(UTC)
-    within, beyond = (now + timedelta(days=1) + apart for apart in (-timedelta(minutes=1), timedelta(minutes=10)))
+    within, beyond = (
+        now + timedelta(days=1) + apart for apart in (-timedelta(minutes=1), timedelta(minutes=10))
+    )
     before = row_counts(store)
 
     for started_at in (beyond, datetime(2999, 1, 1, tzinfo=UTC)):
-        message = rf"started at {started_at:%Y-%m-%dT%H:%M:%S}\+00:00, but the database's clock says \d{{4}}-"
+        message = (
+            rf"started at {started_at:%Y-%m-%dT%H:%M:%S}\+00:00, but the database's clock "
+            rf"says \d{{4}}-"
+        )
         with pytest.raises(IngestError, match=message):
             ingest_record(store, make_record(started_at=started_at))
     assert row_counts(store) == before
@@ -113,7 +118,10 @@ def test_concurrent_ingests_of_shared_rows_do_not_deadlock(store: Engine) -> Non
 
     assert all(result.was_new for result in results)
     counts = row_counts(store)
-    assert {name: counts[name] for name in ("project", "commit", "environment", "case", "run", "measurement")} == {
+    assert {
+        name: counts[name]
+        for name in ("project", "commit", "environment", "case", "run", "measurement")
+    } == {
         "project": 1,
         "commit": 2,
         "environment": 2,
@@ -143,7 +151,9 @@ def test_case_id_with_another_meaning_is_refused(store: Engine) -> None:
     ingest_record(store, make_record(0))
     before = row_counts(store)
 
-    with pytest.raises(IngestError, match=r"has dtype 'float16', but earlier runs of the project gave it 'float32'"):
+    with pytest.raises(
+        IngestError, match=r"has dtype 'float16', but earlier runs of the project gave it 'float32'"
+    ):
         ingest_record(store, make_record(1, cases=[make_case(dtype="float16")]))
 
     assert row_counts(store) == before
@@ -151,7 +161,9 @@ def test_case_id_with_another_meaning_is_refused(store: Engine) -> None:
 
 def test_order_of_known_and_new_cases_is_kept(store: Engine) -> None:
     known = [make_measurement(case_id) for case_id in CASE_IDS[1:3]]
-    ingest_record(store, make_record(0, measurements=known, static_facts=[make_static_facts(CASE_IDS[1])]))
+    ingest_record(
+        store, make_record(0, measurements=known, static_facts=[make_static_facts(CASE_IDS[1])])
+    )
     mixed = make_record(
         1,
         measurements=[make_measurement(case_id) for case_id in CASE_IDS[::-1]],
@@ -166,12 +178,16 @@ def test_order_of_known_and_new_cases_is_kept(store: Engine) -> None:
 
 def long_name(seed: int) -> str:
     """As long as a record allows, and incompressible."""
-    return "".join(chr(point) for point in random.Random(seed).choices(range(0x20000, 0x2A000), k=500))
+    return "".join(
+        chr(point) for point in random.Random(seed).choices(range(0x20000, 0x2A000), k=500)
+    )
 
 
 UNSTORABLE: dict[str, tuple[Callable[[], RunRecord], str]] = {
     "NUL": (
-        lambda: make_record(measurements=[make_measurement(outcome=Outcome.CRASHED, message="a\0b")]),
+        lambda: make_record(
+            measurements=[make_measurement(outcome=Outcome.CRASHED, message="a\0b")]
+        ),
         "contains a NUL",
     ),
     "names too long for an index": (
@@ -204,11 +220,16 @@ def test_lost_connection_leaves_no_rows_and_ingest_can_be_repeated(store: Engine
             )
         )
         connection.execute(
-            text("CREATE TRIGGER disconnect BEFORE INSERT ON measurement FOR EACH ROW EXECUTE FUNCTION disconnect()")
+            text(
+                "CREATE TRIGGER disconnect BEFORE INSERT ON measurement FOR EACH ROW EXECUTE "
+                "FUNCTION disconnect()"
+            )
         )
     record = make_record()
 
-    with pytest.raises(StoreError, match=f"run {record.run_id} .*the database failed: .*ingest it again"):
+    with pytest.raises(
+        StoreError, match=f"run {record.run_id} .*the database failed: .*ingest it again"
+    ):
         ingest_record(store, record)
 
     assert set(row_counts(store).values()) == {0}
@@ -225,7 +246,15 @@ def test_deleted_run_takes_its_results(store: Engine) -> None:
         session.delete(session.get_one(RunRow, record.run_id))
 
     left = {name for name, count in row_counts(store).items() if count}
-    assert left == {"project", "commit", "environment", "case", "case_version", "series", "static_fact"}
+    assert left == {
+        "project",
+        "commit",
+        "environment",
+        "case",
+        "case_version",
+        "series",
+        "static_fact",
+    }
 
 
 def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
@@ -241,13 +270,20 @@ def test_deleted_project_leaves_others_unchanged(store: Engine) -> None:
         assert list_triaged(session, PROJECT) == []
         assert len(list_runs(session, "other")) == 1
     counts = read_status(store).row_counts
-    assert (counts["run"], counts["measurement"], counts["accuracy"], counts["static_fact"]) == (1, 1, 0, 0)
+    assert (counts["run"], counts["measurement"], counts["accuracy"], counts["static_fact"]) == (
+        1,
+        1,
+        0,
+        0,
+    )
 
 
 def test_commit_keeps_the_largest_count_and_most_parents(store: Engine) -> None:
     merge = (sha_of(4), sha_of(4, branch="feature"))
     for count, parents in ((1, ()), (40, ()), (7, merge), (1, merge[:1])):
-        ingest_record(store, make_record(commit=make_commit(5, first_parent_count=count, parents=parents)))
+        ingest_record(
+            store, make_record(commit=make_commit(5, first_parent_count=count, parents=parents))
+        )
 
     with Session(store) as session:
         (commit,) = session.scalars(select(CommitRow)).all()
@@ -288,17 +324,27 @@ def test_unpacked_samples_equal_the_packed(blocks: list[list[float]]) -> None:
     assert [[struct.pack("<d", sample) for sample in block] for block in after.blocks_ns()] == [
         [struct.pack("<d", sample) for sample in block] for block in blocks
     ]
-    assert (after.launches_per_sample, after.memory, after.autotuning) == (3, before.memory, before.autotuning)
+    assert (after.launches_per_sample, after.memory, after.autotuning) == (
+        3,
+        before.memory,
+        before.autotuning,
+    )
     assert list(after.autotuning[0]["chosen"]) == ["b", "a"]
     assert [block["kernel_count"] for block in after.blocks()] == list(range(len(blocks)))
 
 
 INVALID = {
-    "a time of a failure": ("UPDATE measurement SET outcome = 'crashed'", "ck_measurement_time_only_if_ok"),
+    "a time of a failure": (
+        "UPDATE measurement SET outcome = 'crashed'",
+        "ck_measurement_time_only_if_ok",
+    ),
     "a negative time": ("UPDATE measurement SET q1_ns = -1", "ck_measurement_times_in_order"),
     "an unknown outcome": ("UPDATE accuracy SET outcome = 'fine'", "ck_accuracy_outcome"),
     "an unknown verdict": ("UPDATE regression SET verdict = 'slower'", "ck_regression_verdict"),
-    "a duplicate project": ("INSERT INTO project (name) SELECT name FROM project", "uq_project_name"),
+    "a duplicate project": (
+        "INSERT INTO project (name) SELECT name FROM project",
+        "uq_project_name",
+    ),
     "a run without a commit": ("UPDATE run SET commit_id = -1", "fk_run_commit_id"),
 }
 

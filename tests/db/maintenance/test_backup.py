@@ -1,4 +1,6 @@
-"""Backup and restore: complete, or the database is unchanged. Export to Parquet: all rows, no secrets."""
+"""Backup and restore: complete, or the database is unchanged. Export to Parquet: all rows, no
+secrets.
+"""
 
 from pathlib import Path
 
@@ -31,7 +33,9 @@ def test_restore_returns_to_the_state_of_the_backup(store: Engine, tmp_path: Pat
     record, later = full_record(), make_record(5)
     ingest_record(store, record)
     write_backup(store, tmp_path / "roofwatch.dump")
-    assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600, "it holds hashes of tokens"
+    assert (tmp_path / "roofwatch.dump").stat().st_mode & 0o777 == 0o600, (
+        "it holds hashes of tokens"
+    )
     ingest_record(store, later)
 
     restore(store, tmp_path / "roofwatch.dump")
@@ -48,7 +52,9 @@ def test_database_with_data_is_replaced_only_on_request(store: Engine, tmp_path:
     ingest_record(store, make_record())
     write_backup(store, path)
 
-    with pytest.raises(StoreError, match=r"is not empty \(table \w+\); back it up, then use --replace"):
+    with pytest.raises(
+        StoreError, match=r"is not empty \(table \w+\); back it up, then use --replace"
+    ):
         restore(store, path, replaces=False)
 
     with store.begin() as connection:
@@ -88,7 +94,9 @@ def test_truncated_backup_is_not_restored(store: Engine, tmp_path: Path) -> None
     assert verify_store(store).proven_count == 1
 
 
-def test_backup_of_another_program_is_refused(store: Engine, empty_database_url: URL, tmp_path: Path) -> None:
+def test_backup_of_another_program_is_refused(
+    store: Engine, empty_database_url: URL, tmp_path: Path
+) -> None:
     other = create_engine(empty_database_url)
     with other.begin() as connection:
         connection.execute(text("CREATE TABLE something (name text)"))
@@ -105,12 +113,20 @@ def test_all_rows_are_exported_with_samples_as_lists(store: Engine, tmp_path: Pa
     exported = export_parquet(store, folder)
     with store.connect() as connection:
         for table in exported:
-            stored = connection.scalar(select(func.count()).select_from(Base.metadata.tables[table.name]))
-            assert pq.read_metadata(folder / f"{table.name}.parquet").num_rows == stored == table.row_count
+            stored = connection.scalar(
+                select(func.count()).select_from(Base.metadata.tables[table.name])
+            )
+            assert (
+                pq.read_metadata(folder / f"{table.name}.parquet").num_rows
+                == stored
+                == table.row_count
+            )
     assert {table.name for table in exported} == Base.metadata.tables.keys() - SECRET
     assert not [file for file in folder.iterdir() if file.suffix != ".parquet"]
     samples = pq.read_table(folder / "sample_set.parquet")["samples_ns"].to_pylist()
-    assert sorted(samples) == sorted(list(one.samples_ns) for one in record.measurements if one.blocks)
+    assert sorted(samples) == sorted(
+        list(one.samples_ns) for one in record.measurements if one.blocks
+    )
 
 
 def test_existing_export_is_not_overwritten(store: Engine, tmp_path: Path) -> None:

@@ -36,16 +36,22 @@ from tests.builders import (
 from tests.databases import ingest_all, set_triage
 
 NOW = NOON + timedelta(days=100)
-TELEMETRY = Telemetry(status="ok", started_at=NOON, offset_ms=(0.0, 50.0), sm_clock_mhz=(1980.0, None))
+TELEMETRY = Telemetry(
+    status="ok", started_at=NOON, offset_ms=(0.0, 50.0), sm_clock_mhz=(1980.0, None)
+)
 
 
 def days_old(number: int, age_days: int, **fields: Any) -> RunRecord:
     """The numbered commit, measured some days before NOW."""
     started_at = NOW - timedelta(days=age_days)
-    return make_record(number, started_at=started_at, finished_at=started_at + timedelta(minutes=5), **fields)
+    return make_record(
+        number, started_at=started_at, finished_at=started_at + timedelta(minutes=5), **fields
+    )
 
 
-def prune_all(store: Engine, *parts: Part, days: int = 30, is_dry_run: bool = False) -> list[Pruned]:
+def prune_all(
+    store: Engine, *parts: Part, days: int = 30, is_dry_run: bool = False
+) -> list[Pruned]:
     return prune(
         store,
         dict.fromkeys(parts or (Part.SAMPLES, Part.TELEMETRY), days),
@@ -113,25 +119,49 @@ def test_runs_of_open_regressions_are_kept(store: Engine) -> None:
     replace_regressions(store, PROJECT, [found])
 
     prune_all(store, Part.SAMPLES)
-    assert with_samples(store, records) == [1, 2, 5], "the commit before, the commit, and the newest"
+    assert with_samples(store, records) == [1, 2, 5], (
+        "the commit before, the commit, and the newest"
+    )
 
-    set_triage(store, PROJECT, regression_id(found), TriageState.ACKNOWLEDGED, person="p", reason="r", actor="a test")
+    set_triage(
+        store,
+        PROJECT,
+        regression_id(found),
+        TriageState.ACKNOWLEDGED,
+        person="p",
+        reason="r",
+        actor="a test",
+    )
     prune_all(store, Part.SAMPLES)
     assert with_samples(store, records) == [1, 2, 5]
 
-    set_triage(store, PROJECT, regression_id(found), TriageState.FIXED, person="p", reason="r", actor="a test")
+    set_triage(
+        store,
+        PROJECT,
+        regression_id(found),
+        TriageState.FIXED,
+        person="p",
+        reason="r",
+        actor="a test",
+    )
     prune_all(store, Part.SAMPLES)
     assert with_samples(store, records) == [5]
 
 
-def test_old_regressions_that_are_no_longer_found_are_removed_with_their_samples(store: Engine) -> None:
+def test_old_regressions_that_are_no_longer_found_are_removed_with_their_samples(
+    store: Engine,
+) -> None:
     records = stored(store, *(days_old(number, 90 - number) for number in range(6)))
-    replace_regressions(store, PROJECT, [make_regression(2, change_points=(make_change_point(2),), is_alert=True)])
+    replace_regressions(
+        store, PROJECT, [make_regression(2, change_points=(make_change_point(2),), is_alert=True)]
+    )
     replace_regressions(store, PROJECT, [])
 
     prune_all(store, Part.SAMPLES, days=200)
     with Session(store) as session:
-        assert [one.regression.state for one in list_triaged(session, PROJECT)] == [RegressionState.NO_LONGER_FOUND]
+        assert [one.regression.state for one in list_triaged(session, PROJECT)] == [
+            RegressionState.NO_LONGER_FOUND
+        ]
     (counted,) = prune_all(store, Part.SAMPLES, is_dry_run=True)
     (pruned,) = prune_all(store, Part.SAMPLES)
 
@@ -142,7 +172,9 @@ def test_old_regressions_that_are_no_longer_found_are_removed_with_their_samples
 
 
 def test_telemetry_is_removed_from_records(store: Engine) -> None:
-    first, second = stored(store, days_old(1, 90, telemetry=TELEMETRY), days_old(2, 80, telemetry=TELEMETRY))
+    first, second = stored(
+        store, days_old(1, 90, telemetry=TELEMETRY), days_old(2, 80, telemetry=TELEMETRY)
+    )
 
     (pruned,) = prune_all(store, Part.TELEMETRY)
 
@@ -157,9 +189,17 @@ def test_quarantined_runs_are_deleted_by_ingest_time(store: Engine) -> None:
     for number in (1, 2):
         ingest_record(store, days_old(number, 90), is_quarantined=True)
     with store.begin() as connection:
-        connection.execute(text("UPDATE run SET ingested_at = :then"), {"then": NOW - timedelta(days=90)})
-        young = "UPDATE run SET ingested_at = :now WHERE run_id = (SELECT run_id FROM run r JOIN commit c ON c.id = "
-        young += "r.commit_id JOIN project p ON p.id = c.project_id WHERE p.name LIKE '%?quarantine' LIMIT 1)"
+        connection.execute(
+            text("UPDATE run SET ingested_at = :then"), {"then": NOW - timedelta(days=90)}
+        )
+        young = (
+            "UPDATE run SET ingested_at = :now WHERE run_id = (SELECT run_id FROM run r JOIN "
+            "commit c ON c.id = "
+        )
+        young += (
+            "r.commit_id JOIN project p ON p.id = c.project_id WHERE p.name LIKE "
+            "'%?quarantine' LIMIT 1)"
+        )
         connection.execute(text(young), {"now": NOW})
 
     (pruned,) = prune_all(store, Part.QUARANTINED)
@@ -170,10 +210,14 @@ def test_quarantined_runs_are_deleted_by_ingest_time(store: Engine) -> None:
 
 
 def test_dry_run_counts_and_removes_nothing(store: Engine) -> None:
-    records = stored(store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(3)))
+    records = stored(
+        store, *(days_old(number, 90 - number, telemetry=TELEMETRY) for number in range(3))
+    )
     ingest_record(store, days_old(1, 90), is_quarantined=True)
     with store.begin() as connection:
-        connection.execute(text("UPDATE run SET ingested_at = :then"), {"then": NOW - timedelta(days=90)})
+        connection.execute(
+            text("UPDATE run SET ingested_at = :then"), {"then": NOW - timedelta(days=90)}
+        )
 
     planned = prune_all(store, *Part, is_dry_run=True)
     untouched = verify_store(store)
@@ -189,7 +233,9 @@ def test_dry_run_counts_and_removes_nothing(store: Engine) -> None:
 
 def test_artefacts_are_removed_and_their_names_stay(store: Engine) -> None:
     trace = make_artefact(b"a trace")
-    old, older, newest = stored(store, *(days_old(number, 90 - number, artefacts=(trace,)) for number in range(3)))
+    old, older, newest = stored(
+        store, *(days_old(number, 90 - number, artefacts=(trace,)) for number in range(3))
+    )
     for record in (old, older, newest):
         store_artefact(store, record.run_id, trace.sha256, BytesIO(b"a trace"))
 
@@ -197,7 +243,9 @@ def test_artefacts_are_removed_and_their_names_stay(store: Engine) -> None:
 
     assert pruned.run_count == 2
     with Session(store) as session:
-        kept = [list_artefacts(session, record.run_id)[0].is_stored for record in (old, older, newest)]
+        kept = [
+            list_artefacts(session, record.run_id)[0].is_stored for record in (old, older, newest)
+        ]
         assert kept == [False, False, True], "new runs are compared with the newest"
         assert load_record(session, old.run_id) == old
     assert b"".join(read_artefact(store, newest.run_id, trace.sha256)) == b"a trace"

@@ -8,7 +8,13 @@ from sqlalchemy import Engine, text
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.db.schema import Base
-from tests.builders import make_accuracy, make_commit, make_measurement, make_record, make_static_facts
+from tests.builders import (
+    make_accuracy,
+    make_commit,
+    make_measurement,
+    make_record,
+    make_static_facts,
+)
 from tests.databases import ingest_all
 from tests.db.queries.test_records import full_record
 
@@ -24,7 +30,11 @@ def damage(store: Engine, *statements: str) -> None:
 
 
 def test_intact_store_is_verified(store: Engine) -> None:
-    ingest_all(store, full_record(), make_record(1, accuracies=[make_accuracy()], static_facts=[make_static_facts()]))
+    ingest_all(
+        store,
+        full_record(),
+        make_record(1, accuracies=[make_accuracy()], static_facts=[make_static_facts()]),
+    )
     ingest_record(store, full_record(), is_quarantined=True)
     calls: list[tuple[int, int]] = []
 
@@ -52,27 +62,40 @@ def test_runs_with_different_metadata_of_one_commit_are_verified(store: Engine) 
 
 def test_damaged_runs_are_reported(store: Engine) -> None:
     damages = {
-        "UPDATE run SET harness_version = '2' WHERE number = :number": "reads back with other content",
+        "UPDATE run SET harness_version = '2' WHERE number = "
+        ":number": "reads back with other content",
         "UPDATE static_fact SET registers = 1 WHERE id IN (SELECT static_fact_id FROM compilation "
         "WHERE run_number = :number)": "reads back with other content",
-        "UPDATE sample_set SET content = 'x' WHERE run_number = :number": "does not read back as a record",
+        "UPDATE sample_set SET content = 'x' WHERE run_number = "
+        ":number": "does not read back as a record",
         "DELETE FROM sample_set WHERE run_number = :number": "its samples are no longer kept",
-        "UPDATE run SET environment_id = 0 WHERE number = :number": "does not read back as a record",
-        "UPDATE run SET case_version_ids = '{0}' WHERE number = :number": "does not read back as a record",
+        "UPDATE run SET environment_id = 0 WHERE number = "
+        ":number": "does not read back as a record",
+        "UPDATE run SET case_version_ids = '{0}' WHERE number = "
+        ":number": "does not read back as a record",
     }
     records = [
-        make_record(place, static_facts=[make_static_facts(registers=10 + place)], measurements=[make_measurement()])
+        make_record(
+            place,
+            static_facts=[make_static_facts(registers=10 + place)],
+            measurements=[make_measurement()],
+        )
         for place in range(len(damages) + 1)
     ]
     ingest_all(store, *records)
     with store.connect() as connection:
-        numbers = {row.run_id: row.number for row in connection.execute(text("SELECT run_id, number FROM run"))}
+        numbers = {
+            row.run_id: row.number
+            for row in connection.execute(text("SELECT run_id, number FROM run"))
+        }
 
     for record, statement in zip(records, damages, strict=False):
         damage(store, statement.replace(":number", str(numbers[record.run_id])))
 
     reported = {
-        problem.split(": ")[0]: problem for problem in verify_store(store).problems if problem.startswith("run ")
+        problem.split(": ")[0]: problem
+        for problem in verify_store(store).problems
+        if problem.startswith("run ")
     }
     assert len(reported) == len(damages)
     for record, complaint in zip(records, damages.values(), strict=False):
@@ -82,12 +105,18 @@ def test_damaged_runs_are_reported(store: Engine) -> None:
 def test_invalid_indexes_are_reported(store: Engine) -> None:
     with store.begin() as connection:
         connection.execute(
-            text("UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'ix_measurement_series_id'::regclass")
+            text(
+                "UPDATE pg_index SET indisvalid = false WHERE indexrelid = "
+                "'ix_measurement_series_id'::regclass"
+            )
         )
 
     (problem,) = verify_store(store).problems
 
-    assert problem == "index ix_measurement_series_id: invalid; run in psql: REINDEX INDEX ix_measurement_series_id"
+    assert (
+        problem == "index ix_measurement_series_id: invalid; run in psql: REINDEX INDEX "
+        "ix_measurement_series_id"
+    )
 
 
 def test_orphaned_rows_are_reported(store: Engine) -> None:
@@ -98,5 +127,7 @@ def test_orphaned_rows_are_reported(store: Engine) -> None:
     problems = verify_store(store).problems
     for table in Base.metadata.tables.values():
         if "run_number" in table.columns:
-            orphans = re.compile(rf"table {table.name}: \d row.s. whose run_number point at no row of run")
+            orphans = re.compile(
+                rf"table {table.name}: \d row.s. whose run_number point at no row of run"
+            )
             assert any(map(orphans.fullmatch, problems)), table.name

@@ -1,4 +1,6 @@
-"""Results around the measurements of a project that `bench.made_up_store` filled, by SQL over sets."""
+"""Results around the measurements of a project that `bench.made_up_store` filled,
+by SQL over sets.
+"""
 
 from datetime import timedelta
 
@@ -87,9 +89,13 @@ def fill_evidence(engine: Engine, shape: Shape, pair: int) -> None:
     for number in range(_REGRESSIONS):
         before, at = commits[-2 - number // 2], commits[-1 - number // 2]
         own = keys[number * _CHANGE_POINTS % len(keys) :][:_CHANGE_POINTS]
-        changes = tuple(make_change_point(series=key, commit=at, previous_commit=before) for key in own)
+        changes = tuple(
+            make_change_point(series=key, commit=at, previous_commit=before) for key in own
+        )
         kernel = f"kernel_{number}"
-        judged.append(make_regression(project=project, commit=at, kernel=kernel, change_points=changes))
+        judged.append(
+            make_regression(project=project, commit=at, kernel=kernel, change_points=changes)
+        )
     replace_regressions(engine, project, judged)
 
 

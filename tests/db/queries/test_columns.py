@@ -14,7 +14,12 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import CaseProfile, Counters
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.columns import list_case_row_ids, read_error_columns, read_time_columns
-from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks, read_counted_runs, read_profiled_runs
+from roofwatch.db.queries.evidence import (
+    list_changed_code,
+    list_failed_checks,
+    read_counted_runs,
+    read_profiled_runs,
+)
 from tests.builders import (
     CASE_ID,
     NOON,
@@ -37,8 +42,14 @@ def test_times_are_ordered_along_the_branch(store: Engine) -> None:
     ingest_all(
         store,
         make_record(1, measurements=[make_measurement(median_ns=20_000)]),
-        make_record(0, measurements=[make_measurement(median_ns=10_000), make_measurement(BACKWARD)]),
-        make_record(1, measurements=[make_measurement(median_ns=30_000)], started_at=NOON + timedelta(days=9)),
+        make_record(
+            0, measurements=[make_measurement(median_ns=10_000), make_measurement(BACKWARD)]
+        ),
+        make_record(
+            1,
+            measurements=[make_measurement(median_ns=30_000)],
+            started_at=NOON + timedelta(days=9),
+        ),
         make_record(2, measurements=[make_measurement(outcome=Outcome.CRASHED)]),
     )
 
@@ -60,7 +71,9 @@ def test_secondary_metrics_are_ordered_like_times(store: Engine) -> None:
     def with_memory(number: int, peak_bytes: int | None, **fields: Any) -> RunRecord:
         memory = None
         if peak_bytes is not None:
-            memory = MemoryUse(peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**20, allocation_count=1)
+            memory = MemoryUse(
+                peak_allocated_bytes=peak_bytes, peak_reserved_bytes=2**20, allocation_count=1
+            )
         measured = make_measurement(median_ns=1_000 * (number + 1), memory=memory, **fields)
         return make_record(number, measurements=[measured, make_measurement(BACKWARD)])
 
@@ -75,7 +88,9 @@ def test_secondary_metrics_are_ordered_like_times(store: Engine) -> None:
     asked = ("host_ns", "peak_allocated_bytes")
     with Session(store) as session:
         rows = list_case_row_ids(session, PROJECT)
-        columns = {one.key: one for one in read_time_columns(session, PROJECT, rows, secondary=asked)}
+        columns = {
+            one.key: one for one in read_time_columns(session, PROJECT, rows, secondary=asked)
+        }
         unasked = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
 
     one = columns[make_series_key()]
@@ -89,7 +104,9 @@ def test_secondary_metrics_are_ordered_like_times(store: Engine) -> None:
 SOFTMAX, ROPE, GELU = (f"{kernel}/n=1/float32/fwd" for kernel in ("softmax", "rope", "gelu"))
 
 
-def checked(number: int, code: str, outcome: Outcome = Outcome.OK, error: float = 1e-7) -> RunRecord:
+def checked(
+    number: int, code: str, outcome: Outcome = Outcome.OK, error: float = 1e-7
+) -> RunRecord:
     return make_record(
         number,
         accuracies=[make_accuracy(SOFTMAX, outcome=outcome), make_accuracy(GELU, rmse_ratio=error)],
@@ -98,7 +115,12 @@ def checked(number: int, code: str, outcome: Outcome = Outcome.OK, error: float 
 
 
 def test_errors_of_passed_checks_are_ordered_along_the_branch(store: Engine) -> None:
-    ingest_all(store, checked(1, "a", error=2e-7), checked(0, "a"), checked(2, "a", Outcome.INCORRECT, error=3e-7))
+    ingest_all(
+        store,
+        checked(1, "a", error=2e-7),
+        checked(0, "a"),
+        checked(2, "a", Outcome.INCORRECT, error=3e-7),
+    )
 
     with Session(store) as session:
         rows = list_case_row_ids(session, PROJECT)
@@ -110,11 +132,15 @@ def test_errors_of_passed_checks_are_ordered_along_the_branch(store: Engine) -> 
 
 
 def test_a_run_stored_meanwhile_is_left_out(store: Engine) -> None:
-    ingest_all(store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3)))
+    ingest_all(
+        store, *(make_record(2 * number, measurements=[timed(number)]) for number in range(3))
+    )
     waiting = [make_record(1, measurements=[timed(9)])]
 
     @event.listens_for(store, "before_cursor_execute")
-    def _ingest_before_values_are_read(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+    def _ingest_before_values_are_read(
+        _connection: Any, _cursor: Any, statement: str, *_: Any
+    ) -> None:
         if "string_agg" in statement and waiting:
             ingest_record(store, waiting.pop())
 
@@ -151,7 +177,10 @@ def profile_of(*names: str, left_out_count: int = 0) -> CaseProfile:
 
 def test_counters_and_profiles_come_whole_in_the_order_of_the_branch(store: Engine) -> None:
     first, later = (counters_of(1.0), counters_of(2.0, launch=1)), (counters_of(3.0),)
-    newer, older = profile_of("b", "a", left_out_count=3), profile_of("c").model_copy(update={"rows": ()})
+    newer, older = (
+        profile_of("b", "a", left_out_count=3),
+        profile_of("c").model_copy(update={"rows": ()}),
+    )
     ingest_all(
         store,
         make_record(1, counters=later, profiles=[newer]),
@@ -165,14 +194,22 @@ def test_counters_and_profiles_come_whole_in_the_order_of_the_branch(store: Engi
         assert read_counted_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
         assert read_profiled_runs(session, PROJECT, [(CASE_ID, "triton")]) == []
 
-    assert [(run.commit.first_parent_count, run.counters) for run in counted] == [(1, first), (2, later)]
-    assert [(run.commit.first_parent_count, run.profile) for run in profiled] == [(1, older), (2, newer)]
+    assert [(run.commit.first_parent_count, run.counters) for run in counted] == [
+        (1, first),
+        (2, later),
+    ]
+    assert [(run.commit.first_parent_count, run.profile) for run in profiled] == [
+        (1, older),
+        (2, newer),
+    ]
 
 
 def test_a_judged_step_names_the_counters_that_moved_with_it(store: Engine) -> None:
     for number, median_ns in enumerate(stepped(at=MOVED)):
         counted = {3: [counters_of(1e6)], 12: [counters_of(1.31e6)]}.get(number, [])
-        record = make_record(number, measurements=[make_measurement(median_ns=median_ns)], counters=counted)
+        record = make_record(
+            number, measurements=[make_measurement(median_ns=median_ns)], counters=counted
+        )
         ingest_record(store, record)
 
     (found,) = analyse_project(store, PROJECT)

@@ -9,7 +9,12 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
+from roofwatch.db.queries.fleet import (
+    list_case_costs,
+    list_fleet_runs,
+    list_kernel_costs,
+    read_run_energies,
+)
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.results import CaseCoverage, RunnerCoverage
 from roofwatch.db.queries.runners import list_runner_coverage
@@ -28,7 +33,9 @@ from tests.dashboard.gpu_history import GEMM, HOT_AT, SOFTMAX, gpu_record, store
 from tests.databases import ingest_all
 
 
-def test_a_run_of_the_fleet_has_its_machine_its_ceilings_its_energy_and_where_its_time_went(store: Engine) -> None:
+def test_a_run_of_the_fleet_has_its_machine_its_ceilings_its_energy_and_where_its_time_went(
+    store: Engine,
+) -> None:
     record, unwatched = gpu_record(1), make_record(0)
     ingest_all(store, record, unwatched)
 
@@ -73,19 +80,34 @@ def test_a_kernel_costs_the_same_time_and_energy_alone_and_beside_other_runs(sto
     launches = 8 * 3 * 10
     assert costs["gemm"].timed_ns == pytest.approx(210_000.0 * launches)
     assert costs["gemm"].energy_j == pytest.approx(210_000.0 * 4e-7 * launches)
-    assert (costs["gemm"].family, costs["gemm"].measurement_count, costs["gemm"].degraded_count) == ("matmul", 2, 0)
+    assert (
+        costs["gemm"].family,
+        costs["gemm"].measurement_count,
+        costs["gemm"].degraded_count,
+    ) == ("matmul", 2, 0)
     assert (costs["softmax"].measurement_count, costs["softmax"].degraded_count) == (4, 1)
-    assert (of_cases[0].case_id, of_cases[0].implementation, of_cases[0].run_count) == (GEMM, "torch", 2)
+    assert (of_cases[0].case_id, of_cases[0].implementation, of_cases[0].run_count) == (
+        GEMM,
+        "torch",
+        2,
+    )
     assert of_cases[0].timed_ns == pytest.approx(2 * 210_000.0 * launches)
     assert of_cases == sorted(of_cases, key=lambda cost: -cost.timed_ns)
     assert {(cost.run_id, cost.kernel): cost.measurement_count for cost in together} == {
         (cost.run_id, cost.kernel): cost.measurement_count for cost in alone
     }
-    assert sorted(cost.timed_ns for cost in together) == pytest.approx(sorted(cost.timed_ns for cost in alone))
+    assert sorted(cost.timed_ns for cost in together) == pytest.approx(
+        sorted(cost.timed_ns for cost in alone)
+    )
     assert {cost.degraded_count for cost in together} == {0, 1}
-    assert sum(cost.timed_ns for cost in of_cases) == pytest.approx(sum(cost.timed_ns for cost in together))
+    assert sum(cost.timed_ns for cost in of_cases) == pytest.approx(
+        sum(cost.timed_ns for cost in together)
+    )
     failed_count = len(records)
-    assert sum(cost.run_count for cost in of_cases) == sum(cost.measurement_count for cost in together) - failed_count
+    assert (
+        sum(cost.run_count for cost in of_cases)
+        == sum(cost.measurement_count for cost in together) - failed_count
+    )
 
 
 def test_calibrations_alone_can_be_asked_for(store: Engine) -> None:
@@ -105,7 +127,9 @@ def standings(store: Engine) -> list[RunnerCoverage]:
         return list_runner_coverage(session, PROJECT)
 
 
-def test_a_runner_stands_by_its_newest_whole_run_and_all_its_results_tell_its_rhythm(store: Engine) -> None:
+def test_a_runner_stands_by_its_newest_whole_run_and_all_its_results_tell_its_rhythm(
+    store: Engine,
+) -> None:
     older, newer = make_record(0), make_record(1)
     dirty = make_record(2, commit=make_record(2).commit.model_copy(update={"is_dirty": True}))
     ingest_all(store, older, newer, dirty, *make_pair_of_records(3, 3))
@@ -115,9 +139,13 @@ def test_a_runner_stands_by_its_newest_whole_run_and_all_its_results_tell_its_rh
     assert found.result_times == tuple(NOON + timedelta(hours=hour + 1) for hour in hours)
 
 
-def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is_there(store: Engine) -> None:
+def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is_there(
+    store: Engine,
+) -> None:
     held_back = DeviceState(reading_count=1, degraded_by=("sw_thermal_slowdown",))
-    blocks = tuple(block.model_copy(update={"device_state": held_back}) for block in make_blocks([10_000.0]))
+    blocks = tuple(
+        block.model_copy(update={"device_state": held_back}) for block in make_blocks([10_000.0])
+    )
     planned = "softmax/n=8/float32/fwd"
     record = make_record(
         measurements=[
@@ -129,7 +157,9 @@ def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is
     ingest_record(store, record)
     (found,) = standings(store)
     assert sorted(found.cases, key=lambda case: case.case_id) == [
-        CaseCoverage(CASE_ID, frozenset({Outcome.OK, Outcome.CRASHED}), measurement_count=2, degraded_count=1),
+        CaseCoverage(
+            CASE_ID, frozenset({Outcome.OK, Outcome.CRASHED}), measurement_count=2, degraded_count=1
+        ),
         CaseCoverage(planned, frozenset(), measurement_count=0, degraded_count=0),
     ]
 
@@ -137,10 +167,17 @@ def test_implementations_of_a_case_are_taken_together_and_what_gave_no_result_is
 def test_each_runner_class_has_only_the_cases_of_its_own_run(store: Engine) -> None:
     other = make_measurement("softmax/n=8/float32/fwd")
     ingest_record(store, make_record(0, environment=make_environment(device_name="A CPU")))
-    ingest_record(store, make_record(0, environment=make_environment(device_name="B CPU"), measurements=[other]))
+    ingest_record(
+        store,
+        make_record(0, environment=make_environment(device_name="B CPU"), measurements=[other]),
+    )
     ingest_all(store, *make_pair_of_records(environment=make_environment(device_name="C CPU")))
 
     found = standings(store)
 
-    assert [[case.case_id for case in one.cases] for one in found] == [[CASE_ID], [other.case_id], []]
+    assert [[case.case_id for case in one.cases] for one in found] == [
+        [CASE_ID],
+        [other.case_id],
+        [],
+    ]
     assert found[-1].run_id is None, "without a whole run"

@@ -1,4 +1,6 @@
-"""Questions that are narrowed to some runners, branches or cases, the filters that can be chosen, and search."""
+"""Questions that are narrowed to some runners, branches or cases, the filters that can be chosen,
+and search.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,10 @@ def record(number: int, branch: str | None = "main", **fields: Any) -> RunRecord
     return make_record(
         number,
         commit=make_commit(number, branch=branch),
-        measurements=[make_measurement(SMALL, median_ns=1_000.0), make_measurement(DEAR, median_ns=9_000.0)],
+        measurements=[
+            make_measurement(SMALL, median_ns=1_000.0),
+            make_measurement(DEAR, median_ns=9_000.0),
+        ],
         **fields,
     )
 
@@ -68,7 +73,9 @@ def found(session: Session, **asked: Any) -> list[int]:
     return [places[run.run_id] for run in list_fleet_runs(session, PROJECT, **asked)]
 
 
-def test_the_newest_runs_are_found_behind_newer_ones_of_other_branches_and_runner_classes(session: Session) -> None:
+def test_the_newest_runs_are_found_behind_newer_ones_of_other_branches_and_runner_classes(
+    session: Session,
+) -> None:
     silent, mine, oldest = (SILENT.runner_class,), (MINE.runner_class,), str(RECORDS[0].run_id)
     assert found(session, limit=2) == [7, 6]
     assert found(session, limit=2, branches=("old",)) == [7, 1]
@@ -89,7 +96,8 @@ def test_of_the_commits_that_a_runner_class_measured_its_runs_are_read(session: 
 
     def classes(**asked: Any) -> list[str]:
         return [
-            one.summary.runner_class for one in read_runs_of_commits(session, PROJECT, sha_of(2), sha_of(6), **asked)
+            one.summary.runner_class
+            for one in read_runs_of_commits(session, PROJECT, sha_of(2), sha_of(6), **asked)
         ]
 
     assert classes() == [SILENT.runner_class, MINE.runner_class]
@@ -100,7 +108,10 @@ def test_of_the_commits_that_a_runner_class_measured_its_runs_are_read(session: 
 
 def test_a_runner_stands_by_its_newest_run_of_a_branch(session: Session) -> None:
     def standing(**asked: Any) -> list[tuple[str, str | None]]:
-        return [(one.runner_class, one.run_id) for one in list_runner_coverage(session, PROJECT, **asked)]
+        return [
+            (one.runner_class, one.run_id)
+            for one in list_runner_coverage(session, PROJECT, **asked)
+        ]
 
     on_mine = (MINE.runner_class, str(RECORDS[6].run_id))
     assert standing(branches=("main",)) == [on_mine, (SILENT.runner_class, str(RECORDS[2].run_id))]
@@ -109,14 +120,20 @@ def test_a_runner_stands_by_its_newest_run_of_a_branch(session: Session) -> None
 
 
 def test_costs_are_those_of_some_cases(session: Session) -> None:
-    run_ids, small, never = (RECORDS[3].run_id,), frozenset({SMALL}), frozenset({"never/n=1/float16/fwd"})
+    run_ids, small, never = (
+        (RECORDS[3].run_id,),
+        frozenset({SMALL}),
+        frozenset({"never/n=1/float16/fwd"}),
+    )
     (every,) = list_kernel_costs(session, run_ids)
     (some,) = list_kernel_costs(session, run_ids, case_ids=small)
     assert (every.measurement_count, some.measurement_count) == (2, 1)
     assert some.timed_ns == pytest.approx(every.timed_ns / 10)
     assert list_kernel_costs(session, run_ids, case_ids=never) == []
     assert [one.case_id for one in list_case_costs(session, run_ids, limit=1)] == [DEAR]
-    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1, case_ids=small)] == [SMALL]
+    assert [one.case_id for one in list_case_costs(session, run_ids, limit=1, case_ids=small)] == [
+        SMALL
+    ]
     assert list_case_costs(session, run_ids, limit=1, case_ids=frozenset()) == []
 
 
@@ -133,7 +150,9 @@ def test_a_case_has_the_family_and_tags_of_the_newest_run_that_knows_it(store: E
         case = make_case(SOFTMAX, family=f"family {number}", tags=tags, token_count=8 + number)
         ingest_record(store, make_record(number, measurements=[], cases=(case,)))
     (found,) = read(store).cases
-    assert found == CaseOption(SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full"), found.costs)
+    assert found == CaseOption(
+        SOFTMAX, "softmax", "float16", "family 1", ("smoke", "full"), found.costs
+    )
     assert found.costs["tokens_per_s"] == 9
 
 
@@ -145,8 +164,14 @@ def test_branches_have_their_commits_and_runner_classes_are_named_once(store: En
 
     found = read(store)
 
-    assert found.commits_by_branch == {"main": set(map(sha_of, range(3))), "feature": {make_commit(3).sha}}
-    assert (found.runner_classes, found.commit_count) == ((gpu.runner_class, make_environment().runner_class), 4)
+    assert found.commits_by_branch == {
+        "main": set(map(sha_of, range(3))),
+        "feature": {make_commit(3).sha},
+    }
+    assert (found.runner_classes, found.commit_count) == (
+        (gpu.runner_class, make_environment().runner_class),
+        4,
+    )
     assert found.cpu_classes == {make_environment().runner_class}
 
 
@@ -167,8 +192,17 @@ def test_other_projects_do_not_count_and_one_that_is_not_there_has_nothing(store
     assert read(store) == FilterOptions((), {}, ())
 
 
-WIDE, NARROW, GEMM = "soft_max/n=16/float32/fwd", "soft_max/n=8/float32/fwd", "softmaxgemm/M=8/float32/fwd"
-SUBJECTS = ["Start", "Tune 12 100% faster (#1310)", "Fix a typo (#131)", "Merge pull request #131 from a/b"]
+WIDE, NARROW, GEMM = (
+    "soft_max/n=16/float32/fwd",
+    "soft_max/n=8/float32/fwd",
+    "softmaxgemm/M=8/float32/fwd",
+)
+SUBJECTS = [
+    "Start",
+    "Tune 12 100% faster (#1310)",
+    "Fix a typo (#131)",
+    "Merge pull request #131 from a/b",
+]
 
 
 @pytest.fixture
@@ -207,8 +241,12 @@ def test_every_word_must_occur_in_the_name_of_a_kernel_or_case(filled: Engine) -
         ("%", [1]),
     ],
 )
-def test_a_commit_is_found_by_sha_subject_and_pull_request(filled: Engine, text: str, numbers: list[int]) -> None:
-    assert [one.commit.sha for one in searched(filled, text).commits] == [sha_of(number) for number in numbers]
+def test_a_commit_is_found_by_sha_subject_and_pull_request(
+    filled: Engine, text: str, numbers: list[int]
+) -> None:
+    assert [one.commit.sha for one in searched(filled, text).commits] == [
+        sha_of(number) for number in numbers
+    ]
 
 
 def test_a_found_commit_names_its_newest_run(filled: Engine) -> None:

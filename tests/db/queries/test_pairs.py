@@ -66,7 +66,9 @@ def test_the_newest_pair_comes_first_and_may_be_of_one_commit(store: Engine) -> 
     assert oldest.head == make_commit_ref(2)
 
 
-def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(store: Engine) -> None:
+def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(
+    store: Engine,
+) -> None:
     def at(day: int, **fields: Any) -> tuple[RunRecord, RunRecord]:
         return make_pair_of_records(1, 1, started_at=NOON + timedelta(days=day), **fields)
 
@@ -77,7 +79,10 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
         at(7, harness_version="another"),
         at(8, environment=make_environment(thread_count=64)),
         at(9, project="other/project"),
-        (base, dirty.model_copy(update={"commit": dirty.commit.model_copy(update={"is_dirty": True})})),
+        (
+            base,
+            dirty.model_copy(update={"commit": dirty.commit.model_copy(update={"is_dirty": True})}),
+        ),
     ]
     gate, survey = at(10, preset="gate"), at(11, preset="survey")
     run, quick = make_record(2, preset="survey"), make_record(3, preset="quick")
@@ -92,10 +97,16 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
     assert read(old[3][0].run_id) == [ids[2], ids[1], ids[0]], "a pair does not calibrate itself"
     assert read(uuid4()) == []
     ingest_all(store, *gate, *survey)
-    by_gate, by_survey = (str(head.pairing.pair_id) for _, head in (gate, survey) if head.pairing is not None)
-    assert read(run.run_id) == [by_survey, ids[3], ids[2]], "none of another preset, and those that do not say it"
+    by_gate, by_survey = (
+        str(head.pairing.pair_id) for _, head in (gate, survey) if head.pairing is not None
+    )
+    assert read(run.run_id) == [by_survey, ids[3], ids[2]], (
+        "none of another preset, and those that do not say it"
+    )
     assert read(quick.run_id) == [ids[3], ids[2], ids[1]]
-    assert read(old[3][0].run_id) == [by_survey, by_gate, ids[2]], "a run that does not say it takes all"
+    assert read(old[3][0].run_id) == [by_survey, by_gate, ids[2]], (
+        "a run that does not say it takes all"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,9 +119,18 @@ def test_the_newest_three_calibrations_of_a_run_s_runner_and_harness_are_read(st
         {"environment": make_environment(thread_count=64)},
         {"harness_version": "2"},
     ],
-    ids=["failed", "another implementation", "another timer", "another cache state", "another runner", "harness"],
+    ids=[
+        "failed",
+        "another implementation",
+        "another timer",
+        "another cache state",
+        "another runner",
+        "harness",
+    ],
 )
-def test_what_the_head_did_not_measure_like_the_base_is_left_out(store: Engine, changed: dict[str, Any]) -> None:
+def test_what_the_head_did_not_measure_like_the_base_is_left_out(
+    store: Engine, changed: dict[str, Any]
+) -> None:
     base, head = make_pair_of_records()
 
     assert pairs_of(store, base, head.model_copy(update=changed)) == []

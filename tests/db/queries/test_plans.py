@@ -23,7 +23,12 @@ from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
 from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import delete_project
-from roofwatch.db.queries.columns import count_analysed_values, list_case_row_ids, read_error_columns, read_time_columns
+from roofwatch.db.queries.columns import (
+    count_analysed_values,
+    list_case_row_ids,
+    read_error_columns,
+    read_time_columns,
+)
 from roofwatch.db.queries.comparing import (
     find_runs_to_compare,
     read_case_of_both,
@@ -34,7 +39,12 @@ from roofwatch.db.queries.comparing import (
     resolve_revisions,
 )
 from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks
-from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs, read_run_energies
+from roofwatch.db.queries.fleet import (
+    list_case_costs,
+    list_fleet_runs,
+    list_kernel_costs,
+    read_run_energies,
+)
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
 from roofwatch.db.queries.project import list_commits, list_projects, read_filter_options
 from roofwatch.db.queries.records import load_record
@@ -77,14 +87,30 @@ def run_of(session: Session) -> tuple[str, str]:
 
 
 GROWING = {
-    *("run", "commit", "case", "case_version", "series", "static_fact"),
-    *("regression", "triage", "audit_entry"),
-    *("alert", "delivery", "artefact_content", "artefact_chunk", "run_artefact"),
+    "run",
+    "commit",
+    "case",
+    "case_version",
+    "series",
+    "static_fact",
+    "regression",
+    "triage",
+    "audit_entry",
+    "alert",
+    "delivery",
+    "artefact_content",
+    "artefact_chunk",
+    "run_artefact",
 }
 """Tables that grow with every run, commit, decision or message; they are small here."""
 RESULTS = {
-    *("measurement", "sample_set", "accuracy", "tensor_error", "compilation"),
-    *("case_document", "imported"),
+    "measurement",
+    "sample_set",
+    "accuracy",
+    "tensor_error",
+    "compilation",
+    "case_document",
+    "imported",
 }
 RULES = """
 [channels]
@@ -125,20 +151,33 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_projects": list_projects,
     "list_commits": lambda session: list_commits(session, PROJECT),
     "list_runs": lambda session: list_runs(session, PROJECT),
-    "read_runs_of_commits": lambda session: read_runs_of_commits(session, PROJECT, *[run_of(session)[1]] * 2),
+    "read_runs_of_commits": lambda session: read_runs_of_commits(
+        session, PROJECT, *[run_of(session)[1]] * 2
+    ),
     "read_case_of_both": lambda session: read_case_of_both(
-        session, PROJECT, run_of(session)[1], run_of(session)[1], KEY.case_id, runner_class=KEY.runner_class
+        session,
+        PROJECT,
+        run_of(session)[1],
+        run_of(session)[1],
+        KEY.case_id,
+        runner_class=KEY.runner_class,
     ),
     "read_run_detail": lambda session: read_run_detail(session, _run_id(session)),
     "load_record": lambda session: load_record(session, _run_id(session)),
     "list_series_keys": lambda session: list_series_keys(session, PROJECT, metric="median_ns"),
-    "list_series_keys of a kernel": lambda session: list_series_keys(session, PROJECT, kernel=KEY.kernel),
+    "list_series_keys of a kernel": lambda session: list_series_keys(
+        session, PROJECT, kernel=KEY.kernel
+    ),
     "read_series of a key": lambda session: read_series(session, PROJECT, keys=[KEY]),
     "read_series of a kernel": lambda session: read_series(
         session, PROJECT, list_series_keys(session, PROJECT, kernel=KEY.kernel)
     ),
-    "read_series of a time": lambda session: read_series(session, PROJECT, keys=[KEY], since=NOON, until=NOON),
-    "count_series_runs": lambda session: count_series_runs(session, PROJECT, since=NOON, until=NOON),
+    "read_series of a time": lambda session: read_series(
+        session, PROJECT, keys=[KEY], since=NOON, until=NOON
+    ),
+    "count_series_runs": lambda session: count_series_runs(
+        session, PROJECT, since=NOON, until=NOON
+    ),
     "read_series with conditions": lambda session: read_series(
         session,
         PROJECT,
@@ -147,14 +186,23 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
         include_conditions=True,
     ),
     "read_trend of two metrics": lambda session: read_trend(
-        session, TrendQuestion(PROJECT, (KEY, replace(KEY, metric="utilisation")), length=20, end=run_of(session)[1])
+        session,
+        TrendQuestion(
+            PROJECT, (KEY, replace(KEY, metric="utilisation")), length=20, end=run_of(session)[1]
+        ),
     ),
-    "list_window_ends": lambda session: list_window_ends(session, TrendQuestion(PROJECT, (KEY,), length=20)),
+    "list_window_ends": lambda session: list_window_ends(
+        session, TrendQuestion(PROJECT, (KEY,), length=20)
+    ),
     "list_pairs": lambda session: list_pairs(session, PROJECT),
-    "list_newest_calibrations": lambda session: list_newest_calibrations(session, PROJECT, _run_id(session)),
+    "list_newest_calibrations": lambda session: list_newest_calibrations(
+        session, PROJECT, _run_id(session)
+    ),
     "read_filter_options": lambda session: read_filter_options(session, PROJECT),
     "list_triaged": lambda session: list_triaged(session, PROJECT),
-    "list_triaged of a state": lambda session: list_triaged(session, PROJECT, triage=TriageState.NEW),
+    "list_triaged of a state": lambda session: list_triaged(
+        session, PROJECT, triage=TriageState.NEW
+    ),
     "list_entries": lambda session: list_entries(session, PROJECT),
     "list_runner_coverage": lambda session: list_runner_coverage(session, PROJECT),
     "read_recent_runs": lambda session: read_recent_runs(session, PROJECT, limit=5),
@@ -172,9 +220,14 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
         session, (_run_id(session),), case_ids=frozenset(SHAPE.case_id(at) for at in range(50))
     ),
     "list_case_costs of some cases": lambda session: list_case_costs(
-        session, (_run_id(session),), limit=20, case_ids=frozenset(SHAPE.case_id(at) for at in range(50))
+        session,
+        (_run_id(session),),
+        limit=20,
+        case_ids=frozenset(SHAPE.case_id(at) for at in range(50)),
     ),
-    "list_runner_coverage of a branch": lambda session: list_runner_coverage(session, PROJECT, branches=("main",)),
+    "list_runner_coverage of a branch": lambda session: list_runner_coverage(
+        session, PROJECT, branches=("main",)
+    ),
     "read_run_energies": lambda session: read_run_energies(session, (_run_id(session),)),
     "list_kernel_costs": lambda session: list_kernel_costs(session, (_run_id(session),)),
     "list_case_costs": lambda session: list_case_costs(session, (_run_id(session),), limit=20),
@@ -183,21 +236,35 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "read_bisection": lambda session: read_bisection(session, _run_id(session)),
     "read_newest_bisection": lambda session: read_newest_bisection(session, _run_id(session)),
     "look for alerts": lambda session: _report(session),
-    "find_runs_to_compare": lambda session: find_runs_to_compare(session, PROJECT, *[run_of(session)[1]] * 2),
-    "resolve_revisions": lambda session: resolve_revisions(session, PROJECT, *[run_of(session)[1][:12]] * 2),
+    "find_runs_to_compare": lambda session: find_runs_to_compare(
+        session, PROJECT, *[run_of(session)[1]] * 2
+    ),
+    "resolve_revisions": lambda session: resolve_revisions(
+        session, PROJECT, *[run_of(session)[1][:12]] * 2
+    ),
     "read_runs": lambda session: read_runs(session, *[_run_id(session)] * 2),
-    "read_case_of_runs": lambda session: read_case_of_runs(session, _run_id(session), _run_id(session), KEY.case_id),
+    "read_case_of_runs": lambda session: read_case_of_runs(
+        session, _run_id(session), _run_id(session), KEY.case_id
+    ),
     "read_kernel_of_run": lambda session: read_kernel_of_run(session, _run_id(session), KEY.kernel),
     "list_alerts": lambda session: list_alerts(session, PROJECT, [AlertState.FIRING]),
     "list_deliveries": lambda session: list_deliveries(session),
     "list_deliveries of a project": lambda session: list_deliveries(session, PROJECT),
-    "list_deliveries that wait": lambda session: list_deliveries(session, states=[DeliveryState.WAITING]),
+    "list_deliveries that wait": lambda session: list_deliveries(
+        session, states=[DeliveryState.WAITING]
+    ),
     "claim_next": lambda session: _claim(session),
     "read_run_state": lambda session: read_run_state(session, _run_id(session)),
-    "read_time_columns": lambda session: list(read_time_columns(session, PROJECT, _some_cases(session))),
-    "list_failed_checks": lambda session: list_failed_checks(session, PROJECT, _some_cases(session)),
+    "read_time_columns": lambda session: list(
+        read_time_columns(session, PROJECT, _some_cases(session))
+    ),
+    "list_failed_checks": lambda session: list_failed_checks(
+        session, PROJECT, _some_cases(session)
+    ),
     "list_changed_code": lambda session: list_changed_code(session, PROJECT, _some_cases(session)),
-    "read_error_columns": lambda session: list(read_error_columns(session, PROJECT, _some_cases(session))),
+    "read_error_columns": lambda session: list(
+        read_error_columns(session, PROJECT, _some_cases(session))
+    ),
     "note_unreachable": lambda session: note_unreachable(session.get_bind(), PROJECT),  # type: ignore[arg-type]
     "count_analysed_values": lambda session: count_analysed_values(session, PROJECT),
 }
@@ -217,18 +284,24 @@ def test_a_project_that_goes_does_not_read_large_tables_either(populated: Engine
     with populated.connect() as connection:
         number = connection.execute(text("SELECT number FROM run LIMIT 1")).scalar_one()
         for table in RESULTS:
-            assert scanned(connection, f"DELETE FROM {table} WHERE run_number = {number}") == set(), table
+            assert (
+                scanned(connection, f"DELETE FROM {table} WHERE run_number = {number}") == set()
+            ), table
     delete_project(populated, SHAPE.project(OTHERS[-1]))
 
 
-def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_either(populated: Engine) -> None:
+def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_either(
+    populated: Engine,
+) -> None:
     new = full_record().model_copy(update={"project": PROJECT})
     other, quarantined = (new.model_copy(update={"run_id": uuid4()}) for _ in range(2))
     with plans_of(populated) as plans:
         # the second is known, and the third finds all that runs share
         stored = [ingest_record(populated, record).was_new for record in (new, new, other)]
         ingest_record(populated, quarantined, is_quarantined=True)
-        release_run(populated, quarantined.run_id, actor="test", person="Example Engineer", reason="because")
+        release_run(
+            populated, quarantined.run_id, actor="test", person="Example Engineer", reason="because"
+        )
         changed = other.model_copy(update={"preset": "gate"})
         replaced = ingest_record(populated, changed, replaces=True)
 
@@ -240,7 +313,11 @@ def test_what_stores_replaces_and_releases_a_run_does_not_read_large_tables_eith
 def test_a_plan_that_reads_a_table_from_end_to_end_is_seen(populated: Engine) -> None:
     with populated.connect() as connection:
         assert scanned(connection, "SELECT max(median_ns) FROM measurement") == {"measurement"}
-    for table, column in (("static_fact", "registers"), ("delivery", "error"), ("commit", "author")):
+    for table, column in (
+        ("static_fact", "registers"),
+        ("delivery", "error"),
+        ("commit", "author"),
+    ):
         with plans_of(populated) as plans, populated.connect() as connection:
             connection.execute(text(f'SELECT {column} FROM "{table}" ORDER BY {column}'))
         assert [plan.partition(":")[0] for plan in plans] == [f"end to end ['{table}']"]
@@ -254,13 +331,17 @@ def plans_of(engine: Engine) -> Iterator[list[str]]:
     """List what each statement would read, before it is executed."""
     plans: list[str] = []
 
-    def note(_: Connection, cursor: Any, statement: str, parameters: Any, __: Any, executemany: bool) -> None:
+    def note(
+        _: Connection, cursor: Any, statement: str, parameters: Any, __: Any, executemany: bool
+    ) -> None:
         if statement.startswith("EXPLAIN"):
             return
         asked = (statement, repr(parameters))  # many questions look up their project or run first
         if asked not in _known_plans:
             with psycopg.ClientCursor(cursor.connection) as explaining:
-                _known_plans[asked] = _explain(explaining, statement, parameters[0] if executemany else parameters)
+                _known_plans[asked] = _explain(
+                    explaining, statement, parameters[0] if executemany else parameters
+                )
         plans.append(_known_plans[asked])
 
     event.listen(engine, "before_cursor_execute", note)

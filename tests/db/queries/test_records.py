@@ -10,7 +10,14 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Block, CacheState, MemoryUse, Timer
+from roofwatch.collector.record.measurement import (
+    AutotuneTiming,
+    Autotuning,
+    Block,
+    CacheState,
+    MemoryUse,
+    Timer,
+)
 from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.record.results import CaseProfile, Counters, ProfilerFinding
 from roofwatch.db.errors import StoreError
@@ -40,7 +47,9 @@ BACKWARD = "swiglu/n_rows=3,N=5,M=7,routing=zipf/bfloat16/bwd"
 _USE: dict[str, Any] = {
     "timer": Timer.CUPTI,
     "cache": CacheState.ROTATED,
-    "memory": MemoryUse(peak_allocated_bytes=7, peak_reserved_bytes=9, allocation_count=2, fragmentation=1 / 3),
+    "memory": MemoryUse(
+        peak_allocated_bytes=7, peak_reserved_bytes=9, allocation_count=2, fragmentation=1 / 3
+    ),
     "autotuning": (
         Autotuning(
             function="_body",
@@ -67,19 +76,30 @@ def full_record(**fields: Any) -> RunRecord:
             launch_delay_ns=0.0,
             kernel_count=2,
             is_kernel_set_varying=True,
-            device_state=DeviceState(reading_count=3, power_w=0.1, clock_event_reasons=("sw_power_cap",)),
+            device_state=DeviceState(
+                reading_count=3, power_w=0.1, clock_event_reasons=("sw_power_cap",)
+            ),
         ),
         Block(started_at=datetime(2026, 3, 1, 12, 0, 1, tzinfo=UTC), samples_ns=(1 / 3,)),
     )
     return make_record(
         3,
         measurements=[
-            make_measurement(implementation="triton", blocks=uneven, launches_per_sample=10, utilisation=1 / 7, **_USE),
+            make_measurement(
+                implementation="triton",
+                blocks=uneven,
+                launches_per_sample=10,
+                utilisation=1 / 7,
+                **_USE,
+            ),
             make_measurement(BACKWARD, outcome=Outcome.OUT_OF_MEMORY),
             make_measurement(bound=None, utilisation=None),
         ],
         ceilings=[make_ceiling(up_to_bytes=2**25)],
-        cases=[make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3, token_count=64.0), make_case(BACKWARD)],
+        cases=[
+            make_case(tags=("quick", "70b"), bus_bytes=1e9 / 3, token_count=64.0),
+            make_case(BACKWARD),
+        ],
         accuracies=[
             make_accuracy(
                 BACKWARD,
@@ -88,7 +108,9 @@ def full_record(**fields: Any) -> RunRecord:
                     for name, share in (("out", 1 / 3), ("grad_x", 0.0), ("grad_w", None))
                 ],
             ),
-            make_accuracy(implementation="triton", executor="interpreter", outcome=Outcome.INCORRECT),
+            make_accuracy(
+                implementation="triton", executor="interpreter", outcome=Outcome.INCORRECT
+            ),
             make_accuracy(outcome=Outcome.CRASHED),
         ],
         imported=[
@@ -114,7 +136,9 @@ def full_record(**fields: Any) -> RunRecord:
                 instructions={"tensor.mfma": 32, "global_load.128": 4},
                 compile_ns={"ttir": 10**9, "hsaco": 3},
             ),
-            make_static_facts(configuration={"z": 1, "a": 1e20, "m": 0.1, "none": None, "flag": True, "text": "ü"}),
+            make_static_facts(
+                configuration={"z": 1, "a": 1e20, "m": 0.1, "none": None, "flag": True, "text": "ü"}
+            ),
             make_static_facts(BACKWARD, outcome=Outcome.COMPILE_ERROR),
         ],
         counters=[
@@ -124,7 +148,9 @@ def full_record(**fields: Any) -> RunRecord:
                 function="_body",
                 launch_index=index,
                 values={"dram_bytes": 1e9 / 3, "achieved_occupancy": 0.5},
-                findings=(ProfilerFinding(rule="SOLBottleneck", message="slow", estimated_speedup=0.25),),
+                findings=(
+                    ProfilerFinding(rule="SOLBottleneck", message="slow", estimated_speedup=0.25),
+                ),
             )
             for index in range(2)
         ],
@@ -149,7 +175,9 @@ def full_record(**fields: Any) -> RunRecord:
                 left_out_count=7,
                 left_out_ns=500,
             ),
-            CaseProfile(case_id=BACKWARD, implementation="torch", call_count=1, span_ns=0, busy_ns=0),
+            CaseProfile(
+                case_id=BACKWARD, implementation="torch", call_count=1, span_ns=0, busy_ns=0
+            ),
         ],
         preset="quick",
         telemetry=Telemetry(
@@ -162,7 +190,10 @@ def full_record(**fields: Any) -> RunRecord:
         spent_ns={"timing": 10**12, "check": 1},
         commit=make_commit(3, is_dirty=True, branch=None, subject="Grüße, 世界"),
         environment=make_environment(
-            device_kind="cuda", power_limit_w=699.5, driver_version="580.1", compute_capability="9.0"
+            device_kind="cuda",
+            power_limit_w=699.5,
+            driver_version="580.1",
+            compute_capability="9.0",
         ),
         pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD),
         **fields,
@@ -185,9 +216,17 @@ def test_a_record_with_everything_reads_back_equal_to_the_byte(store: Engine) ->
 
 def test_what_has_no_column_and_other_zones_read_back(store: Engine) -> None:
     somewhere = timezone(timedelta(hours=5, minutes=30))
-    local = make_record(commit=make_commit(committed_at=datetime(2026, 3, 1, 17, 30, tzinfo=somewhere)))
+    local = make_record(
+        commit=make_commit(committed_at=datetime(2026, 3, 1, 17, 30, tzinfo=somewhere))
+    )
     document = json.loads(local.to_json())
-    where = {"kernel": "rms_norm", "implementation": "triton", "function": "_kernel", "file": "a/b.py", "line": 3}
+    where = {
+        "kernel": "rms_norm",
+        "implementation": "triton",
+        "function": "_kernel",
+        "file": "a/b.py",
+        "line": 3,
+    }
     document["source_lines"] = [where | {"is_jitted": True}, where | {"line": 5}]
     document["skipped"] = ["softmax"]
     record = RunRecord.from_json(json.dumps(document).encode(), name="record.json")
@@ -213,7 +252,9 @@ def test_what_has_no_column_and_other_zones_read_back(store: Engine) -> None:
     ],
     ids=["of a case, its cost and family", "of a commit, its branch and state"],
 )
-def test_each_run_keeps_what_it_recorded(store: Engine, first: RunRecord, second: RunRecord) -> None:
+def test_each_run_keeps_what_it_recorded(
+    store: Engine, first: RunRecord, second: RunRecord
+) -> None:
     ingest_record(store, first)
 
     assert read_back(store, second) == second
@@ -227,10 +268,14 @@ def test_without_samples_the_summary_and_the_other_results_remain(store: Engine)
         connection.execute(text("DELETE FROM sample_set"))
 
     with Session(store) as session:
-        with pytest.raises(StoreError, match=f"run {record.run_id}: its samples are no longer kept"):
+        with pytest.raises(
+            StoreError, match=f"run {record.run_id}: its samples are no longer kept"
+        ):
             load_record(session, record.run_id)
         detail = read_run_detail(session, record.run_id)
-        (found,) = load_cases(session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id)
+        (found,) = load_cases(
+            session, RunRow.run_id == record.run_id, CaseRow.name == record.measurements[0].case_id
+        )
 
     assert detail is not None
     assert [(case.median_ns, case.sample_count) for case in detail.cases] == [(10_000, 6)]
@@ -251,8 +296,19 @@ def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
     found = {record.run_id: record for record in records}
     assert found[uncompiled.run_id].static_facts == found[whole.run_id].static_facts
     assert found[other.run_id].measurements == other.measurements
-    parts = ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles", "imported")
-    narrowed = {name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD) for name in parts}
+    parts = (
+        "cases",
+        "measurements",
+        "accuracies",
+        "static_facts",
+        "counters",
+        "profiles",
+        "imported",
+    )
+    narrowed = {
+        name: tuple(one for one in getattr(whole, name) if one.case_id == BACKWARD)
+        for name in parts
+    }
     assert narrowed["measurements"]
     assert len(narrowed["cases"]) < len(whole.cases)
     assert found[whole.run_id] == whole.model_copy(update=narrowed)
@@ -261,5 +317,8 @@ def test_a_record_is_read_as_far_as_it_is_about_one_case(store: Engine) -> None:
 def test_a_run_that_is_not_there_is_named(store: Engine) -> None:
     run_id = uuid.uuid4()
 
-    with Session(store) as session, pytest.raises(StoreError, match=f"run {run_id}: not in this database"):
+    with (
+        Session(store) as session,
+        pytest.raises(StoreError, match=f"run {run_id}: not in this database"),
+    ):
         load_record(session, run_id)

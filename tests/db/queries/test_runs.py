@@ -42,12 +42,22 @@ def test_an_empty_store_has_nothing_and_says_so_without_an_error(store: Engine) 
         assert list_projects(session) == []
         assert list_runs(session, PROJECT) == []
         assert list_commits(session, PROJECT) == []
-        assert find_runs_to_compare(session, PROJECT, make_commit().sha, make_commit(1).sha) == (None, None)
+        assert find_runs_to_compare(session, PROJECT, make_commit().sha, make_commit(1).sha) == (
+            None,
+            None,
+        )
         assert read_run_detail(session, uuid.uuid4()) is None
 
 
 def test_commits_are_listed_along_the_branch_whatever_the_order_they_came_in(store: Engine) -> None:
-    ingest_all(store, make_record(2), make_record(0), make_record(1), make_record(0), make_record(9, project="other"))
+    ingest_all(
+        store,
+        make_record(2),
+        make_record(0),
+        make_record(1),
+        make_record(0),
+        make_record(9, project="other"),
+    )
 
     with Session(store) as session:
         commits = list_commits(session, PROJECT)
@@ -105,7 +115,9 @@ def test_a_run_is_found_by_its_runner_class(store: Engine) -> None:
     assert nothing == (None, None)
 
 
-def test_of_the_base_the_run_on_the_runner_class_of_the_head_is_read_where_there_is_one(store: Engine) -> None:
+def test_of_the_base_the_run_on_the_runner_class_of_the_head_is_read_where_there_is_one(
+    store: Engine,
+) -> None:
     other = make_environment(thread_count=64)
     newest_base = make_record(0, started_at=NOON + timedelta(days=1))
     head, alike_base = make_record(1, environment=other), make_record(0, environment=other)
@@ -131,10 +143,16 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
         ],
         accuracies=[
             make_accuracy(
-                tensors=[make_tensor_error(rmse_ratio=1e-8), make_tensor_error(tensor="grad_x", rmse_ratio=3e-7)]
+                tensors=[
+                    make_tensor_error(rmse_ratio=1e-8),
+                    make_tensor_error(tensor="grad_x", rmse_ratio=3e-7),
+                ]
             ),
         ],
-        static_facts=[make_static_facts(target="sm_90", code="a"), make_static_facts(target="gfx942", code="b")],
+        static_facts=[
+            make_static_facts(target="sm_90", code="a"),
+            make_static_facts(target="gfx942", code="b"),
+        ],
         profiles=(make_profile(implementation="torch"),),
         ceilings=(
             make_ceiling(),
@@ -156,7 +174,12 @@ def test_the_detail_of_a_run_tells_everything_in_the_order_of_the_record(store: 
     assert detail.ceilings == record.ceilings[:2]
     failed, measured = detail.cases
     assert (failed.case_id, failed.outcome, failed.message) == (backward, Outcome.TIMED_OUT, "60 s")
-    assert (failed.median_ns, failed.sample_count, failed.accuracy_outcome, failed.rmse_ratio) == (None, 0, None, None)
+    assert (failed.median_ns, failed.sample_count, failed.accuracy_outcome, failed.rmse_ratio) == (
+        None,
+        0,
+        None,
+        None,
+    )
     assert list(failed.shape) == ["B", "N"]
     assert measured == make_measured_case(
         flop_count=32_768,

@@ -99,17 +99,25 @@ def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Eng
     )
 
 
-def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_for(store: Engine) -> None:
+def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_for(
+    store: Engine,
+) -> None:
     states = [
         DeviceState(reading_count=2, sm_clock_mhz=clock_mhz, degraded_by=reasons)
-        for clock_mhz, reasons in ((1_980, ()), (1_950, ("sw_thermal_slowdown",)), (1_410, ("foreign_process",)))
+        for clock_mhz, reasons in (
+            (1_980, ()),
+            (1_950, ("sw_thermal_slowdown",)),
+            (1_410, ("foreign_process",)),
+        )
     ]
     blocks = [
         block.model_copy(update={"device_state": state})
         for block, state in zip(make_blocks([10_000.0] * 3), states, strict=True)
     ]
     choice = Autotuning(function="_kernel", key="4096", chosen={"num_warps": 4, "BLOCK": 128})
-    ingest_all(store, make_record(measurements=[make_measurement(blocks=blocks, autotuning=[choice])]))
+    ingest_all(
+        store, make_record(measurements=[make_measurement(blocks=blocks, autotuning=[choice])])
+    )
 
     (point,) = read_one(store, make_series_key(), include_conditions=True)
     (unasked,) = read_one(store, make_series_key())
@@ -120,14 +128,23 @@ def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_
     assert (unasked.sm_clock_mhz, unasked.degraded_by, unasked.choices) == (None, (), ())
 
 
-def test_only_clean_runs_of_the_default_branch_count_unless_others_are_asked_for(store: Engine) -> None:
-    side = [make_record(number, commit=make_commit(number, branch="try-it")) for number in (3, 4, 5)]
+def test_only_clean_runs_of_the_default_branch_count_unless_others_are_asked_for(
+    store: Engine,
+) -> None:
+    side = [
+        make_record(number, commit=make_commit(number, branch="try-it")) for number in (3, 4, 5)
+    ]
     detached = make_record(2, commit=make_commit(2, branch=None))
     dirty = make_record(6, commit=make_commit(6, is_dirty=True))
-    ingest_all(store, make_record(0), make_record(1), detached, *side, dirty, *make_pair_of_records(7, 8))
+    ingest_all(
+        store, make_record(0), make_record(1), detached, *side, dirty, *make_pair_of_records(7, 8)
+    )
 
     def commits(**filters: bool) -> list[int]:
-        return [point.commit.first_parent_count - 1 for point in read_one(store, make_series_key(), **filters)]
+        return [
+            point.commit.first_parent_count - 1
+            for point in read_one(store, make_series_key(), **filters)
+        ]
 
     assert commits() == [0, 1, 2]
     assert commits(include_branches=True) == [0, 1, 2, 3, 4, 5]
@@ -136,29 +153,48 @@ def test_only_clean_runs_of_the_default_branch_count_unless_others_are_asked_for
 
 
 def test_measured_metrics_are_those_that_the_record_defines(store: Engine) -> None:
-    measurement, without_flop = make_measurement(median_ns=12_345.678), make_case(BACKWARD, flop_count=0)
+    measurement, without_flop = (
+        make_measurement(median_ns=12_345.678),
+        make_case(BACKWARD, flop_count=0),
+    )
     ingest_all(
         store,
-        make_record(measurements=[measurement, make_measurement(BACKWARD)], cases=[make_case(), without_flop]),
+        make_record(
+            measurements=[measurement, make_measurement(BACKWARD)],
+            cases=[make_case(), without_flop],
+        ),
     )
 
     points = {(key.case_id, key.metric): found.points[0] for key, found in read(store).items()}
 
     rate = points.pop((CASE_ID, "flop_per_s"))
     metrics = ("median_ns", "memory_bytes_per_s", "utilisation")
-    assert points.keys() == {(case_id, metric) for case_id in (CASE_ID, BACKWARD) for metric in metrics}
-    values = {metric: points[CASE_ID, metric].value for metric in metrics} | {"flop_per_s": rate.value}
+    assert points.keys() == {
+        (case_id, metric) for case_id in (CASE_ID, BACKWARD) for metric in metrics
+    }
+    values = {metric: points[CASE_ID, metric].value for metric in metrics} | {
+        "flop_per_s": rate.value
+    }
     assert values == measured_values(measurement, make_case())
-    assert (rate.low, rate.high) == pytest.approx([32_768 / (12_345.678 * part) * 1e9 for part in (1.0075, 0.9925)])
+    assert (rate.low, rate.high) == pytest.approx(
+        [32_768 / (12_345.678 * part) * 1e9 for part in (1.0075, 0.9925)]
+    )
 
 
 def test_points_follow_the_commits_and_then_the_time(store: Engine) -> None:
-    late, early = make_record(1, started_at=NOON + timedelta(days=9)), make_record(1, started_at=NOON)
-    ingest_all(store, make_record(2), late, early, make_record(0, started_at=NOON + timedelta(days=20)))
+    late, early = (
+        make_record(1, started_at=NOON + timedelta(days=9)),
+        make_record(1, started_at=NOON),
+    )
+    ingest_all(
+        store, make_record(2), late, early, make_record(0, started_at=NOON + timedelta(days=20))
+    )
 
     points = read_one(store, make_series_key())
 
-    assert [point.commit for point in points] == [make_commit_ref(number) for number in (0, 1, 1, 2)]
+    assert [point.commit for point in points] == [
+        make_commit_ref(number) for number in (0, 1, 1, 2)
+    ]
     assert [point.run_id for point in points[1:3]] == [str(early.run_id), str(late.run_id)]
 
 
@@ -169,7 +205,12 @@ def test_a_failed_measurement_is_a_point_without_a_value(store: Engine) -> None:
     for metric in ("median_ns", "flop_per_s", "memory_bytes_per_s", "utilisation"):
         before, after = read_one(store, make_series_key(metric))
         assert before.value is not None
-        assert (after.value, after.low, after.outcome, after.message) == (None, None, Outcome.CRASHED, "signal 11")
+        assert (after.value, after.low, after.outcome, after.message) == (
+            None,
+            None,
+            Outcome.CRASHED,
+            "signal 11",
+        )
 
 
 def test_what_never_gave_a_value_has_one_series_of_its_layers_first_metric(store: Engine) -> None:
@@ -190,9 +231,18 @@ def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> No
     other, timed = make_environment(thread_count=64), [make_measurement()]
     ingest_all(
         store,
-        make_record(0, measurements=timed, static_facts=[make_static_facts(registers=32, code="a")]),
-        make_record(1, measurements=timed, static_facts=[make_static_facts(registers=64, code="b")], environment=other),
-        make_record(2, static_facts=[make_static_facts(outcome=Outcome.COMPILE_ERROR, message="no such op")]),
+        make_record(
+            0, measurements=timed, static_facts=[make_static_facts(registers=32, code="a")]
+        ),
+        make_record(
+            1,
+            measurements=timed,
+            static_facts=[make_static_facts(registers=64, code="b")],
+            environment=other,
+        ),
+        make_record(
+            2, static_facts=[make_static_facts(outcome=Outcome.COMPILE_ERROR, message="no such op")]
+        ),
     )
 
     first, second, third = read_one(store, static_key())
@@ -203,7 +253,11 @@ def test_static_series_join_runner_classes_and_times_do_not(store: Engine) -> No
     assert third.message == "no such op"
     series = read(store)
     assert static_key("spilled_registers") not in series, "a target that does not report it"
-    times = {key.runner_class: len(found.points) for key, found in series.items() if key.metric == "median_ns"}
+    times = {
+        key.runner_class: len(found.points)
+        for key, found in series.items()
+        if key.metric == "median_ns"
+    }
     assert times == {make_environment().runner_class: 1, other.runner_class: 1}
 
 
@@ -229,7 +283,9 @@ def test_each_tensor_has_a_series_of_each_error_and_a_check_that_fails_fails_in_
         ("grad_x", "rmse_ratio"): 2e-7,
         ("grad_x", "max_abs_error"): 2e-6,
     }
-    assert {(found.points[1].value, found.points[1].outcome) for found in series.values()} == {(None, outcome)}
+    assert {(found.points[1].value, found.points[1].outcome) for found in series.values()} == {
+        (None, outcome)
+    }
 
 
 def varied_records() -> list[RunRecord]:
@@ -238,7 +294,10 @@ def varied_records() -> list[RunRecord]:
             0,
             measurements=[make_measurement(), make_measurement(BACKWARD, outcome=Outcome.CRASHED)],
             accuracies=[make_accuracy(), make_accuracy(BACKWARD, outcome=Outcome.TIMED_OUT)],
-            static_facts=[make_static_facts(), make_static_facts(BACKWARD, target="gfx942", spilled_registers=3)],
+            static_facts=[
+                make_static_facts(),
+                make_static_facts(BACKWARD, target="gfx942", spilled_registers=3),
+            ],
         ),
         make_record(
             1,
@@ -256,13 +315,25 @@ def varied_records() -> list[RunRecord]:
             ],
             environment=make_environment(thread_count=8),
         ),
-        make_record(2, commit=make_commit(2, is_dirty=True), measurements=[make_measurement(implementation="dirty")]),
+        make_record(
+            2,
+            commit=make_commit(2, is_dirty=True),
+            measurements=[make_measurement(implementation="dirty")],
+        ),
         *make_pair_of_records(3, 4, environment=make_environment(thread_count=2)),
     ]
 
 
 @pytest.mark.parametrize(
-    "filters", [{}, {"kernel": "swiglu"}, {"kernel": "none"}, {"include_dirty": True}, {"include_pairs": True}], ids=str
+    "filters",
+    [
+        {},
+        {"kernel": "swiglu"},
+        {"kernel": "none"},
+        {"include_dirty": True},
+        {"include_pairs": True},
+    ],
+    ids=str,
 )
 def test_every_listed_key_has_a_series_with_points(store: Engine, filters: dict[str, Any]) -> None:
     ingest_all(store, *varied_records())
@@ -276,13 +347,25 @@ def test_every_listed_key_has_a_series_with_points(store: Engine, filters: dict[
         assert read_series(session, PROJECT, [make_series_key(case_id="no/such=1/case/fwd")]) == []
 
     assert some == series[::3]
-    assert keys == sorted(keys) == [found.key for found in series] == sorted(chain.from_iterable(by_metric))
+    assert (
+        keys
+        == sorted(keys)
+        == [found.key for found in series]
+        == sorted(chain.from_iterable(by_metric))
+    )
     assert bool(keys) == (filters.get("kernel") != "none")
 
 
-def test_the_hosts_time_and_the_memory_of_a_launch_are_series_where_they_were_measured(store: Engine) -> None:
-    """Memory is one exact number; the host's time is kept to seven digits. What failed has neither."""
-    blocks = tuple(block.model_copy(update={"host_ns": 4_200.3}) for block in make_blocks([10_000.0] * 3))
+def test_the_hosts_time_and_the_memory_of_a_launch_are_series_where_they_were_measured(
+    store: Engine,
+) -> None:
+    """Memory is one exact number; the host's time is kept to seven digits.
+
+    What failed has neither.
+    """
+    blocks = tuple(
+        block.model_copy(update={"host_ns": 4_200.3}) for block in make_blocks([10_000.0] * 3)
+    )
     peak = 3 * 2**30 + 512
     memory = MemoryUse(peak_allocated_bytes=peak, peak_reserved_bytes=2**32, allocation_count=2)
     for record in (
@@ -300,7 +383,15 @@ def test_the_hosts_time_and_the_memory_of_a_launch_are_series_where_they_were_me
 
     host, failed = hosts
     assert host.value == pytest.approx(4_200.3, rel=1e-7)
-    assert (host.low, host.high, host.commit, failed.value) == (None, None, make_commit_ref(1), None)
+    assert (host.low, host.high, host.commit, failed.value) == (
+        None,
+        None,
+        make_commit_ref(1),
+        None,
+    )
     assert [point.value for point in memories] == [peak, None]
     assert {"host_ns", "peak_allocated_bytes"} <= listed
-    assert [[point.value for point in one.points] for one in trend] == [[peak, None], [host.value, None]]
+    assert [[point.value for point in one.points] for one in trend] == [
+        [peak, None],
+        [host.value, None],
+    ]

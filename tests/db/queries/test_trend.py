@@ -39,15 +39,20 @@ HIGH_AT, LOW_AT, CRASHED_AT, UPDATED_AT, ASKED_AT = 1_111, 1_777, 2_222, 2_999, 
 
 @pytest.fixture(scope="module")
 def long_history(databases: Databases) -> Iterator[Engine]:
-    """Thousands of runs, of which one is slow, one fast, one crashed, and later ones had another toolchain."""
+    """Thousands of runs, of which one is slow, one fast, one crashed, and later ones had another
+    toolchain.
+    """
     with databases.store() as engine:
         fill(engine, LONG, 0)
         with engine.begin() as connection:
             for statement in (
-                "UPDATE measurement SET median_ns = median_ns * 50, q1_ns = q1_ns * 50, q3_ns = q3_ns * 50 "
+                "UPDATE measurement SET median_ns = median_ns * 50, q1_ns = q1_ns * 50, q3_ns = "
+                "q3_ns * 50 "
                 f"WHERE run_number = {HIGH_AT}",
-                f"UPDATE measurement SET median_ns = 1, q1_ns = 1, q3_ns = 1 WHERE run_number = {LOW_AT}",
-                "UPDATE measurement SET median_ns = NULL, q1_ns = NULL, q3_ns = NULL, sample_count = NULL, "
+                f"UPDATE measurement SET median_ns = 1, q1_ns = 1, q3_ns = 1 WHERE run_number = "
+                f"{LOW_AT}",
+                "UPDATE measurement SET median_ns = NULL, q1_ns = NULL, q3_ns = NULL, "
+                "sample_count = NULL, "
                 "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
                 f"peak_allocated_bytes = NULL, outcome = 'crashed' WHERE run_number = {CRASHED_AT}",
                 "INSERT INTO environment SELECT (jsonb_populate_record(environment, "
@@ -100,12 +105,19 @@ def test_a_long_series_is_a_band_with_its_failures_and_other_settings(long_histo
     assert len(thinned.band) == len(stretches) == 150
     for drawn, stretch in zip(thinned.band, stretches.values(), strict=True):
         values = [point.value for point in stretch if point.value is not None]
-        assert [drawn.low, drawn.median, drawn.high] == pytest.approx(np.quantile(values, BAND_QUANTILES))
-        assert (drawn.commit, drawn.run_count) == (stretch[(len(stretch) - 1) // 2].commit, len(values))
+        assert [drawn.low, drawn.median, drawn.high] == pytest.approx(
+            np.quantile(values, BAND_QUANTILES)
+        )
+        assert (drawn.commit, drawn.run_count) == (
+            stretch[(len(stretch) - 1) // 2].commit,
+            len(values),
+        )
     assert thinned.points[-1] == whole.points[-1]
     of_run = dict(enumerate(whole.points, start=1))
     assert of_run[UPDATED_AT].commit.sha in {point.commit.sha for point in thinned.points}
-    assert {dict(point.setting.toolchain)["torch"] for point in thinned.points if point.setting} == {"2.13", "2.14"}
+    assert {
+        dict(point.setting.toolchain)["torch"] for point in thinned.points if point.setting
+    } == {"2.13", "2.14"}
     assert list(thinned.points) == [point for point in whole.points if point in thinned.points]
     assert trend.places == {
         point.commit.sha: place
@@ -116,8 +128,15 @@ def test_a_long_series_is_a_band_with_its_failures_and_other_settings(long_histo
 
 def test_commits_that_are_asked_for_stay_with_the_one_before(long_history: Engine) -> None:
     whole = whole_series(long_history)
-    plain = {point.commit.sha for point in trend_of(long_history, TrendQuestion(KEY.project, (KEY,))).series[0].points}
-    at = next(place for place in range(ASKED_AT, LONG.run_count) if whole.points[place].commit.sha not in plain)
+    plain = {
+        point.commit.sha
+        for point in trend_of(long_history, TrendQuestion(KEY.project, (KEY,))).series[0].points
+    }
+    at = next(
+        place
+        for place in range(ASKED_AT, LONG.run_count)
+        if whole.points[place].commit.sha not in plain
+    )
     asked, before = whole.points[at].commit.sha, whole.points[at - 1].commit.sha
 
     trend = trend_of(long_history, TrendQuestion(KEY.project, (KEY,), kept_commits=(asked,)))
@@ -125,7 +144,9 @@ def test_commits_that_are_asked_for_stay_with_the_one_before(long_history: Engin
     assert {asked, before} <= {point.commit.sha for point in trend.series[0].points}
 
 
-def test_a_window_has_as_many_commits_as_it_says_and_ends_where_it_is_asked_to(long_history: Engine) -> None:
+def test_a_window_has_as_many_commits_as_it_says_and_ends_where_it_is_asked_to(
+    long_history: Engine,
+) -> None:
     whole = whole_series(long_history)
     question = TrendQuestion(KEY.project, (KEY,), length=100)
 
@@ -134,7 +155,9 @@ def test_a_window_has_as_many_commits_as_it_says_and_ends_where_it_is_asked_to(l
         ends = list_window_ends(session, question)
     earlier = trend_of(long_history, replace(question, end=ends[50].sha))
 
-    assert [point.run_id for point in newest.series[0].points] == [point.run_id for point in whole.points[-100:]]
+    assert [point.run_id for point in newest.series[0].points] == [
+        point.run_id for point in whole.points[-100:]
+    ]
     assert (newest.commit_count, min(newest.places.values())) == (100, 0)
     assert ends[0].sha == whole.points[-1].commit.sha
     assert len(ends) <= 200
@@ -150,7 +173,10 @@ def test_two_series_share_one_axis_and_each_keeps_its_own_runs(store: Engine) ->
     ingest_record(store, make_record(0, measurements=[make_measurement()]))
     ingest_record(store, make_record(1, measurements=[make_measurement(implementation="triton")]))
     ingest_record(
-        store, make_record(2, measurements=[make_measurement()], environment=make_environment(thread_count=3))
+        store,
+        make_record(
+            2, measurements=[make_measurement()], environment=make_environment(thread_count=3)
+        ),
     )
 
     trend = trend_of(store, TrendQuestion(PROJECT, (other, make_series_key())))
@@ -159,7 +185,10 @@ def test_two_series_share_one_axis_and_each_keeps_its_own_runs(store: Engine) ->
     assert [len(one.points) for one in trend.series] == [1, 1]
     assert trend.places == {sha_of(0): 0, sha_of(1): 1}
     assert trend_of(store, TrendQuestion(PROJECT, ())) == Trend((), {}, 0, 0)
-    assert trend_of(store, TrendQuestion(PROJECT, (make_series_key(implementation="none"),))).series == ()
+    assert (
+        trend_of(store, TrendQuestion(PROJECT, (make_series_key(implementation="none"),))).series
+        == ()
+    )
 
 
 def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
@@ -167,7 +196,9 @@ def test_a_branch_shows_what_was_measured_under_its_name(store: Engine) -> None:
     question = TrendQuestion(PROJECT, (make_series_key(),))
 
     assert [*trend_of(store, question).places] == [sha_of(0)]
-    assert [*trend_of(store, replace(question, branches=("faster",))).places] == [make_commit(1, branch="faster").sha]
+    assert [*trend_of(store, replace(question, branches=("faster",))).places] == [
+        make_commit(1, branch="faster").sha
+    ]
 
 
 def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(

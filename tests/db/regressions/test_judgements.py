@@ -45,7 +45,10 @@ def test_regressions_read_back_newest_first_until_replaced(history: Engine) -> N
             cause=Cause.TOOLCHAIN,
             state=RegressionState.DISMISSED,
             is_confirmed=True,
-            suspects=(Suspect(Cause.TOOLCHAIN, 0.9, "triton 3.6.0 → 3.7.1"), Suspect(Cause.UNKNOWN, 0.1, "nothing")),
+            suspects=(
+                Suspect(Cause.TOOLCHAIN, 0.9, "triton 3.6.0 → 3.7.1"),
+                Suspect(Cause.UNKNOWN, 0.1, "nothing"),
+            ),
             family="all 4 bfloat16 series of softmax",
             typical_change=-0.08,
             change_spread=0.01,
@@ -53,9 +56,14 @@ def test_regressions_read_back_newest_first_until_replaced(history: Engine) -> N
             recovered_at=make_commit_ref(2),
             change_points=(
                 make_change_point(
-                    2, series=make_series_key("registers", runner_class="", function="f", target="sm_90")
+                    2,
+                    series=make_series_key(
+                        "registers", runner_class="", function="f", target="sm_90"
+                    ),
                 ),
-                make_change_point(2, series=make_series_key("rmse_ratio", tensor="out"), before=None, after=0.25),
+                make_change_point(
+                    2, series=make_series_key("rmse_ratio", tensor="out"), before=None, after=0.25
+                ),
                 make_change_point(1, after=None, verdict=Verdict.INCONCLUSIVE),
             ),
         ),
@@ -70,7 +78,9 @@ def test_regressions_read_back_newest_first_until_replaced(history: Engine) -> N
 
 
 def test_concurrent_analyses_do_not_mix(history: Engine) -> None:
-    whole = [[make_regression(1, summary=f"judge {judge}"), make_regression(2)] for judge in range(6)]
+    whole = [
+        [make_regression(1, summary=f"judge {judge}"), make_regression(2)] for judge in range(6)
+    ]
     engine = create_engine(history.url, pool_size=len(whole))
     barrier = threading.Barrier(len(whole))
 
@@ -94,7 +104,9 @@ def test_regression_at_an_unknown_commit_is_refused(history: Engine) -> None:
     assert stored(history) == [make_regression(1)]
 
 
-def test_what_had_an_alert_stays_in_the_list_with_the_commit_where_it_was_no_longer_found(history: Engine) -> None:
+def test_what_had_an_alert_stays_in_the_list_with_the_commit_where_it_was_no_longer_found(
+    history: Engine,
+) -> None:
     replace_regressions(history, PROJECT, [make_regression(1, is_alert=True), make_regression(2)])
 
     replace_regressions(history, PROJECT, [])

@@ -1,4 +1,6 @@
-"""Triage follows a regression through later analyses, which leave out commits that left their branch."""
+"""Triage follows a regression through later analyses, which leave out commits that left their
+branch.
+"""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -46,7 +48,9 @@ def analyse(engine: Engine, *regressions: Regression) -> list[Triage]:
 
 
 def decide(engine: Engine, regression_id: UUID, state: TriageState) -> None:
-    set_triage(engine, PROJECT, regression_id, state, person="A Person", reason="a reason", actor="test")
+    set_triage(
+        engine, PROJECT, regression_id, state, person="A Person", reason="a reason", actor="test"
+    )
 
 
 def trail(engine: Engine, regression_id: UUID) -> list[tuple[str | None, str | None, str]]:
@@ -60,7 +64,9 @@ def test_moved_regression_keeps_its_triage(history: Engine) -> None:
     (one,) = analyse(history, make_regression(3))
     assert one == Triage(regression_id(make_regression(3)), TriageState.NEW)
     decide(history, one.regression_id, TriageState.EXPECTED)
-    other = make_series_key(case_id="rms_norm/n_rows=64,n_cols=128/float32/fwd", implementation="other")
+    other = make_series_key(
+        case_id="rms_norm/n_rows=64,n_cols=128/float32/fwd", implementation="other"
+    )
     moved = make_regression(
         4,
         kernel="rms_norm + softmax",
@@ -80,7 +86,9 @@ def test_other_series_or_commits_are_another_regression(history: Engine) -> None
     other = make_series_key(implementation="other")
 
     (elsewhere,) = analyse(history, make_regression(6))
-    (of_others,) = analyse(history, make_regression(3, kernel="x", change_points=(make_change_point(3, series=other),)))
+    (of_others,) = analyse(
+        history, make_regression(3, kernel="x", change_points=(make_change_point(3, series=other),))
+    )
 
     assert len({one.regression_id, elsewhere.regression_id, of_others.regression_id}) == 3
 
@@ -93,7 +101,10 @@ def test_recovered_regression_is_fixed_until_the_recovery_is_lost(history: Engin
     assert (fixed.state, fixed.person) == (TriageState.FIXED, "roofwatch")
     assert fixed.reason == f"recovered at {make_commit_ref(5).short_sha} (Change number 5)"
     assert again.state is TriageState.NEW
-    assert trail(history, one.regression_id) == [("new", "fixed", "roofwatch"), ("fixed", "new", "roofwatch")]
+    assert trail(history, one.regression_id) == [
+        ("new", "fixed", "roofwatch"),
+        ("fixed", "new", "roofwatch"),
+    ]
 
 
 def test_fixed_regression_is_reopened_after_three_commits(history: Engine) -> None:
@@ -110,7 +121,9 @@ def test_fixed_regression_is_reopened_after_three_commits(history: Engine) -> No
 
 
 @pytest.mark.parametrize("state", [*TriageState][1:])
-def test_only_a_fixed_regression_is_reopened_when_found_again(history: Engine, state: TriageState) -> None:
+def test_only_a_fixed_regression_is_reopened_when_found_again(
+    history: Engine, state: TriageState
+) -> None:
     (one,) = analyse(history, make_regression(1))
     decide(history, one.regression_id, state)
     analyse(history)
@@ -128,7 +141,9 @@ def test_triage_of_an_unknown_regression_is_refused(history: Engine) -> None:
 
 def measured(sha: str, hour: int, *, run_hour: int | None = None, **fields: bool) -> BranchCommit:
     run_at = NOON + timedelta(hours=hour + 1 if run_hour is None else run_hour)
-    return BranchCommit(sha, NOON + timedelta(hours=hour), run_at, **{"is_alone": True, "is_named": True} | fields)
+    return BranchCommit(
+        sha, NOON + timedelta(hours=hour), run_at, **{"is_alone": True, "is_named": True} | fields
+    )
 
 
 def line(text: str) -> dict[str, str]:
@@ -145,7 +160,9 @@ def commits(shas: str, **fields: bool) -> list[BranchCommit]:
 def test_rewritten_commits_are_unreachable() -> None:
     assert find_unreachable(commits("abcdef"), line("a-b-c-d a-e-f")) == {"b", "c", "d"}
     assert find_unreachable(commits("abc"), line("a-b a-c")) == {"b"}, "an amended commit"
-    assert find_unreachable(commits("abc"), line("z-a-b z-c")) == {"a", "b"}, "the fork itself was never measured"
+    assert find_unreachable(commits("abc"), line("z-a-b z-c")) == {"a", "b"}, (
+        "the fork itself was never measured"
+    )
     assert find_unreachable(commits("abcd"), line("a-b-c-d")) == set()
 
 
@@ -172,11 +189,17 @@ def test_runs_without_a_branch_do_not_move_a_named_branch() -> None:
 
     assert find_unreachable(stray, fork) == set(), "it may be the next commit of the branch"
     assert find_unreachable([*stray, measured("c", 6)], {**fork, "c": "b"}) == {"p"}
-    assert find_unreachable(commits("abp", is_named=False), fork) == {"b"}, "without named runs the newest is the tip"
+    assert find_unreachable(commits("abp", is_named=False), fork) == {"b"}, (
+        "without named runs the newest is the tip"
+    )
     in_a_pair = measured("p", 5, is_alone=False, is_named=False)
-    assert find_unreachable([*commits("ab", is_named=False), in_a_pair], fork) == set(), "nor does a side of a pair"
+    assert find_unreachable([*commits("ab", is_named=False), in_a_pair], fork) == set(), (
+        "nor does a side of a pair"
+    )
     assert find_unreachable([in_a_pair], fork) == set()
-    assert find_unreachable([*commits("ab"), measured("n", 5, is_named=False)], line("a-b-n")) == set()
+    assert (
+        find_unreachable([*commits("ab"), measured("n", 5, is_named=False)], line("a-b-n")) == set()
+    )
 
 
 @settings(max_examples=200, deadline=None)
@@ -189,14 +212,20 @@ def test_result_equals_a_walk_from_each_commit(data: st.DataObject) -> None:
         for number, sha in enumerate(shas)
         if number and data.draw(_KNOWN)
     }
-    known = [measured(sha, number) for number, sha in enumerate(shas) if number == count - 1 or data.draw(_KNOWN)]
+    known = [
+        measured(sha, number)
+        for number, sha in enumerate(shas)
+        if number == count - 1 or data.draw(_KNOWN)
+    ]
 
     def down(sha: str) -> list[str]:
         return [sha, *down(parents[sha])] if sha in parents else [sha]
 
     newest = down(shas[-1])
     expected = {
-        one.sha for one in known if one.sha not in newest and any(ancestor in newest for ancestor in down(one.sha))
+        one.sha
+        for one in known
+        if one.sha not in newest and any(ancestor in newest for ancestor in down(one.sha))
     }
     assert find_unreachable(known, parents) == expected
 

@@ -9,7 +9,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from roofwatch.collector.compile.launches import compiling_for
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention, attention_spec, attention_varlen
-from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention, paged_decode_attention_spec
+from roofwatch.kernels.attention.paged_decode_attention import (
+    paged_decode_attention,
+    paged_decode_attention_spec,
+)
 from tests.kernels.builders import instructions, make_case
 
 HEADS = torch.zeros(1, 2, 64, 64)
@@ -32,7 +35,9 @@ def test_queries_of_an_image_see_all_keys_of_a_text(device: str, n_keys: int):
     torch.testing.assert_close(out, expected)
     grad_out = torch.randn_like(out)
     for actual, right in zip(
-        torch.autograd.grad(out, [q, k, v], grad_out), torch.autograd.grad(expected, [q, k, v], grad_out), strict=True
+        torch.autograd.grad(out, [q, k, v], grad_out),
+        torch.autograd.grad(expected, [q, k, v], grad_out),
+        strict=True,
     ):
         torch.testing.assert_close(actual, right, rtol=1e-4, atol=1e-5)
 
@@ -53,14 +58,21 @@ def test_the_gradients_of_shared_keys_are_added_up_over_the_heads_that_share_the
     grad_out = torch.randn_like(q)
     actual = torch.autograd.grad(attention(q, k, v), [k, v], grad_out)
     expected = scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-    torch.testing.assert_close(actual, torch.autograd.grad(expected, [k, v], grad_out), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        actual, torch.autograd.grad(expected, [k, v], grad_out), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_heads_that_lie_inside_tokens_are_read_where_they_lie(device: str):
-    lying_inside = torch.randn(3, 2, 40, 2, 64, device=device).transpose(2, 3)  # [B, T, H, D] in memory
+    lying_inside = torch.randn(3, 2, 40, 2, 64, device=device).transpose(
+        2, 3
+    )  # [B, T, H, D] in memory
     results = []
     for copied in (False, True):
-        q, k, v = ((heads.contiguous() if copied else heads).detach().requires_grad_() for heads in lying_inside)
+        q, k, v = (
+            (heads.contiguous() if copied else heads).detach().requires_grad_()
+            for heads in lying_inside
+        )
         out = attention(q, k, v)
         results.append([out, *torch.autograd.grad(out.square().sum(), [q, k, v])])
     assert all(torch.equal(inside, copied) for inside, copied in zip(*results, strict=True))
@@ -78,7 +90,9 @@ def test_what_lies_behind_the_last_token_is_not_read(device: str, dtype: torch.d
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compilers_cache")
-def test_on_hopper_products_wait_neither_for_loads_nor_for_the_softmax_of_other_warps(tmp_path: Path):
+def test_on_hopper_products_wait_neither_for_loads_nor_for_the_softmax_of_other_warps(
+    tmp_path: Path,
+):
     q, k, v = torch.empty(3, 1, 8, 4096, 128, dtype=torch.bfloat16, requires_grad=True)
     with compiling_for("sm_90") as launches:
         out = attention(q, k, v)
@@ -87,7 +101,9 @@ def test_on_hopper_products_wait_neither_for_loads_nor_for_the_softmax_of_other_
     for launch in launches:
         assert launch.compiled is not None, launch.message
         names = [name.split(".")[0] for name in instructions(launch.compiled.binary, tmp_path)]
-        order[launch.function] = " ".join(name for name in names if name in {"HGMMA", "MUFU", "BAR", "UTMALDG", "BRA"})
+        order[launch.function] = " ".join(
+            name for name in names if name in {"HGMMA", "MUFU", "BAR", "UTMALDG", "BRA"}
+        )
     for function in ("attention_kernel", "query_gradient_kernel"):
         assert re.search(r"MUFU HGMMA", order[function])
         assert not re.search(r"MUFU BAR (BAR )*HGMMA", order[function])
@@ -97,7 +113,9 @@ def test_on_hopper_products_wait_neither_for_loads_nor_for_the_softmax_of_other_
 
 
 def test_large_scores_do_not_overflow(device: str):
-    q, k, v = 30 * torch.randn(3, 1, 1, 70, 64, device=device)  # scores of several hundred: exp2 ends at 128
+    q, k, v = 30 * torch.randn(
+        3, 1, 1, 70, 64, device=device
+    )  # scores of several hundred: exp2 ends at 128
     expected = scaled_dot_product_attention(q.double(), k.double(), v.double(), is_causal=True)
     torch.testing.assert_close(attention(q, k, v).double(), expected, rtol=1e-3, atol=1e-2)
 
@@ -114,8 +132,14 @@ def test_a_query_without_keys_gets_zeros():
     [
         ({"is_causal": False, "window": 4}, "window=4 with is_causal=False; .*pass is_causal=True"),
         ({"window": -1}, "window=-1 with is_causal=True; a window needs 1 or more"),
-        ({"k": HEADS[:, :, :9], "v": HEADS[:, :, :9]}, "lengths under a causal mask must be equal, got q 64, k 9"),
-        ({"q": torch.zeros(1, 3, 64, 64)}, "3 heads of q are no multiple of k's 2; call k.repeat_interleave"),
+        (
+            {"k": HEADS[:, :, :9], "v": HEADS[:, :, :9]},
+            "lengths under a causal mask must be equal, got q 64, k 9",
+        ),
+        (
+            {"q": torch.zeros(1, 3, 64, 64)},
+            "3 heads of q are no multiple of k's 2; call k.repeat_interleave",
+        ),
         ({"q": HEADS[..., :32]}, "batch and head dim must be equal"),
         (dict.fromkeys("qkv", torch.zeros(1, 1, 4, 257)), "257 dims, at most 256 .*call torch"),
     ],
@@ -144,7 +168,9 @@ def test_nan_in_a_sequence_stays_there(device: str, dtype: torch.dtype):
 def test_a_bound_above_the_longest_length_changes_nothing(device: str):
     q, k, v = torch.randn(3, 50, 1, 16, device=device)
     starts = bounds(device, 0, 20, 50)
-    assert torch.equal(attention_varlen(q, k, v, starts, 1000), attention_varlen(q, k, v, starts, 30))
+    assert torch.equal(
+        attention_varlen(q, k, v, starts, 1000), attention_varlen(q, k, v, starts, 30)
+    )
 
 
 def make_inputs(device: str, *lengths: int, n_blocks: int) -> dict[str, Any]:
@@ -167,7 +193,9 @@ def test_what_lies_beyond_the_context_is_not_read(device: str, length: int):
     before = paged_decode_attention(**inputs)
     for name in ("key_cache", "value_cache"):
         inputs[name][inputs["block_tables"][0, used:].long()] = torch.nan
-        inputs[name][inputs["block_tables"][0, used - 1].long(), (length - 1) % 16 + 1 :] = torch.nan
+        inputs[name][inputs["block_tables"][0, used - 1].long(), (length - 1) % 16 + 1 :] = (
+            torch.nan
+        )
     inputs["block_tables"][0, used:] = 2**30
     assert torch.equal(paged_decode_attention(**inputs), before)
 
@@ -183,7 +211,9 @@ def test_large_paged_scores_do_not_overflow(device: str):
     inputs = make_inputs(device, 300, n_blocks=20)
     inputs["q"] *= 1000
     eager = paged_decode_attention_spec.implementations["torch"].launch
-    torch.testing.assert_close(paged_decode_attention(**inputs), eager(**inputs), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        paged_decode_attention(**inputs), eager(**inputs), rtol=1e-3, atol=1e-3
+    )
 
 
 def test_a_slice_of_a_joint_cache_is_read_where_it_lies(device: str):
@@ -194,22 +224,44 @@ def test_a_slice_of_a_joint_cache_is_read_where_it_lies(device: str):
 
 
 TOKENS = torch.zeros(5, 2, 16)
-PACKED = {"q": TOKENS, "k": TOKENS, "v": TOKENS, "cu_seqlens": bounds("cpu", 0, 2, 5), "max_seqlen": 3}
+PACKED = {
+    "q": TOKENS,
+    "k": TOKENS,
+    "v": TOKENS,
+    "cu_seqlens": bounds("cpu", 0, 2, 5),
+    "max_seqlen": 3,
+}
 PAGED = make_inputs("cpu", 9, 20, n_blocks=4)
 
 
 @pytest.mark.parametrize(
     ("launch", "operands", "message"),
     [
-        (attention_varlen, PACKED | {"k": TOKENS[:4], "v": TOKENS[:4]}, r"got q \(5, 16\), k \(4, 16\)"),
-        (attention_varlen, PACKED | {"q": torch.zeros(5, 3, 16)}, "3 heads of q are no multiple of k's 2"),
+        (
+            attention_varlen,
+            PACKED | {"k": TOKENS[:4], "v": TOKENS[:4]},
+            r"got q \(5, 16\), k \(4, 16\)",
+        ),
+        (
+            attention_varlen,
+            PACKED | {"q": torch.zeros(5, 3, 16)},
+            "3 heads of q are no multiple of k's 2",
+        ),
         (
             paged_decode_attention,
             PAGED | {"context_lengths": PAGED["context_lengths"][:1]},
             "the sequences must be equal, got q 2, .* context_lengths 1",
         ),
-        (paged_decode_attention, PAGED | {"value_cache": PAGED["value_cache"][:, :8]}, "the shapes must be equal"),
-        (paged_decode_attention, PAGED | {"q": PAGED["q"][:, :3]}, "3 heads of q are no multiple of k's 2"),
+        (
+            paged_decode_attention,
+            PAGED | {"value_cache": PAGED["value_cache"][:, :8]},
+            "the shapes must be equal",
+        ),
+        (
+            paged_decode_attention,
+            PAGED | {"q": PAGED["q"][:, :3]},
+            "3 heads of q are no multiple of k's 2",
+        ),
     ],
 )
 def test_operands_that_do_not_fit_together_are_refused(launch, operands, message: str):

@@ -3,7 +3,12 @@ import torch
 import triton
 import triton.language as tl
 
-from roofwatch.kernels.building_blocks.formats import as_kernel_operand, from_e4m3, halved_in_e4m3fnuz, has_e4m3
+from roofwatch.kernels.building_blocks.formats import (
+    as_kernel_operand,
+    from_e4m3,
+    halved_in_e4m3fnuz,
+    has_e4m3,
+)
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, piece_of_row, row_config
 from roofwatch.kernels.building_blocks.tiles import by_chiplet, tile_of
 from roofwatch.kernels.target import Target
@@ -21,7 +26,10 @@ def _decode_kernel(code_ptr, out_ptr, halved_ptr, BLOCK: tl.constexpr):
 
 
 def test_every_byte_is_read_as_the_number_that_torch_reads(device: str):
-    out, halved = torch.empty(256, device=device), torch.empty(256, dtype=torch.uint8, device=device)
+    out, halved = (
+        torch.empty(256, device=device),
+        torch.empty(256, dtype=torch.uint8, device=device),
+    )
     _decode_kernel[(1,)](EVERY_BYTE.to(device), out, halved, BLOCK=256)
     numbers = EVERY_BYTE.view(torch.float8_e4m3fn).float()[IS_NUMBER]
     assert torch.equal(out.cpu()[IS_NUMBER], numbers)
@@ -41,7 +49,9 @@ def test_targets_without_e4m3_are_given_its_bytes(monkeypatch):
     ]:
         target = Target(backend, arch)
         assert has_e4m3(target) is has_it
-        monkeypatch.setattr("roofwatch.kernels.building_blocks.formats.current_target", lambda target=target: target)
+        monkeypatch.setattr(
+            "roofwatch.kernels.building_blocks.formats.current_target", lambda target=target: target
+        )
         assert as_kernel_operand(tensor).dtype == (torch.float8_e4m3fn if has_it else torch.uint8)
 
 
@@ -59,9 +69,17 @@ def test_the_pieces_of_a_row_are_neighbours_and_leave_nothing_out(device: str):
 
 @pytest.mark.parametrize(
     ("n_cols", "block", "num_warps"),
-    [(1, 1, 1), (1000, 1024, 2), (4096, 4096, 8), (MAX_COLS_IN_REGISTERS, 16_384, 16), (16_385, 4096, 8)],
+    [
+        (1, 1, 1),
+        (1000, 1024, 2),
+        (4096, 4096, 8),
+        (MAX_COLS_IN_REGISTERS, 16_384, 16),
+        (16_385, 4096, 8),
+    ],
 )
-def test_a_row_is_held_whole_until_it_is_too_long_and_then_read_in_tiles(n_cols: int, block: int, num_warps: int):
+def test_a_row_is_held_whole_until_it_is_too_long_and_then_read_in_tiles(
+    n_cols: int, block: int, num_warps: int
+):
     assert row_config(n_cols) == {"BLOCK": block, "num_warps": num_warps}
 
 
@@ -110,10 +128,16 @@ def test_programs_of_one_chiplet_become_neighbours(device: str, n_programs: int)
         (Target("interpreter", ""), True),
     ],
 )
-def test_tiles_are_copied_by_an_engine_from_hopper_on_and_in_the_interpreter(target: Target, has_tma: bool):
+def test_tiles_are_copied_by_an_engine_from_hopper_on_and_in_the_interpreter(
+    target: Target, has_tma: bool
+):
     assert target.has_tma is has_tma
 
 
 def test_the_amd_targets_have_chiplets():
-    assert [Target("hip", arch).chiplet_count for arch in ("gfx942", "gfx950", "gfx1100")] == [8, 8, 1]
+    assert [Target("hip", arch).chiplet_count for arch in ("gfx942", "gfx950", "gfx1100")] == [
+        8,
+        8,
+        1,
+    ]
     assert Target("cuda", "sm_100").chiplet_count == 1

@@ -30,7 +30,9 @@ def test_a_matrix_of_one_column_is_read_whatever_its_strides(device: str):
 
 
 def test_a_matrix_that_is_contiguous_along_neither_dim_is_refused():
-    with pytest.raises(KernelError, match=r"b must be contiguous along its last dim, .*; call b.contiguous\(\)"):
+    with pytest.raises(
+        KernelError, match=r"b must be contiguous along its last dim, .*; call b.contiguous\(\)"
+    ):
         matmul(torch.zeros(4, 4), torch.zeros(8, 8)[::2, ::2])
 
 

@@ -1,4 +1,6 @@
-"""CUDA C++ kernels on a machine without a GPU: compiled as C++ and run thread by thread, to check what they compute."""
+"""CUDA C++ kernels on a machine without a GPU: compiled as C++ and run thread by thread, to check
+what they compute.
+"""
 
 import ctypes
 import hashlib
@@ -57,7 +59,10 @@ class Host:
             options = ["-std=c++20", "-O1", "-shared", "-fPIC", "-fno-strict-aliasing", "-w"]
             headers = ["-I", str(_HEADERS), "-include", "cuda_on_host.h"]
             subprocess.run(
-                [COMPILER, *options, *headers, "-x", "c++", "-", "-o", str(file)], input=source, text=True, check=True
+                [COMPILER, *options, *headers, "-x", "c++", "-", "-o", str(file)],
+                input=source,
+                text=True,
+                check=True,
             )
             self._libraries[kernel.expression] = ctypes.CDLL(str(file))
         return self._libraries[kernel.expression]

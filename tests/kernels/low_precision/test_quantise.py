@@ -2,8 +2,18 @@ import pytest
 import torch
 
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.formats import E4M3_MAX, pack_int4, pack_ternary, unpack_int4, unpack_ternary
-from roofwatch.kernels.low_precision.quantise import quantise_fp8, quantise_fp8_reference, quantise_int8
+from roofwatch.kernels.building_blocks.formats import (
+    E4M3_MAX,
+    pack_int4,
+    pack_ternary,
+    unpack_int4,
+    unpack_ternary,
+)
+from roofwatch.kernels.low_precision.quantise import (
+    quantise_fp8,
+    quantise_fp8_reference,
+    quantise_int8,
+)
 
 
 def test_halves_go_to_the_even_level(device: str):
@@ -25,7 +35,9 @@ def test_rows_without_columns_are_refused():
 
 
 def every_number_and_what_lies_between() -> torch.Tensor:
-    """One row that is quantised with scale 1: each number of e4m3, its neighbours in float32, and the ties."""
+    """One row that is quantised with scale 1: each number of e4m3, its neighbours in float32, and
+    the ties.
+    """
     numbers = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
     numbers = numbers[numbers.isfinite()].unique()
     ties = (numbers[1:] + numbers[:-1]) / 2

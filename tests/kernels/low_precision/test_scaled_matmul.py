@@ -3,7 +3,10 @@ import torch
 
 from roofwatch import UnsupportedError
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.low_precision.fp8_matmul_blockwise import fp8_matmul_blockwise, fp8_matmul_blockwise_spec
+from roofwatch.kernels.low_precision.fp8_matmul_blockwise import (
+    fp8_matmul_blockwise,
+    fp8_matmul_blockwise_spec,
+)
 from roofwatch.kernels.low_precision.scaled_matmul import (
     MAX_K,
     fp8_matmul_rowwise,
@@ -42,12 +45,26 @@ def test_sums_beyond_the_precision_of_float32_are_exact(device: str, M: int):
 @pytest.mark.parametrize(
     ("name", "broken", "message"),
     [
-        ("weight", torch.ones(3, 17, dtype=torch.int8), "the columns must be equal, got x 16, weight 17"),
-        ("x_scale", torch.ones(2), r"x_scale must be contiguous float32 of shape \(2, 1\).*reshape\(-1, 1\)"),
-        ("weight_scale", torch.ones(3, 1, dtype=torch.bfloat16), r"weight_scale .*weight_scale\.float\(\)"),
+        (
+            "weight",
+            torch.ones(3, 17, dtype=torch.int8),
+            "the columns must be equal, got x 16, weight 17",
+        ),
+        (
+            "x_scale",
+            torch.ones(2),
+            r"x_scale must be contiguous float32 of shape \(2, 1\).*reshape\(-1, 1\)",
+        ),
+        (
+            "weight_scale",
+            torch.ones(3, 1, dtype=torch.bfloat16),
+            r"weight_scale .*weight_scale\.float\(\)",
+        ),
     ],
 )
-def test_an_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):
+def test_an_operand_that_would_be_read_wrongly_is_refused(
+    name: str, broken: torch.Tensor, message: str
+):
     with pytest.raises(KernelError, match=message):
         int8_matmul(**make_inputs("int8_matmul", dtype="int8", M=2, N=3, K=16) | {name: broken})
 
@@ -60,15 +77,30 @@ def test_a_sum_that_could_overflow_is_refused():
 @pytest.mark.parametrize(
     ("name", "broken", "message"),
     [
-        ("x_scale", torch.ones(2, 1), r"x_scale must be float32 of shape \(2, 2\).*quantise by blocks of 128"),
-        ("weight_scale", torch.ones(3, 2), r"weight_scale must be float32 of shape \(2, 2\).*quantise by blocks"),
-        ("weight", torch.ones(130, 199).to(torch.float8_e4m3fn), "the columns must be equal, got x 200, weight 199"),
+        (
+            "x_scale",
+            torch.ones(2, 1),
+            r"x_scale must be float32 of shape \(2, 2\).*quantise by blocks of 128",
+        ),
+        (
+            "weight_scale",
+            torch.ones(3, 2),
+            r"weight_scale must be float32 of shape \(2, 2\).*quantise by blocks",
+        ),
+        (
+            "weight",
+            torch.ones(130, 199).to(torch.float8_e4m3fn),
+            "the columns must be equal, got x 200, weight 199",
+        ),
     ],
 )
-def test_a_blockwise_operand_that_would_be_read_wrongly_is_refused(name: str, broken: torch.Tensor, message: str):
+def test_a_blockwise_operand_that_would_be_read_wrongly_is_refused(
+    name: str, broken: torch.Tensor, message: str
+):
     with pytest.raises(KernelError, match=message):
         fp8_matmul_blockwise(
-            **make_inputs("fp8_matmul_blockwise", dtype="float8_e4m3fn", M=2, N=130, K=200) | {name: broken}
+            **make_inputs("fp8_matmul_blockwise", dtype="float8_e4m3fn", M=2, N=130, K=200)
+            | {name: broken}
         )
 
 

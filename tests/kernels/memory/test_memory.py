@@ -7,15 +7,26 @@ from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
 from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
-from roofwatch.kernels.memory.copies import embedding_gather, memory_copy, memory_copy_spec, transpose
-from roofwatch.kernels.memory.kv_cache_write import kv_cache_write, kv_cache_write_reference, kv_cache_write_spec
+from roofwatch.kernels.memory.copies import (
+    embedding_gather,
+    memory_copy,
+    memory_copy_spec,
+    transpose,
+)
+from roofwatch.kernels.memory.kv_cache_write import (
+    kv_cache_write,
+    kv_cache_write_reference,
+    kv_cache_write_spec,
+)
 from roofwatch.kernels.memory.rotary import rotary
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import make_inputs
 
 
 @pytest.mark.parametrize("hidden", [3, 2048, 2100])
-def test_an_index_outside_of_the_table_gives_a_row_of_nan_and_leaves_the_others(device: str, hidden: int):
+def test_an_index_outside_of_the_table_gives_a_row_of_nan_and_leaves_the_others(
+    device: str, hidden: int
+):
     table = torch.randn(4, hidden, device=device)
     out = embedding_gather(table, torch.tensor([3, 4, 0, -1, 2**40], device=device))
     assert torch.equal(out[[0, 2]], table[[3, 0]])
@@ -79,7 +90,9 @@ def test_the_slots_that_nobody_writes_to_keep_what_they_hold(device: str):
     assert torch.equal(after[[1, 3, 4]], before[[1, 3, 4]])
 
 
-@pytest.mark.parametrize("slots", [[-1, 4, -1], [3, -1, 1], [-1, -1, -1], [-7, 4, 2**40], [6, 1, -1]])
+@pytest.mark.parametrize(
+    "slots", [[-1, 4, -1], [3, -1, 1], [-1, -1, -1], [-7, 4, 2**40], [6, 1, -1]]
+)
 def test_a_token_without_a_slot_of_the_cache_is_left_out(device: str, slots: list[int]):
     operands = make_operands(device)
     before = [rows_of(operands[name]).clone() for name in ("key_cache", "value_cache")]
@@ -96,7 +109,9 @@ def test_a_token_without_a_slot_of_the_cache_is_left_out(device: str, slots: lis
 
 @pytest.mark.parametrize("slots", [[-1, 0, -1], [3, -1, 1], [-1, -1, -1]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float8_e4m3fn])
-def test_plain_torch_leaves_a_token_without_a_slot_out_as_the_reference_does(dtype: torch.dtype, slots: list[int]):
+def test_plain_torch_leaves_a_token_without_a_slot_out_as_the_reference_does(
+    dtype: torch.dtype, slots: list[int]
+):
     operands = make_operands(dtype=dtype) | {"slots": torch.tensor(slots)}
     wide = {name: value.float() for name, value in operands.items() if name != "slots"}
     expected = kv_cache_write_reference(**wide, slots=operands["slots"])
@@ -109,12 +124,15 @@ def test_eight_bits_hold_a_scaled_key_to_the_nearest_and_clamp_what_is_too_large
     numbers = torch.tensor([0.0, -0.0, 7.9, 1000.0, -1000.0, 2**-9, 0.03, -17.1], device=device)
     operands["key"][0] = numbers * 0.5
     key_cache, _ = kv_cache_write(**operands)
-    # above 2^-6 there are 8 numbers to an octave: 0.03 lies between 15 and 16 times 2^-9, -17.1 between -16 and -18
+    # above 2^-6 there are 8 numbers to an octave: 0.03 lies between 15 and 16 times 2^-9, -17.1
+    # between -16 and -18
     nearest = torch.tensor([0.0, -0.0, 8.0, 448.0, -448.0, 2**-9, 15 * 2**-9, -18.0], device=device)
     assert torch.equal(rows_of(key_cache)[5], nearest.expand(2, 8))
 
 
-def test_slices_of_a_joint_projection_and_blocks_that_lie_apart_are_used_where_they_lie(device: str):
+def test_slices_of_a_joint_projection_and_blocks_that_lie_apart_are_used_where_they_lie(
+    device: str,
+):
     plain, strided = make_operands(device), make_operands(device)
     joint = torch.randn(3, 6, 8, device=device)
     plain["key"], plain["value"] = joint[:, 2:4].clone(), joint[:, 4:].clone()
@@ -150,16 +168,27 @@ def test_a_cache_that_is_changed_is_no_fault_and_another_input_is():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"key": torch.randn(3, 8, 2).transpose(1, 2)}, r"key must be contiguous along its last dim"),
-        ({"value": torch.randn(3, 4, 8)[:, ::2]}, r"value must be contiguous per token; call value\.contiguous\(\)"),
+        (
+            {"key": torch.randn(3, 8, 2).transpose(1, 2)},
+            r"key must be contiguous along its last dim",
+        ),
+        (
+            {"value": torch.randn(3, 4, 8)[:, ::2]},
+            r"value must be contiguous per token; call value\.contiguous\(\)",
+        ),
         ({"value": torch.randn(2, 2, 8)}, "the shapes must be equal"),
         ({"key_cache": torch.randn(3, 2, 16)}, "the caches' shapes must be equal"),
-        ({"key_cache": torch.randn(3, 2, 2, 16)[..., :8]}, "key_cache must be contiguous per block"),
+        (
+            {"key_cache": torch.randn(3, 2, 2, 16)[..., :8]},
+            "key_cache must be contiguous per block",
+        ),
         ({"slots": torch.tensor([1, 2])}, "tokens and slots must be equal"),
         ({"key_scale": torch.ones(1)}, "takes no key_scale; omit key_scale"),
     ],
 )
-def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
+def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(
+    changed: dict[str, Any], message: str
+):
     with pytest.raises(KernelError, match=message):
         kv_cache_write(**make_operands() | changed)
 
@@ -172,14 +201,19 @@ def test_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(change
         ({"value_scale": torch.ones(1).double()}, r"value_scale\.to\('cpu', torch\.float32\)"),
     ],
 )
-def test_scales_that_would_be_read_wrongly_are_refused_with_the_way_out(changed: dict[str, Any], message: str):
+def test_scales_that_would_be_read_wrongly_are_refused_with_the_way_out(
+    changed: dict[str, Any], message: str
+):
     with pytest.raises(KernelError, match=message):
         kv_cache_write(**make_operands(dtype=torch.float8_e4m3fn) | changed)
 
 
 def test_a_quarter_turn_swaps_the_halves_of_a_head(device: str):
     operands = make_inputs("rotary", device, B=1, T=1, H=1, H_KV=1, D=6)
-    operands["cos"], operands["sin"] = torch.zeros(1, 3, device=device), torch.ones(1, 3, device=device)
+    operands["cos"], operands["sin"] = (
+        torch.zeros(1, 3, device=device),
+        torch.ones(1, 3, device=device),
+    )
     q_out, _ = rotary(**operands)
     first, second = operands["q"].chunk(2, dim=-1)
     assert torch.equal(q_out, torch.cat([-second, first], dim=-1))
@@ -190,7 +224,9 @@ def test_slices_of_a_joint_projection_are_read_where_they_lie(device: str):
     joint = torch.cat([operands["q"].flatten(2), operands["k"].flatten(2)], dim=-1)
     q, k = (part.unflatten(-1, (-1, 8)) for part in joint.split([24, 16], dim=-1))
     assert not q.is_contiguous()
-    for found, expected in zip(rotary(q, k, operands["cos"], operands["sin"]), rotary(**operands), strict=True):
+    for found, expected in zip(
+        rotary(q, k, operands["cos"], operands["sin"]), rotary(**operands), strict=True
+    ):
         assert torch.equal(found, expected)
         assert found.is_contiguous()
 
@@ -199,7 +235,10 @@ def test_angles_in_half_precision_are_taken_as_they_are(device: str):
     operands = make_inputs("rotary", device, B=1, T=5, H=3, H_KV=2, D=8)
     half = {name: operands[name].half() for name in ("cos", "sin")}
     wide = {name: operands[name].half().float() for name in ("cos", "sin")}
-    assert torch.equal(rotary(operands["q"], operands["k"], **half)[0], rotary(operands["q"], operands["k"], **wide)[0])
+    assert torch.equal(
+        rotary(operands["q"], operands["k"], **half)[0],
+        rotary(operands["q"], operands["k"], **wide)[0],
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +249,10 @@ def test_angles_in_half_precision_are_taken_as_they_are(device: str):
         ({"k": torch.randn(1, 4, 2, 8)}, "batch, tokens and head dim must be equal"),
         ({"cos": torch.randn(5, 8)}, "tokens and pairs must be equal"),
         ({"sin": torch.randn(5, 6)[:, :4]}, r"sin must be contiguous.*sin\.contiguous\(\)"),
-        ({"cos": torch.randn(5, 4, requires_grad=True)}, r"cos requires a gradient.*cos\.detach\(\)"),
+        (
+            {"cos": torch.randn(5, 4, requires_grad=True)},
+            r"cos requires a gradient.*cos\.detach\(\)",
+        ),
     ],
 )
 def test_rotary_operands_that_would_be_read_wrongly_are_refused_with_the_way_out(

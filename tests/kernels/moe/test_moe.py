@@ -6,7 +6,12 @@ import torch
 from roofwatch import InputMaker
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
-from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, moe_permute, moe_unpermute
+from roofwatch.kernels.moe.moe_permute import (
+    chosen_experts,
+    expert_offsets,
+    moe_permute,
+    moe_unpermute,
+)
 from roofwatch.kernels.moe.moe_topk_routing import MAX_EXPERTS, moe_topk_routing
 from tests.kernels.builders import make_case
 
@@ -60,12 +65,17 @@ def test_half_precision_logits_give_float32_weights(device: str, dtype: torch.dt
             "the tokens must be equal, got x 3, experts 2",
         ),
         (
-            lambda: moe_unpermute(torch.zeros(6, 4), torch.zeros(3, 2, dtype=torch.int32), torch.zeros(2, 3)),
+            lambda: moe_unpermute(
+                torch.zeros(6, 4), torch.zeros(3, 2, dtype=torch.int32), torch.zeros(2, 3)
+            ),
             r"the shapes must be equal, got positions \(3, 2\), weights \(2, 3\)",
         ),
         (lambda: moe_topk_routing(torch.zeros(3, 8), 0), "top_k is 0; choose 1 to 8"),
         (lambda: moe_topk_routing(torch.zeros(3, 8), 9), "top_k is 9; choose 1 to 8"),
-        (lambda: moe_topk_routing(torch.zeros(1, MAX_EXPERTS + 1), 1), "4097 experts, at most 4096 .*call torch.topk"),
+        (
+            lambda: moe_topk_routing(torch.zeros(1, MAX_EXPERTS + 1), 1),
+            "4097 experts, at most 4096 .*call torch.topk",
+        ),
         (
             lambda: grouped_gemm(torch.zeros(4, 4), torch.zeros(2, 5, 3), offsets_of(2, 2)),
             "tokens' and weights' K must be equal, got tokens 4, weights 5",
@@ -90,7 +100,9 @@ def offsets_of(*counts: int, device: str = "cpu") -> torch.Tensor:
 
 
 def test_weights_of_experts_that_nobody_chose_are_not_counted():
-    case = make_case("grouped_gemm", "bfloat16", T=2, E=3, top_k=1, hidden=5, ffn=7, routing="all_to_one")
+    case = make_case(
+        "grouped_gemm", "bfloat16", T=2, E=3, top_k=1, hidden=5, ffn=7, routing="all_to_one"
+    )
     # 2 rows of 7 and 1 weight of 35 in, 2 rows of 5 out; 4 offsets
     assert grouped_gemm_spec.memory_bytes(case) == 28 + 70 + 20 + 16
 
@@ -103,19 +115,28 @@ def test_every_expert_of_the_decode_cases_has_rows_as_their_cost_says(routing: s
         assert chosen_experts(case, InputMaker(case)).unique().numel() == case["E"]
 
 
-@pytest.mark.parametrize("counts", [(0, 0, 300), (300, 0, 0), (1, 298, 1), (128, 44, 128), (127, 129, 44)])
+@pytest.mark.parametrize(
+    "counts", [(0, 0, 300), (300, 0, 0), (1, 298, 1), (128, 44, 128), (127, 129, 44)]
+)
 @pytest.mark.parametrize("K", [64, 63])  # rows that the copy engine takes, and others
-def test_rows_meet_their_own_experts_weights_however_they_are_shared_out(device: str, counts: tuple[int, ...], K: int):
+def test_rows_meet_their_own_experts_weights_however_they_are_shared_out(
+    device: str, counts: tuple[int, ...], K: int
+):
     tokens = torch.randn(300, K, device=device).half()
     weights = torch.randn(3, K, 136, device=device).half()
     parts = zip(tokens.split(counts), weights, strict=True)
     expected = torch.cat([(part.float() @ weight.float()).half() for part, weight in parts])
-    torch.testing.assert_close(grouped_gemm(tokens, weights, offsets_of(*counts, device=device)), expected)
+    torch.testing.assert_close(
+        grouped_gemm(tokens, weights, offsets_of(*counts, device=device)), expected
+    )
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")  # numpy's, at the infinities that are not stored
+@pytest.mark.filterwarnings(
+    "ignore:invalid value"
+)  # numpy's, at the infinities that are not stored
 def test_what_lies_behind_an_experts_last_row_never_reaches_its_products(device: str):
-    # K ends within a tile: a tile of tokens or weights that were read past it would bring infinities in
+    # K ends within a tile: a tile of tokens or weights that were read past it would bring
+    # infinities in
     tokens = torch.full((4, 40), torch.inf, device=device).half()
     tokens[:2] = 1.0
     weights = torch.full((2, 40, 64), torch.inf, device=device).half()

@@ -27,8 +27,12 @@ def test_large_logits_do_not_overflow(device: str, n_cols: int):
 VOCABULARIES = [1000, 5001]
 
 
-def make_logits_and_labels(n_rows: int, n_cols: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(n_rows, n_cols, device=device), torch.randint(n_cols, (n_rows,), device=device)
+def make_logits_and_labels(
+    n_rows: int, n_cols: int, device: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(n_rows, n_cols, device=device), torch.randint(
+        n_cols, (n_rows,), device=device
+    )
 
 
 @pytest.mark.parametrize("n_cols", VOCABULARIES)

@@ -1,4 +1,6 @@
-"""The bundled workloads: our kernels against the float64 reference, and the cost that torch counts."""
+"""The bundled workloads: our kernels against the float64 reference,
+and the cost that torch counts.
+"""
 
 from dataclasses import replace
 
@@ -25,7 +27,12 @@ SMALL = [
     if "small" in case.tags
 ]
 
-BLOCKS = [transformer_inference_spec, transformer_training_spec, dit_inference_spec, dit_training_spec]
+BLOCKS = [
+    transformer_inference_spec,
+    transformer_training_spec,
+    dit_inference_spec,
+    dit_training_spec,
+]
 
 
 @pytest.mark.parametrize(("spec", "case"), SMALL)
@@ -37,7 +44,9 @@ def test_each_workload_with_our_kernels_agrees_with_the_float64_reference(
 
 
 @pytest.mark.parametrize(("spec", "case"), SMALL)
-def test_each_workload_in_torch_agrees_with_the_float64_reference(spec: KernelSpec, case: Case) -> None:
+def test_each_workload_in_torch_agrees_with_the_float64_reference(
+    spec: KernelSpec, case: Case
+) -> None:
     accuracy = check(spec, case, device="cpu", implementation="torch")
     assert accuracy.outcome is Outcome.OK, accuracy.message
 
@@ -62,7 +71,10 @@ def test_counted_costs_are_those_of_the_formulas(spec: KernelSpec) -> None:
         flop_count, values = (transformer_cost if is_transformer else dit_cost)(case)
         positions_bytes = 8 * case["T"] if is_transformer else 0
         assert spec.flop_count(case) == (3 if is_training else 1) * flop_count
-        assert spec.memory_bytes(case) == (2 if is_training else 1) * values * case.itemsize + positions_bytes
+        assert (
+            spec.memory_bytes(case)
+            == (2 if is_training else 1) * values * case.itemsize + positions_bytes
+        )
 
 
 def test_activation_checkpointing_repeats_flop_that_are_not_of_the_model() -> None:

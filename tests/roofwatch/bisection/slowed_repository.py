@@ -1,4 +1,6 @@
-"""A git repository whose benchmark becomes much slower at one commit, and does not import at another."""
+"""A git repository whose benchmark becomes much slower at one commit, and does not import at
+another.
+"""
 
 from __future__ import annotations
 

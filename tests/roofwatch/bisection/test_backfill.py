@@ -8,12 +8,18 @@ from tests.builders import make_change_point, make_commit_ref, make_regression, 
 
 
 def planned(
-    count: int, measured: Sequence[int], *, skipped: Sequence[int] = (), changed_at: int | None = None
+    count: int,
+    measured: Sequence[int],
+    *,
+    skipped: Sequence[int] = (),
+    changed_at: int | None = None,
 ) -> Backfill:
     refs = [make_commit_ref(number) for number in range(count)]
     regressions: list[Regression] = []
     if changed_at is not None:
-        regressions.append(make_regression(changed_at, change_points=(make_change_point(changed_at),)))
+        regressions.append(
+            make_regression(changed_at, change_points=(make_change_point(changed_at),))
+        )
     reasons = {sha_of(number): "same sources" for number in skipped}
     return plan_backfill(refs, {sha_of(number) for number in measured}, regressions, reasons)
 

@@ -20,10 +20,21 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
     return make_slowed_repository(tmp_path_factory.mktemp("backfill") / "slowed")
 
 
-def test_commits_are_measured_in_order_and_the_same_command_continues(slowed: SlowedRepository, tmp_path: Path) -> None:
+def test_commits_are_measured_in_order_and_the_same_command_continues(
+    slowed: SlowedRepository, tmp_path: Path
+) -> None:
     commits = f"{slowed.shas[1]}..{slowed.shas[7]}"
     places = ("--records", tmp_path, "--output", tmp_path, "--device", "cpu")
-    command = ("backfill", slowed.benchmark, "--range", commits, *places, "--max-runs", "1", "--json")
+    command = (
+        "backfill",
+        slowed.benchmark,
+        "--range",
+        commits,
+        *places,
+        "--max-runs",
+        "1",
+        "--json",
+    )
 
     first = roofwatch(*command)
     planned = roofwatch(*command, "--dry-run")
@@ -47,9 +58,13 @@ def test_commits_are_measured_in_order_and_the_same_command_continues(slowed: Sl
 
 
 @pytest.mark.parametrize("commits", ["HEAD", "HEAD...HEAD^", "HEAD..HEAD^"])
-def test_an_invalid_range_is_refused(slowed: SlowedRepository, tmp_path: Path, commits: str) -> None:
+def test_an_invalid_range_is_refused(
+    slowed: SlowedRepository, tmp_path: Path, commits: str
+) -> None:
     with ForkServer() as fork_server:
-        job = BackfillJob(slowed.benchmark, "slowed", commits, RunPlan(), tmp_path, tmp_path, fork_server)
+        job = BackfillJob(
+            slowed.benchmark, "slowed", commits, RunPlan(), tmp_path, tmp_path, fork_server
+        )
 
         with pytest.raises(SuiteError, match=r"write A\.\.B|no commits between"):
             job.plan_it(skips_same=True)

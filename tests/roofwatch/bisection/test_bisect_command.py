@@ -45,11 +45,15 @@ def slowed(tmp_path_factory: pytest.TempPathFactory) -> SlowedRepository:
 
 
 @pytest.mark.slow
-def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedRepository, tmp_path: Path) -> None:
+def test_a_killed_bisection_resumes_without_measuring_twice(
+    slowed: SlowedRepository, tmp_path: Path
+) -> None:
     ends = ["--good", slowed.shas[0], "--bad", slowed.shas[-1], "--output", str(tmp_path)]
     command = ["bisect", str(slowed.benchmark), "--series", SERIES, *ends, "--device", "cpu"]
     program = [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *command]
-    with subprocess.Popen(program, stderr=subprocess.PIPE, text=True, start_new_session=True) as running:
+    with subprocess.Popen(
+        program, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as running:
         assert running.stderr is not None
         assert any("the bad end against the good end" in line for line in running.stderr)
         os.kill(running.pid, signal.SIGKILL)
@@ -60,7 +64,11 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
     assert done.status == 0, done.error
     found = done.parsed
     assert found["state"] == "found"
-    assert found["answer"]["first"]["sha"] == found["answer"]["last"]["sha"] == slowed.sha("Work ten times as much")
+    assert (
+        found["answer"]["first"]["sha"]
+        == found["answer"]["last"]["sha"]
+        == slowed.sha("Work ten times as much")
+    )
     assert found["answer"]["first"]["author"] == "A. Author"
     assert found["answer"]["confidence"] >= 0.98
     assert found["answer"]["relative_interval"][0] > 1
@@ -72,7 +80,9 @@ def test_a_killed_bisection_resumes_without_measuring_twice(slowed: SlowedReposi
     for identical in ("Say what it is", "Write a page", "Say that too"):
         assert (commits[identical]["status"], commits[identical]["pair_count"]) == ("same", 0)
     assert found["measurement_count"] == 2 * sum(known["pair_count"] for known in commits.values())
-    assert len(git(slowed.folder, "worktree", "list").splitlines()) == 1, "nor did the killed one leave any"
+    assert len(git(slowed.folder, "worktree", "list").splitlines()) == 1, (
+        "nor did the killed one leave any"
+    )
 
 
 @pytest.mark.slow
@@ -81,34 +91,56 @@ def test_history_from_before_the_benchmark_can_be_searched(tmp_path: Path) -> No
     texts = (QUICK, f"{QUICK}\nOTHER = 1", f"{SLOW}\nOTHER = 1", f"{SLOW}\nOTHER = 2")
     shas = [commit_file(folder, "work.py", text) for text in texts]
     commit_file(folder, "bench_total.py", BENCHMARK)
-    command = ("bisect", "bench_total.py", "--series", SERIES, "--good", shas[0], "--bad", "HEAD", "--device", "cpu")
+    command = (
+        "bisect",
+        "bench_total.py",
+        "--series",
+        SERIES,
+        "--good",
+        shas[0],
+        "--bad",
+        "HEAD",
+        "--device",
+        "cpu",
+    )
 
     done = roofwatch(*command, "--output", str(tmp_path / "out"), "--json", cwd=folder)
 
     assert done.status == 0, done.error
     assert done.parsed["answer"]["first"]["sha"] == done.parsed["answer"]["last"]["sha"] == shas[2]
-    refused = roofwatch(*command, "--output", str(tmp_path / "other"), "--suite-from", "each", cwd=folder)
+    refused = roofwatch(
+        *command, "--output", str(tmp_path / "other"), "--suite-from", "each", cwd=folder
+    )
     assert "bench_total.py: missing at" in refused.error
 
 
 def test_a_requested_bisection_is_claimed_and_its_result_stored(
     slowed: SlowedRepository, tmp_path: Path, database_url: URL, store: Engine
 ) -> None:
-    commit_range = BisectionRange("slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page"))
+    commit_range = BisectionRange(
+        "slowed", SERIES, None, slowed.sha("Mend it"), slowed.sha("Write a page")
+    )
     request(store, commit_range)
     places = ["--device", "cpu", "--output", str(tmp_path)]
 
-    done = roofwatch("bisect", slowed.benchmark, "--next", *places, ROOFWATCH_DATABASE_URL=text_of(database_url))
+    done = roofwatch(
+        "bisect", slowed.benchmark, "--next", *places, ROOFWATCH_DATABASE_URL=text_of(database_url)
+    )
 
     assert done.status == 0, done.error
     culprit = slowed.sha("Work ten times as much")
-    assert f"{culprit} is the first slower commit: Work ten times as much (A. Author)" in done.output
+    assert (
+        f"{culprit} is the first slower commit: Work ten times as much (A. Author)" in done.output
+    )
     bisection = only(store)
     assert bisection.state is BisectionState.FOUND
     assert bisection.answer is not None
     assert bisection.answer.first.sha == culprit
     # only a page changed after it, so the ends are enough
-    assert [known.status for known in bisection.progress.commits] == [CommitStatus.OPEN, CommitStatus.MEASURED]
+    assert [known.status for known in bisection.progress.commits] == [
+        CommitStatus.OPEN,
+        CommitStatus.MEASURED,
+    ]
     assert [step.pair_count >= 8 for step in bisection.progress.steps] == [True]
 
 
@@ -140,7 +172,9 @@ def test_an_existing_bisection_is_not_overwritten(
     assert file.read_text() == there
 
 
-def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, tmp_path: Path, store: Engine) -> None:
+def test_a_failed_bisection_is_stored_with_its_error(
+    slowed: SlowedRepository, tmp_path: Path, store: Engine
+) -> None:
     commit_range = BisectionRange("slowed", SERIES, None, sha_of(1), slowed.shas[-1])
     request(store, commit_range)
     claim = claim_bisection(store, "slowed", "any", uuid4())
@@ -157,7 +191,10 @@ def test_a_failed_bisection_is_stored_with_its_error(slowed: SlowedRepository, t
     ("wrong", "message"),
     [
         (["--series", SERIES], "name what to bisect"),
-        (["--series", SERIES, "--good", "HEAD", "--bad", "HEAD^"], "the good end must be the older"),
+        (
+            ["--series", SERIES, "--good", "HEAD", "--bad", "HEAD^"],
+            "the good end must be the older",
+        ),
     ],
 )
 def test_an_invalid_request_is_one_line(
@@ -170,7 +207,9 @@ def test_an_invalid_request_is_one_line(
     assert len(done.error.splitlines()) == 1
 
 
-def test_a_stored_regression_gives_the_range_to_bisect(store: Engine, database_url: URL, tmp_path: Path) -> None:
+def test_a_stored_regression_gives_the_range_to_bisect(
+    store: Engine, database_url: URL, tmp_path: Path
+) -> None:
     ingest_all(store, *map(make_record, range(8)))
     replace_regressions(store, PROJECT, [make_regression(4, change_points=(make_change_point(4),))])
     with Session(store) as session:

@@ -24,18 +24,25 @@ def repository(tmp_path: Path) -> Path:
 def test_machine_code_is_identical_if_only_host_code_changed(repository: Path) -> None:
     other_host = BENCHMARK.replace("y = torch.empty_like(x)", "y = torch.zeros_like(x)")
     other_kernel = BENCHMARK.replace("x * factor", "x * factor + 1")
-    shas = [commit_file(repository, "bench_good.py", text) for text in (BENCHMARK, other_host, other_kernel)]
+    shas = [
+        commit_file(repository, "bench_good.py", text)
+        for text in (BENCHMARK, other_host, other_kernel)
+    ]
 
     with ForkServer() as fork_server:
         commits = list_commits(repository, shas[0], "HEAD")
-        found = read_build_inputs(repository / "bench_good.py", commits, PLAN, "sm_90", fork_server, lambda _: None)
+        found = read_build_inputs(
+            repository / "bench_good.py", commits, PLAN, "sm_90", fork_server, lambda _: None
+        )
 
     first, host, kernel = (one.machine_code for one in found)
     assert first is not None
     assert first == host != kernel
 
 
-def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equal(repository: Path) -> None:
+def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equal(
+    repository: Path,
+) -> None:
     shas = [
         commit_file(repository, "bench_good.py", BENCHMARK),
         commit_file(repository, "other.py", "nobody = 'imports this'"),
@@ -48,7 +55,9 @@ def test_comments_documents_and_other_modules_leave_the_sources_of_a_kernel_equa
 
     with ForkServer() as fork_server:
         commits = list_commits(repository, shas[0], "HEAD")
-        found = read_build_inputs(repository / "bench_good.py", commits, PLAN, None, fork_server, lambda _: None)
+        found = read_build_inputs(
+            repository / "bench_good.py", commits, PLAN, None, fork_server, lambda _: None
+        )
 
     sources = [one.sources for one in found]
     assert sources[0] is not None

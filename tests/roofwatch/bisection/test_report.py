@@ -57,7 +57,11 @@ def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
     low, high = ended.answer.relative_interval
     assert 0.04 < low < 0.0513 < high < 0.06
     assert [known.status for known in ended.progress.commits] == [
-        *(CommitStatus.MEASURED, CommitStatus.MEASURED, CommitStatus.SKIPPED, CommitStatus.OPEN, CommitStatus.MEASURED),
+        CommitStatus.MEASURED,
+        CommitStatus.MEASURED,
+        CommitStatus.SKIPPED,
+        CommitStatus.OPEN,
+        CommitStatus.MEASURED,
     ]
     text = "\n".join(sentences(SERIES, ended))
     assert f"{REFS[1].sha} is the first slower commit: {REFS[1].subject} ({REFS[1].author})" in text
@@ -81,7 +85,11 @@ def test_commits_that_cannot_be_measured_give_a_range() -> None:
     ("pairs", "state", "note"),
     [
         (EQUAL, BisectionState.NO_CHANGE, "the ends do not differ by 1.0%"),
-        (tuple(30 * each for each in EQUAL), BisectionState.UNDECIDED, "unclear whether the ends differ"),
+        (
+            tuple(30 * each for each in EQUAL),
+            BisectionState.UNDECIDED,
+            "unclear whether the ends differ",
+        ),
     ],
 )
 def test_without_a_difference_of_the_ends_no_commit_is_named(
@@ -116,14 +124,18 @@ def test_secrets_in_errors_are_not_stored(
     monkeypatch.setenv("SOME_API_TOKEN", "q8Zr2kP0vL6tXw4m")
     broken = replace(PROGRESS.commits[1], reason="KeyError: q8Zr2kP0vL6tXw4m")
 
-    stored.update(BisectionResult(BisectionState.RUNNING, BisectionProgress((broken, *PROGRESS.commits[2:]))))
+    stored.update(
+        BisectionResult(BisectionState.RUNNING, BisectionProgress((broken, *PROGRESS.commits[2:])))
+    )
 
     reason = only(store).progress.commits[0].reason
     assert reason.startswith("KeyError: ")
     assert "q8Zr2kP0vL6tXw4m" not in reason
 
 
-def test_a_lost_database_does_not_stop_measuring(stored: StoredBisection, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_database_does_not_stop_measuring(
+    stored: StoredBisection, capsys: pytest.CaptureFixture[str]
+) -> None:
     stored = replace(stored, url="postgresql://nobody@127.0.0.1:1/gone")
 
     stored.update(RUNNING)

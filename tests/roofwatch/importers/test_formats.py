@@ -1,4 +1,6 @@
-"""What each importer reads: real files against values computed by other scripts, and small files of each rule."""
+"""What each importer reads: real files against values computed by other scripts, and small files of
+each rule.
+"""
 
 from __future__ import annotations
 
@@ -32,25 +34,56 @@ def write(folder: Path, document: Any, name: str = "results.json") -> Path:
 
 def only(run: ImportedRun, **fields: Any) -> ImportedRow:
     """The one row with these fields."""
-    (found,) = [row for row in run.rows if all(getattr(row, name) == value for name, value in fields.items())]
+    (found,) = [
+        row
+        for row in run.rows
+        if all(getattr(row, name) == value for name, value in fields.items())
+    ]
     return found
 
 
 def numbers_in(expected: dict[str, Any]) -> Iterator[tuple[str, float]]:
     """Case and value of every number in an entry of `expected.json`."""
     keys = {
-        "pytest": ("min", "max", "mean", "stddev", "median", "iqr", "q1", "q3", "ops", "rounds", "iterations"),
+        "pytest": (
+            "min",
+            "max",
+            "mean",
+            "stddev",
+            "median",
+            "iqr",
+            "q1",
+            "q3",
+            "ops",
+            "rounds",
+            "iterations",
+        ),
         "gbench": ("real_time", "cpu_time", "iterations"),
-        "nvbench": ("samples", "cpu_mean_s", "cpu_noise", "gpu_mean_s", "gpu_noise", "batch_samples"),
+        "nvbench": (
+            "samples",
+            "cpu_mean_s",
+            "cpu_noise",
+            "gpu_mean_s",
+            "gpu_noise",
+            "batch_samples",
+        ),
         "tritonbench": ("value",),
     }.get(expected["kind"])
     for row in expected["rows"]:
-        case = row.get("fullname") or row.get("run_name") or row.get("name") or row.get("benchmark") or row.get("op")
+        case = (
+            row.get("fullname")
+            or row.get("run_name")
+            or row.get("name")
+            or row.get("benchmark")
+            or row.get("op")
+        )
         values = row["values"] if keys is None else [row.get(key) for key in keys]
         yield from ((case, value) for value in values if isinstance(value, int | float))
 
 
-@pytest.mark.parametrize("name", [name for name, entry in EXPECTED.items() if entry["kind"] != "asv_index"])
+@pytest.mark.parametrize(
+    "name", [name for name, entry in EXPECTED.items() if entry["kind"] != "asv_index"]
+)
 def test_every_expected_number_is_read_under_its_case(name: str) -> None:
     read_numbers = Counter((row.case, row.value) for row in read(DATA / name).rows)
 
@@ -72,7 +105,11 @@ def test_every_value_of_data_js_is_read_with_its_commit() -> None:
     assert format_name == "github-action-benchmark"
     assert [(row.commit and row.commit.sha, row.case, row.value) for row in run.rows] == expected
     units = {(row.implementation, row.unit, str(row.better)) for row in run.rows}
-    assert {("go", "ns/op", "lower"), ("pytest", "iter/sec", "higher"), ("googlecpp", "ns/iter", "lower")} <= units
+    assert {
+        ("go", "ns/op", "lower"),
+        ("pytest", "iter/sec", "higher"),
+        ("googlecpp", "ns/iter", "lower"),
+    } <= units
     assert run.project == "benchmark-action/github-action-benchmark"
 
 
@@ -105,13 +142,22 @@ def test_google_benchmark_keeps_each_unit_and_tells_errors_from_skips(tmp_path: 
     assert only(real, case="BM_2xSlower", metric="cpu_time").unit == "ns"
     assert only(real, case="MyComplexityTest", metric="rms").better == "unknown"
 
-    common = {"run_type": "iteration", "iterations": 1, "real_time": 0.0, "cpu_time": 0.0, "time_unit": "ns"}
+    common = {
+        "run_type": "iteration",
+        "iterations": 1,
+        "real_time": 0.0,
+        "cpu_time": 0.0,
+        "time_unit": "ns",
+    }
     document = {
         "context": {"date": "2026-01-01T00:00:00+00:00", "library_version": "v1.9.4"},
         "benchmarks": [
             {"name": "BM_bad", "error_occurred": True, "error_message": "no device", **common},
             {"name": "BM_skip", "skipped": True, "skip_message": "not here", **common},
-            {"name": "BM_good", **common | {"real_time": 5.0, "bytes_per_second": 1e9, "mine": 3.0}},
+            {
+                "name": "BM_good",
+                **common | {"real_time": 5.0, "bytes_per_second": 1e9, "mine": 3.0},
+            },
         ],
     }
     run = read(write(tmp_path, document))
@@ -128,7 +174,10 @@ def test_nvbench_skips_are_not_failures_and_fractions_are_not_percent() -> None:
     skipped = [row for row in run.rows if row.outcome is not Outcome.OK]
     assert {row.outcome for row in skipped} == {Outcome.UNSUPPORTED}
     assert len(skipped) == EXPECTED["nvbench_axes.json"]["skipped_states"]
-    first = {"case": "copy_sweep_grid_shape", "parameters": {"Device": 0, "BlockSize": 64, "NumBlocks": 64}}
+    first = {
+        "case": "copy_sweep_grid_shape",
+        "parameters": {"Device": 0, "BlockSize": 64, "NumBlocks": 64},
+    }
     assert only(run, **first, metric="nv/cold/bw/global/utilization").unit == "ratio"
     assert only(run, **first, metric="nv/cold/bw/global/bytes_per_second").better == "higher"
     assert only(run, **first, metric="nv/cold/time/gpu", statistic="mean").better == "lower"
@@ -140,7 +189,11 @@ def nvbench_with_samples(folder: Path, *, name: str, size: int) -> Path:
         {"name": "filename", "type": "string", "value": name},
         {"name": "size", "type": "int64", "value": str(size)},
     ]
-    state = {"device": 0, "is_skipped": False, "summaries": [{"tag": "nv/json/bin:nv/cold/sample_times", "data": data}]}
+    state = {
+        "device": 0,
+        "is_skipped": False,
+        "summaries": [{"tag": "nv/json/bin:nv/cold/sample_times", "data": data}],
+    }
     device = {"id": 0, "name": "H100", "sm_version": 900, "global_memory_size": 1}
     document = {"devices": [device], "benchmarks": [{"name": "copy", "states": [state]}]}
     return write(folder, document, "result.json")
@@ -183,7 +236,11 @@ def test_asv_takes_units_from_its_index_and_tells_failed_from_skipped() -> None:
     assert only(first, case="time_secondary.track_value").better == "unknown"
 
     second = read(DATA / "django_v2.json")
-    row = only(second, case="form_benchmarks.form_clean.benchmark.FormClean.time_form_clean", statistic="median")
+    row = only(
+        second,
+        case="form_benchmarks.form_clean.benchmark.FormClean.time_form_clean",
+        statistic="median",
+    )
     assert (row.unit, row.better, row.implementation) == ("seconds", "lower", "virtualenv-py3.10")
     # asv compares no results of two versions of a benchmark
     assert row.definition == "version ee29794571c4"
@@ -220,7 +277,13 @@ def test_vllm_metrics_have_units_and_directions(tmp_path: Path) -> None:
 
 
 def test_a_serving_run_without_a_successful_request_failed(tmp_path: Path) -> None:
-    nothing = {"completed": 0, "failed": 2, "mean_ttft_ms": 0.0, "p99.9_itl_ms": 0.0, "std_itl_ms": 0.0}
+    nothing = {
+        "completed": 0,
+        "failed": 2,
+        "mean_ttft_ms": 0.0,
+        "p99.9_itl_ms": 0.0,
+        "std_itl_ms": 0.0,
+    }
     run = read(write(tmp_path, SERVING | nothing | {"request_throughput": 0.0}))
 
     assert only(run, metric="ttft").outcome is Outcome.CRASHED
@@ -230,7 +293,9 @@ def test_a_serving_run_without_a_successful_request_failed(tmp_path: Path) -> No
 
     # older files do not count requests
     latencies = {"mean_ttft_ms": 0.0, "p99_ttft_ms": 0.0}
-    older = read(write(tmp_path, {"model_id": "m", "backend": "vllm", "num_prompts": 2, **latencies}))
+    older = read(
+        write(tmp_path, {"model_id": "m", "backend": "vllm", "num_prompts": 2, **latencies})
+    )
     assert {row.outcome for row in older.rows} == {Outcome.CRASHED}
 
 
@@ -248,14 +313,24 @@ def test_a_failed_request_has_no_latency(tmp_path: Path) -> None:
 
 
 def test_sglang_and_vllm_define_inter_token_latency_differently(tmp_path: Path) -> None:
-    sglang = {"backend": "sglang", "mean_e2e_latency_ms": 1.0, "mean_itl_ms": 2.0, "completed": 3, "model": "m"}
+    sglang = {
+        "backend": "sglang",
+        "mean_e2e_latency_ms": 1.0,
+        "mean_itl_ms": 2.0,
+        "completed": 3,
+        "model": "m",
+    }
     # bench_serving appends a line a run
-    format_name, run = import_file(write(tmp_path, "\n".join(json.dumps(sglang) for _ in range(2)), "out.jsonl"))
+    format_name, run = import_file(
+        write(tmp_path, "\n".join(json.dumps(sglang) for _ in range(2)), "out.jsonl")
+    )
     assert format_name == "sglang"
     assert len([row for row in run.rows if row.metric == "itl"]) == 2
 
     def itl_of(document: dict[str, Any]) -> set[str]:
-        return {row.definition for row in read(write(tmp_path, document)).rows if row.metric == "itl"}
+        return {
+            row.definition for row in read(write(tmp_path, document)).rows if row.metric == "itl"
+        }
 
     chunk = itl_of(SERVING)
     assert len(chunk | itl_of(sglang)) == 2
@@ -275,13 +350,20 @@ def test_tritonbench_errors_are_outcomes(tmp_path: Path) -> None:
 
     latency = only(run, metric="latency", statistic="median")
     assert (latency.case, latency.parameters) == ("fp8_gemm", {"mode": "fwd", "x": "(1, 2, 3)"})
-    assert (latency.outcome, latency.value, latency.implementation) == (Outcome.OUT_OF_MEMORY, None, "triton")
+    assert (latency.outcome, latency.value, latency.implementation) == (
+        Outcome.OUT_OF_MEMORY,
+        None,
+        "triton",
+    )
     assert only(run, metric="tflops").outcome is Outcome.UNSUPPORTED
     assert only(run, metric="latency", statistic="avg").value == 2.0
     assert only(run, metric="pass").better == "higher"
 
 
-TABLE_CSV = "x_val;torch-latency;triton-latency;triton-speedup\n256;0.5;0.25;2.0\n512;CUDA OOM;;\naverage;0.25;;\n"
+TABLE_CSV = (
+    "x_val;torch-latency;triton-latency;triton-speedup\n256;0.5;0.25;2.0\n512;CUDA "
+    "OOM;;\naverage;0.25;;\n"
+)
 TABLE_PRINTED = """\
   x_val    torch-latency    triton-latency    triton-speedup
 -------  ---------------  ----------------  ----------------
@@ -290,22 +372,50 @@ TABLE_PRINTED = """\
 """
 
 
-@pytest.mark.parametrize(("table", "name"), [(TABLE_CSV, "op_softmax_a1_b2c3d.csv"), (TABLE_PRINTED, "op_softmax.txt")])
+@pytest.mark.parametrize(
+    ("table", "name"), [(TABLE_CSV, "op_softmax_a1_b2c3d.csv"), (TABLE_PRINTED, "op_softmax.txt")]
+)
 def test_tritonbench_tables_are_read(tmp_path: Path, table: str, name: str) -> None:
     format_name, run = import_file(write(tmp_path, table, name))
 
     assert format_name == "tritonbench-table"
-    row = only(run, metric="latency", statistic="median", implementation="triton", parameters={"x_val": "256"})
+    row = only(
+        run,
+        metric="latency",
+        statistic="median",
+        implementation="triton",
+        parameters={"x_val": "256"},
+    )
     assert (row.case, row.value, row.unit) == ("softmax", 0.25, "ms")
     assert only(run, metric="speedup", parameters={"x_val": "256"}).value == 2.0
-    failed = only(run, implementation="torch", metric="latency", statistic="median", parameters={"x_val": "512"})
+    failed = only(
+        run,
+        implementation="torch",
+        metric="latency",
+        statistic="median",
+        parameters={"x_val": "512"},
+    )
     assert failed.outcome is Outcome.OUT_OF_MEMORY
 
 
 def test_a_hyperfine_command_that_failed_is_a_failure(tmp_path: Path) -> None:
-    times = {"mean": 1.0, "stddev": None, "median": 1.0, "user": 0.5, "system": 0.1, "min": 1.0, "max": 1.0}
+    times = {
+        "mean": 1.0,
+        "stddev": None,
+        "median": 1.0,
+        "user": 0.5,
+        "system": 0.1,
+        "min": 1.0,
+        "max": 1.0,
+    }
     results = [
-        {"command": "good", **times, "times": [1.0, 1.5], "exit_codes": [0, 0], "memory_usage_byte": [9, 9]},
+        {
+            "command": "good",
+            **times,
+            "times": [1.0, 1.5],
+            "exit_codes": [0, 0],
+            "memory_usage_byte": [9, 9],
+        },
         {"command": "bad", **times, "times": [0.01], "exit_codes": [1], "parameters": {"n": "3"}},
     ]
     run = read(write(tmp_path, {"results": results}))
@@ -317,7 +427,13 @@ def test_a_hyperfine_command_that_failed_is_a_failure(tmp_path: Path) -> None:
 
 def test_hyperfine_2_names_the_unit_of_each_measurement(tmp_path: Path) -> None:
     measured = {"time_wall_clock": {"value": 1.5, "unit": "second"}, "exit_code": 0}
-    results = [{"command": "sleep 1", "name": "one", "measurements": [measured, measured | {"exit_code": None}]}]
+    results = [
+        {
+            "command": "sleep 1",
+            "name": "one",
+            "measurements": [measured, measured | {"exit_code": None}],
+        }
+    ]
     run = read(write(tmp_path, {"metadata": {"hyperfine_version": "2.0.0"}, "results": results}))
 
     assert [(row.case, row.value, row.unit, row.outcome) for row in run.rows] == [
@@ -327,7 +443,10 @@ def test_hyperfine_2_names_the_unit_of_each_measurement(tmp_path: Path) -> None:
 
 
 def test_bencher_measures_without_a_definition_have_no_direction(tmp_path: Path) -> None:
-    document = {"a": {"latency": {"value": 88.0, "lower_value": 87.0}, "mine": {"value": 1}}, "b": {}}
+    document = {
+        "a": {"latency": {"value": 88.0, "lower_value": 87.0}, "mine": {"value": 1}},
+        "b": {},
+    }
     run = read(write(tmp_path, document))
 
     latency = only(run, case="a", metric="latency", statistic="value")
@@ -339,7 +458,12 @@ def test_bencher_measures_without_a_definition_have_no_direction(tmp_path: Path)
 
 def test_pytorch_entries_keep_their_commit_and_every_value(tmp_path: Path) -> None:
     entry = {
-        "benchmark": {"name": "Helion", "mode": "fwd", "dtype": "bf16", "extra_info": {"device": "B200"}},
+        "benchmark": {
+            "name": "Helion",
+            "mode": "fwd",
+            "dtype": "bf16",
+            "extra_info": {"device": "B200"},
+        },
         "model": {"name": "softmax", "type": "op", "backend": "helion"},
         "metric": {"name": "speedup", "benchmark_values": [1.5, 1.6], "target_value": 2.0},
         "head_sha": "a" * 40,
@@ -349,7 +473,9 @@ def test_pytorch_entries_keep_their_commit_and_every_value(tmp_path: Path) -> No
     run = read(write(tmp_path, [entry, empty]))
 
     assert [(row.metric, row.value, row.statistic) for row in run.rows] == [
-        *(("speedup", 1.5, "sample"), ("speedup", 1.6, "sample"), ("speedup", 2.0, "target")),
+        ("speedup", 1.5, "sample"),
+        ("speedup", 1.6, "sample"),
+        ("speedup", 2.0, "target"),
         ("latency", None, "value"),
     ]
     assert run.rows[-1].outcome is Outcome.CRASHED
@@ -372,11 +498,29 @@ def test_a_truncated_file_is_refused_whole(tmp_path: Path, name: str, kept: floa
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"{}", b"null", b"[" * 100_000, b'{"machine_info": 1, "benchmarks": 2}', b"\x1f\x8b\x00", b"\xff\xfe"],
+    [
+        b"",
+        b"[]",
+        b"{}",
+        b"null",
+        b"[" * 100_000,
+        b'{"machine_info": 1, "benchmarks": 2}',
+        b"\x1f\x8b\x00",
+        b"\xff\xfe",
+    ],
 )
 def test_other_content_is_refused_with_an_explanation(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "results.json"
     path.write_bytes(content)
-    for name in (None, "asv", "pytest-benchmark", "vllm", "bencher", "pytorch", "tritonbench-table", "nvbench"):
+    for name in (
+        None,
+        "asv",
+        "pytest-benchmark",
+        "vllm",
+        "bencher",
+        "pytorch",
+        "tritonbench-table",
+        "nvbench",
+    ):
         with pytest.raises(FileImportError, match=r"results\.json"):
             import_file(path, name)

@@ -1,4 +1,6 @@
-"""`roofwatch import` and `export`: records from other tools' files, and the history that they make."""
+"""`roofwatch import` and `export`: records from other tools' files,
+and the history that they make.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,17 @@ from tests.roofwatch.command import roofwatch
 from tests.roofwatch.importers.test_formats import DATA, SERVING
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
-FIELDS = ("case", "parameters", "metric", "unit", "direction", "statistic", "value", "sample_count", "outcome")
+FIELDS = (
+    "case",
+    "parameters",
+    "metric",
+    "unit",
+    "direction",
+    "statistic",
+    "value",
+    "sample_count",
+    "outcome",
+)
 
 
 def data_js(values: Sequence[float], *, tool: str = "customSmallerIsBetter") -> str:
@@ -61,7 +73,9 @@ def days_with_step(factor: float, days: int = 60) -> list[float]:
 
 
 def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Path) -> None:
-    done = roofwatch("import", DATA / "tritonbench_softmax_2024.json", "--dry-run", "--json", cwd=tmp_path)
+    done = roofwatch(
+        "import", DATA / "tritonbench_softmax_2024.json", "--dry-run", "--json", cwd=tmp_path
+    )
 
     document = json.loads((DATA / "tritonbench_softmax_2024.json").read_text())
     assert done.status == 0
@@ -74,7 +88,9 @@ def test_dry_run_prints_one_row_for_every_number_and_writes_nothing(tmp_path: Pa
 def test_a_damaged_file_stops_the_import_before_anything_is_written(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_bytes((DATA / "pytest_benchmark_fib.json").read_bytes()[:-20])
 
-    done = roofwatch("import", DATA / "pytest_benchmark_fib.json", tmp_path / "cut.json", cwd=tmp_path)
+    done = roofwatch(
+        "import", DATA / "pytest_benchmark_fib.json", tmp_path / "cut.json", cwd=tmp_path
+    )
 
     assert done.status == 2
     assert "cut.json" in done.error
@@ -84,7 +100,9 @@ def test_a_damaged_file_stops_the_import_before_anything_is_written(tmp_path: Pa
 def judged(store: Engine, *paths: Path, **directions: Better) -> list[Regression]:
     """Import files into a store, and judge their history."""
     for path in paths:
-        run = turned(import_file(path)[1], [f"{name}={better}" for name, better in directions.items()])
+        run = turned(
+            import_file(path)[1], [f"{name}={better}" for name, better in directions.items()]
+        )
         ingest_all(store, *to_records(run, path, project="p", revision=None, folder=path.parent))
     return analyse_project(store, "p")
 
@@ -116,24 +134,41 @@ def test_a_history_of_results_is_judged_by_its_direction(
 def test_a_given_direction_makes_an_unknown_metric_judged(tmp_path: Path, store: Engine) -> None:
     (tmp_path / "data.js").write_text(data_js(days_with_step(1.1), tool="unheardOf"))
 
-    assert [one.verdict for one in judged(store, tmp_path / "data.js", value=Better.LOWER)] == ["regressed"]
+    assert [one.verdict for one in judged(store, tmp_path / "data.js", value=Better.LOWER)] == [
+        "regressed"
+    ]
     with pytest.raises(FileImportError, match="the file has value"):
         judged(store, tmp_path / "data.js", speed=Better.LOWER)
 
 
-def test_a_benchmark_that_fails_is_a_regression_and_one_that_is_skipped_is_not(tmp_path: Path, store: Engine) -> None:
+def test_a_benchmark_that_fails_is_a_regression_and_one_that_is_skipped_is_not(
+    tmp_path: Path, store: Engine
+) -> None:
     for day in range(8):
-        results = {"time_fails": None if day > 5 else 1.0, "time_skips": math.nan if day > 5 else 1.0}
-        shared = {"commit_hash": sha_of(day), "date": (START + timedelta(day)).timestamp() * 1e3, "version": 1}
-        (tmp_path / f"{day}.json").write_text(json.dumps({**shared, "params": {}, "results": results}))
+        results = {
+            "time_fails": None if day > 5 else 1.0,
+            "time_skips": math.nan if day > 5 else 1.0,
+        }
+        shared = {
+            "commit_hash": sha_of(day),
+            "date": (START + timedelta(day)).timestamp() * 1e3,
+            "version": 1,
+        }
+        (tmp_path / f"{day}.json").write_text(
+            json.dumps({**shared, "params": {}, "results": results})
+        )
     found = [one for day in range(8) for one in judged(store, tmp_path / f"{day}.json")]
 
     last = found[-1]
-    assert {(one.verdict, one.kernel, one.commit.sha) for one in found} == {("regressed", "time_fails", sha_of(6))}
+    assert {(one.verdict, one.kernel, one.commit.sha) for one in found} == {
+        ("regressed", "time_fails", sha_of(6))
+    }
     assert last.is_confirmed
 
 
-def test_statistics_of_one_metric_that_change_together_are_named_once(tmp_path: Path, store: Engine) -> None:
+def test_statistics_of_one_metric_that_change_together_are_named_once(
+    tmp_path: Path, store: Engine
+) -> None:
     for day, value in enumerate(days_with_step(1.2)):
         stats = dict.fromkeys(("min", "median", "mean", "max"), value) | {"rounds": 5}
         document = {
@@ -166,15 +201,21 @@ def test_results_of_a_dirty_work_tree_stay_out_of_the_history(store: Engine) -> 
 
 
 @pytest.mark.slow
-def test_a_folder_becomes_a_judged_history_by_one_command(tmp_path: Path, database_url: URL) -> None:
+def test_a_folder_becomes_a_judged_history_by_one_command(
+    tmp_path: Path, database_url: URL
+) -> None:
     (tmp_path / "data.js").write_text(data_js(days_with_step(1.1, 100)))
     url = database_url.render_as_string(hide_password=False)
 
-    done = roofwatch("import", tmp_path, "--ingest", "--json", cwd=tmp_path, ROOFWATCH_DATABASE_URL=url)
+    done = roofwatch(
+        "import", tmp_path, "--ingest", "--json", cwd=tmp_path, ROOFWATCH_DATABASE_URL=url
+    )
 
     assert [one["verdict"] for one in done.parsed["regressions"]] == ["regressed"]
     assert len(done.parsed["runs"]) == 100
-    shown = roofwatch("show", "series", "--project", "o/r", "--json", ROOFWATCH_DATABASE_URL=url).parsed
+    shown = roofwatch(
+        "show", "series", "--project", "o/r", "--json", ROOFWATCH_DATABASE_URL=url
+    ).parsed
     assert [one["key"]["metric"] for one in shown["series"]] == ["value (ms, lower)"]
 
 
@@ -184,7 +225,9 @@ def test_a_file_without_a_commit_needs_one(tmp_path: Path) -> None:
     assert refused.status == 2
     assert "--commit" in refused.error
 
-    done = roofwatch("import", file, "--project", "p", "--commit", sha_of(1), "--json", cwd=tmp_path)
+    done = roofwatch(
+        "import", file, "--project", "p", "--commit", sha_of(1), "--json", cwd=tmp_path
+    )
     (path,) = done.parsed["records"]
     record = RunRecord.read(tmp_path / path)
     assert (record.commit.sha, record.project, len(record.imported)) == (sha_of(1), "p", 13)
@@ -217,13 +260,20 @@ def test_git_tells_the_order_of_commits_and_the_name_of_the_project(tmp_path: Pa
 
 
 def test_failures_hold_no_value_and_samples_become_quartiles(tmp_path: Path) -> None:
-    document: dict[str, Any] = SERVING | {"ttfts": [0.1, 0.2, 0.3, 0.4, 0.0], "errors": ["", "", "", "", "lost"]}
+    document: dict[str, Any] = SERVING | {
+        "ttfts": [0.1, 0.2, 0.3, 0.4, 0.0],
+        "errors": ["", "", "", "", "lost"],
+    }
     (tmp_path / "run.json").write_text(json.dumps(document))
 
     (record,) = records_of(tmp_path / "run.json", tmp_path)
 
     (ttft,) = [value for value in record.imported if value.statistic == "sample"]
-    assert (ttft.value, ttft.low, ttft.high, ttft.sample_count) == (0.25, *map(pytest.approx, (0.175, 0.325)), 4)
+    assert (ttft.value, ttft.low, ttft.high, ttft.sample_count) == (
+        0.25,
+        *map(pytest.approx, (0.175, 0.325)),
+        4,
+    )
 
     (tmp_path / "run.json").write_text(json.dumps(document | {"completed": 0}))
     (failed,) = records_of(tmp_path / "run.json", tmp_path)
@@ -234,7 +284,10 @@ def test_hostile_names_make_a_valid_record(tmp_path: Path) -> None:
     name = "a/../\x00\x1b[31m" + "x" * 5_000
     (tmp_path / "run.json").write_text(
         json.dumps(
-            {name: {"y<img src=x>" * 90: {"value": 1.0}, "z" * 900: {"value": 2.0}}, "short": {"m": {"value": 3.0}}}
+            {
+                name: {"y<img src=x>" * 90: {"value": 1.0}, "z" * 900: {"value": 2.0}},
+                "short": {"m": {"value": 3.0}},
+            }
         )
     )
 
@@ -250,7 +303,9 @@ def test_imported_and_measured_results_are_not_compared(tmp_path: Path) -> None:
     (imported,) = records_of(DATA / "tritonbench_launch_latency.json", tmp_path)
     imported.write(tmp_path / "imported.json")
 
-    done = roofwatch("compare", tmp_path / "measured.json", tmp_path / "imported.json", "--json", cwd=tmp_path)
+    done = roofwatch(
+        "compare", tmp_path / "measured.json", tmp_path / "imported.json", "--json", cwd=tmp_path
+    )
 
     assert done.status == 2
     assert imported.environment.runner_class != make_record(0).environment.runner_class
@@ -262,33 +317,48 @@ def test_an_exported_record_is_imported_with_the_same_numbers(tmp_path: Path) ->
     imported.write(tmp_path / "a.json")
     make_record(3).write(tmp_path / "b.json")
 
-    done = roofwatch("export", tmp_path / "a.json", tmp_path / "b.json", "--output", tmp_path / "out.json")
+    done = roofwatch(
+        "export", tmp_path / "a.json", tmp_path / "b.json", "--output", tmp_path / "out.json"
+    )
 
     format_name, run = import_file(tmp_path / "out.json")
     assert (done.status, format_name) == (0, "pytorch")
-    wanted = {(one.metric, one.statistic, one.unit, one.better, one.value) for one in imported.imported}
-    assert wanted <= {(row.metric, row.statistic, row.unit, row.better, row.value) for row in run.rows}
+    wanted = {
+        (one.metric, one.statistic, one.unit, one.better, one.value) for one in imported.imported
+    }
+    assert wanted <= {
+        (row.metric, row.statistic, row.unit, row.better, row.value) for row in run.rows
+    }
     median = next(one.median_ns for one in make_record(3).measurements)
     assert median in {row.value for row in run.rows if row.metric == "median_ns"}
     assert {row.commit and row.commit.sha for row in run.rows} == {sha_of(1), sha_of(3)}
 
 
-def test_the_documented_plug_in_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_plug_in_reads_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (example,) = code_blocks(ROOT / "docs/how-to/import.md", "python")
     (entry,) = code_blocks(ROOT / "docs/how-to/import.md", "toml")
     (tmp_path / "lap_times.py").write_text(example)
     metadata = tmp_path / "lap_times-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Name: lap-times\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text("[roofwatch.importers]\nlap-times = lap_times:importer\n")
+    (metadata / "entry_points.txt").write_text(
+        "[roofwatch.importers]\nlap-times = lap_times:importer\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "laps.csv").write_text(f"commit;case;seconds\n{sha_of(1)};mine;1.5\n{sha_of(2)};mine;\n")
+    (tmp_path / "laps.csv").write_text(
+        f"commit;case;seconds\n{sha_of(1)};mine;1.5\n{sha_of(2)};mine;\n"
+    )
 
     format_name, run = import_file(tmp_path / "laps.csv")
 
     assert 'lap-times = "lap_times:importer"' in entry
     assert format_name == "lap-times"
-    assert [(row.value, row.outcome) for row in run.rows] == [(1.5, Outcome.OK), (None, Outcome.CRASHED)]
+    assert [(row.value, row.outcome) for row in run.rows] == [
+        (1.5, Outcome.OK),
+        (None, Outcome.CRASHED),
+    ]
     (tmp_path / "cut.csv").write_text("commit;case;seconds\nabc;mi")
     with pytest.raises(FileImportError, match="cut off"):
         import_file(tmp_path / "cut.csv")

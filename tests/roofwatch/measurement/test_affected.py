@@ -21,7 +21,9 @@ def repository(tmp_path: Path) -> Path:
     folder = tmp_path / "repository"
     (folder / "bench").mkdir(parents=True)
     for module, body in (("first", "from shared import FACTOR\n"), ("second", "FACTOR = 2.0\n")):
-        (folder / f"{module}.py").write_text(f"{body}\n\ndef {module}_times(x):\n    return x * FACTOR\n")
+        (folder / f"{module}.py").write_text(
+            f"{body}\n\ndef {module}_times(x):\n    return x * FACTOR\n"
+        )
         (folder / "bench" / f"bench_{module}.py").write_text(benchmark_of(module))
     (folder / "shared.py").write_text("FACTOR = 2.0\n")
     (folder / "body.cu").write_text("// one\n")
@@ -40,7 +42,9 @@ def test_a_kernel_is_affected_if_an_imported_module_changed(repository: Path) ->
     assert found.summary == "skipped, source unchanged: second"
 
 
-def test_uncommitted_changes_and_new_kernels_count_and_a_data_file_affects_every_kernel(repository: Path) -> None:
+def test_uncommitted_changes_and_new_kernels_count_and_a_data_file_affects_every_kernel(
+    repository: Path,
+) -> None:
     (repository / "third.py").write_text("def third_times(x):\n    return x + x\n")
     (repository / "bench" / "bench_third.py").write_text(benchmark_of("third"))
 
@@ -57,10 +61,22 @@ def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -
     (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
 
     done = roofwatch(
-        "ab", "bench", "--base", "HEAD", "--affected", "--blocks", "3", "--budget", "0", "--json", cwd=repository
+        "ab",
+        "bench",
+        "--base",
+        "HEAD",
+        "--affected",
+        "--blocks",
+        "3",
+        "--budget",
+        "0",
+        "--json",
+        cwd=repository,
     )
 
-    assert {case["case_id"].split("/")[0] for case in done.parsed["judgement"]["cases"]} == {"first"}, done.error
+    assert {case["case_id"].split("/")[0] for case in done.parsed["judgement"]["cases"]} == {
+        "first"
+    }, done.error
     assert done.parsed["judgement"]["skipped"] == ["second"]
     for file in done.parsed["records"]:
         assert RunRecord.read(repository / file).skipped == ("second",)

@@ -35,13 +35,19 @@ def test_captured_launches_are_compiled_with_their_specialisation(repository: Pa
     facts = static(repository, "bench_captured.py", "--json").parsed["static_facts"]
 
     assert {fact["outcome"] for fact in facts} == {"ok"}
-    assert {fact["function"].partition("[")[0] for fact in facts} == {"add_kernel", "copy_kernel", "fill_kernel"}
+    assert {fact["function"].partition("[")[0] for fact in facts} == {
+        "add_kernel",
+        "copy_kernel",
+        "fill_kernel",
+    }
     widths = [
         {name for name in fact["instructions"] if name.startswith("global_store")}
         for fact in facts
         if fact["function"] == "add_kernel"
     ]
-    assert sorted(widths, key=str) == [{"global_store.128"}, {"global_store.32"}], "the second one is not aligned"
+    assert sorted(widths, key=str) == [{"global_store.128"}, {"global_store.32"}], (
+        "the second one is not aligned"
+    )
     assert sum("copy_kernel[BLOCK=" in fact["function"] for fact in facts) == 2
 
 
@@ -51,7 +57,15 @@ def test_a_revision_is_compiled_with_the_current_launches(repository: Path) -> N
     library.write_text(before.replace(IN_STEPS_OF_ONE, IN_STEPS_OF_TWO, 1))
     try:
         done = static(
-            repository, "bench_captured.py", "--kernel", "add*", "--kernel", "copy*", "--base", "HEAD", "--json"
+            repository,
+            "bench_captured.py",
+            "--kernel",
+            "add*",
+            "--kernel",
+            "copy*",
+            "--base",
+            "HEAD",
+            "--json",
         )
     finally:
         library.write_text(before)
@@ -66,8 +80,14 @@ def test_a_revision_is_compiled_with_the_current_launches(repository: Path) -> N
     ("arguments", "complaint"),
     [
         (("capture", "--", "absent.py"), "absent.py: give a Python file"),
-        (("capture", "-o", "x.json", "--", "launches_some.py"), "x.json: a benchmark file ends in .py"),
-        (("capture", "-o", "undeclared_kernels.py", "--", "launches_some.py"), "was not written by"),
+        (
+            ("capture", "-o", "x.json", "--", "launches_some.py"),
+            "x.json: a benchmark file ends in .py",
+        ),
+        (
+            ("capture", "-o", "undeclared_kernels.py", "--", "launches_some.py"),
+            "was not written by",
+        ),
     ],
 )
 def test_errors_are_one_line(repository: Path, arguments: tuple[str, ...], complaint: str) -> None:
@@ -82,7 +102,8 @@ def test_more_launches_are_added_to_a_file_and_known_ones_are_kept(repository: P
     program = repository / "more.py"
     program.write_text(
         "import torch\nfrom undeclared_kernels import add_kernel, never_launched\n"
-        "x = torch.ones(100)\nnever_launched[(1,)](x)\nadd_kernel[(1,)](x, x, x, 32, BLOCK=128, num_warps=1)\n"
+        "x = torch.ones(100)\nnever_launched[(1,)](x)\nadd_kernel[(1,)](x, x, x, 32, BLOCK=128, "
+        "num_warps=1)\n"
     )
     before = (repository / "bench_captured.py").read_text().splitlines()
     shutil.copy(repository / "bench_captured.py", repository / "bench_more.py")
@@ -97,7 +118,8 @@ def test_more_launches_are_added_to_a_file_and_known_ones_are_kept(repository: P
 def test_an_outdated_launch_is_unsupported(repository: Path) -> None:
     file = repository / "bench_old.py"
     file.write_text(
-        "from roofwatch.spec import jit_launch, pointer\nfrom undeclared_kernels import add_kernel\n"
+        "from roofwatch.spec import jit_launch, pointer\nfrom undeclared_kernels import "
+        "add_kernel\n"
         'extra = jit_launch("extra", add_kernel, {"x_ptr": pointer("float32"), "gone": 3})\n'
         'short = jit_launch("short", add_kernel, {"x_ptr": pointer("float32"), "BLOCK": 64})\n'
     )

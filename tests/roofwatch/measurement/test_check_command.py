@@ -20,11 +20,18 @@ TAIL = "tail/n_rows=3,n_cols=200/float32/fwd"
 def test_a_wrong_kernel_is_explained_with_a_command_that_repeats_it(tmp_path: Path) -> None:
     done = roofwatch("check", BROKEN, "--case", "tail/*", cwd=tmp_path)
     assert done.status == 1
-    for words in ("24 of 600 elements are wrong", "after the last whole tile of 64", "NaN, inf", "got nan"):
+    for words in (
+        "24 of 600 elements are wrong",
+        "after the last whole tile of 64",
+        "NaN, inf",
+        "got nan",
+    ):
         assert words in done.output
     assert "checked: 3 ok, 1 incorrect; in other layouts: 2 ok" in done.output
     (repeat,) = [
-        line.split("in all layouts: roofwatch ")[1] for line in done.output.splitlines() if "  repeat, " in line
+        line.split("in all layouts: roofwatch ")[1]
+        for line in done.output.splitlines()
+        if "  repeat, " in line
     ]
 
     again = roofwatch(*repeat.split(), "--json", cwd=tmp_path)
@@ -42,7 +49,9 @@ def test_a_correct_kernel_exits_with_0(tmp_path: Path) -> None:
     assert "in other layouts: 1 ok, 1 refused" in done.output
 
 
-def test_a_target_is_a_kernel_name_or_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_target_is_a_kernel_name_or_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bench_x.py").touch()
     (tmp_path / "layers").mkdir()
@@ -72,4 +81,6 @@ def test_failures_of_one_kind_are_explained_once_and_named() -> None:
     assert text.count("elements are wrong") == 1
     assert "3 more of this kind:" in text
     assert "k/n=16/float32/fwd triton with weight row-strided in memory" in text
-    assert text.endswith("roofwatch check bench_k.py --case k/n=8/float32/fwd --implementation triton --device cpu")
+    assert text.endswith(
+        "roofwatch check bench_k.py --case k/n=8/float32/fwd --implementation triton --device cpu"
+    )

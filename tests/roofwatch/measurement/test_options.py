@@ -16,7 +16,10 @@ from roofwatch.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record
 from tests.roofwatch.command import SUITES
 
-PAIRS = [["ab", str(SUITES / "bench_good.py"), "--base", "HEAD"], ["calibrate", str(SUITES / "bench_good.py")]]
+PAIRS = [
+    ["ab", str(SUITES / "bench_good.py"), "--base", "HEAD"],
+    ["calibrate", str(SUITES / "bench_good.py")],
+]
 
 
 class MeasuredNothingError(Exception):
@@ -52,8 +55,16 @@ def test_a_pair_has_at_least_eight_blocks_and_the_gate_refuses_an_unfit_device(
     survey, gate, quick, warned = asked
     assert (survey.sampling, survey.block_count) == (EFFORTS[Preset.SURVEY].sampling, 8)
     assert (survey.device_check, survey.timeout_s) == (None, 300)
-    assert (gate.sampling, gate.block_count, gate.device_check) == (EFFORTS[Preset.GATE].sampling, 10, "refuse")
-    assert (quick.sampling, quick.block_count, quick.device_check) == (EFFORTS[Preset.QUICK].sampling, 8, None)
+    assert (gate.sampling, gate.block_count, gate.device_check) == (
+        EFFORTS[Preset.GATE].sampling,
+        10,
+        "refuse",
+    )
+    assert (quick.sampling, quick.block_count, quick.device_check) == (
+        EFFORTS[Preset.QUICK].sampling,
+        8,
+        None,
+    )
     assert (warned.block_count, warned.device_check, warned.timeout_s) == (12, "warn", 60)
 
 
@@ -65,7 +76,10 @@ def plan(**options: object) -> RunPlan:
 def test_a_preset_sets_sampling_and_blocks(preset: Preset) -> None:
     effort = EFFORTS[preset]
 
-    assert (plan(preset=preset).sampling, plan(preset=preset).block_count) == (effort.sampling, effort.block_count)
+    assert (plan(preset=preset).sampling, plan(preset=preset).block_count) == (
+        effort.sampling,
+        effort.block_count,
+    )
     assert plan(preset=preset, blocks=7).block_count == 7
     assert plan(preset=preset, blocks=7).preset is preset
 
@@ -74,7 +88,9 @@ NO_GPU, TOO_SMALL = "torch sees no GPU here", "a launch touches 8 bytes"
 CASES = [f"rms_norm/n_rows=64,n_cols={width}/float32/fwd" for width in (1, 2, 3)]
 
 
-def refused(case_id: str = CASES[0], message: str = TOO_SMALL, implementation: str = "torch") -> RunRecord:
+def refused(
+    case_id: str = CASES[0], message: str = TOO_SMALL, implementation: str = "torch"
+) -> RunRecord:
     measurement = make_measurement(
         case_id=case_id, implementation=implementation, outcome=Outcome.UNSUPPORTED, message=message
     )
@@ -87,7 +103,9 @@ def record_of(**fields: Any) -> RunRecord:
 
 
 def checked(executor: str, outcome: Outcome = Outcome.OK) -> RunRecord:
-    accuracy = make_accuracy(case_id=CASES[0], implementation="torch", executor=executor, outcome=outcome)
+    accuracy = make_accuracy(
+        case_id=CASES[0], implementation="torch", executor=executor, outcome=outcome
+    )
     return refused().model_copy(update={"accuracies": (accuracy,)})
 
 
@@ -96,7 +114,10 @@ def test_a_run_without_times_has_a_reason() -> None:
     other = refused(CASES[1], NO_GPU).measurements
     mixed = checked("device").model_copy(update={"measurements": (*other, *refused().measurements)})
     assert nothing_done([mixed]) == f"nothing could be timed: {TOO_SMALL}", "the other never ran"
-    assert nothing_done([refused(message=NO_GPU)]) == f"nothing could be checked, compiled or timed: {NO_GPU}"
+    assert (
+        nothing_done([refused(message=NO_GPU)])
+        == f"nothing could be checked, compiled or timed: {NO_GPU}"
+    )
     assert nothing_done([refused(), refused()]) is not None
 
 
@@ -106,7 +127,9 @@ def test_reasons_are_listed_with_counts_and_exit_status_2(
 ) -> None:
     parts = [refused(CASES[0]), refused(CASES[1]), refused(CASES[2], NO_GPU)]
     record = record_of(measurements=tuple(one for part in parts for one in part.measurements))
-    monkeypatch.setattr("roofwatch.measurement.run.measure_suite", lambda *_, **__: [(Path("record.json"), record)])
+    monkeypatch.setattr(
+        "roofwatch.measurement.run.measure_suite", lambda *_, **__: [(Path("record.json"), record)]
+    )
 
     done = CliRunner().invoke(app, ["run", str(SUITES / "bench_good.py"), *as_json])
 
@@ -114,4 +137,6 @@ def test_reasons_are_listed_with_counts_and_exit_status_2(
     assert f"nothing could be checked, compiled or timed: {TOO_SMALL}" in done.stderr
     lines = [line.strip() for line in done.stdout.splitlines()]
     if not as_json:
-        assert lines.index(f"2 unsupported: {TOO_SMALL}") + 1 == lines.index(f"1 unsupported: {NO_GPU}")
+        assert lines.index(f"2 unsupported: {TOO_SMALL}") + 1 == lines.index(
+            f"1 unsupported: {NO_GPU}"
+        )

@@ -1,4 +1,6 @@
-"""`roofwatch calibrate`, its noise floor in the next comparison, and blocks added where undecided."""
+"""`roofwatch calibrate`, its noise floor in the next comparison,
+and blocks added where undecided.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,7 +29,11 @@ def test_a_calibrated_noise_floor_applies_to_the_next_comparison(tmp_path: Path)
     assert floor.read_text() == done.output
     assert done.parsed["preset"] == "survey"
     (case,) = done.parsed["cases"]
-    assert (case["case_id"], case["implementation"], case["block_count"]) == ("scale/n=1000/float32/fwd", "torch", 3)
+    assert (case["case_id"], case["implementation"], case["block_count"]) == (
+        "scale/n=1000/float32/fwd",
+        "torch",
+        3,
+    )
     base, head = (RunRecord.read(file) for file in sorted(tmp_path.glob("*.json.gz")))
     assert base.commit.sha == head.commit.sha
     assert base.pairing is not None
@@ -41,10 +47,15 @@ def test_a_calibrated_noise_floor_applies_to_the_next_comparison(tmp_path: Path)
     threshold = compared.parsed["judgement"]["cases"][0]["comparison"]["threshold"]
     assert threshold == max(0.03, 3 * case["noise_floor"])
 
-    otherwise = roofwatch("ab", SUITE, "--base", "HEAD", "--preset", "gate", "--noise-floor", floor, "-o", tmp_path)
+    otherwise = roofwatch(
+        "ab", SUITE, "--base", "HEAD", "--preset", "gate", "--noise-floor", floor, "-o", tmp_path
+    )
 
     assert otherwise.status == 2, "before anything is measured"
-    assert f"{floor}: the noise floor was sampled with --preset survey, the record with" in otherwise.error
+    assert (
+        f"{floor}: the noise floor was sampled with --preset survey, the record with"
+        in otherwise.error
+    )
 
 
 def test_an_invalid_noise_floor_is_named(tmp_path: Path) -> None:
@@ -57,19 +68,27 @@ def test_an_invalid_noise_floor_is_named(tmp_path: Path) -> None:
     assert f"{wrong}: not a noise floor from roofwatch calibrate" in done.error
 
 
-DECIDED, NEAR, FAR = ("rms_norm/n=1/float32/fwd", "rms_norm/n=2/float32/fwd", "rms_norm/n=3/float32/fwd")
+DECIDED, NEAR, FAR = (
+    "rms_norm/n=1/float32/fwd",
+    "rms_norm/n=2/float32/fwd",
+    "rms_norm/n=3/float32/fwd",
+)
 EIGHT_QUIET = (*QUIET, 0.998, 1.003)
 EIGHT_NOISY = (1.0, 1.02, 0.97, 1.01, 0.985, 1.015, 0.99, 1.012)
 EIGHT_LOUD = (1.0, 1.1, 0.85, 1.05, 0.92, 1.08, 0.95, 1.06)
 
 
 def make_analysed() -> tuple[RunRecord, RunRecord]:
-    """A decided case, one of moderate and one of high noise; eight blocks of a second on each side."""
+    """A decided case, one of moderate and one of high noise;
+    eight blocks of a second on each side.
+    """
     levels = {DECIDED: EIGHT_QUIET, NEAR: EIGHT_NOISY, FAR: EIGHT_LOUD}
     base = [make_timed(case_id, levels=each) for case_id, each in levels.items()]
     head = [make_timed(case_id, levels=each[::-1]) for case_id, each in levels.items()]
     spent_ns = {str(Activity.TIMING): 24 * 10**9, str(Activity.CHECK): 10**12}
-    return make_records(base, head, base_fields={"spent_ns": spent_ns}, head_fields={"spent_ns": spent_ns})
+    return make_records(
+        base, head, base_fields={"spent_ns": spent_ns}, head_fields={"spent_ns": spent_ns}
+    )
 
 
 def clock_of(times_s: Sequence[float]) -> Callable[[], float]:
@@ -77,9 +96,13 @@ def clock_of(times_s: Sequence[float]) -> Callable[[], float]:
     return lambda: next(left)
 
 
-def asked(records: tuple[RunRecord, RunRecord], *, budget_s: float) -> tuple[dict[Subject, int], str]:
+def asked(
+    records: tuple[RunRecord, RunRecord], *, budget_s: float
+) -> tuple[dict[Subject, int], str]:
     lines: list[str] = []
-    more = AdaptiveBlocks(judge_pull_request, is_undecided, budget_s, lines.append, clock_of((0.0, 0.0)))
+    more = AdaptiveBlocks(
+        judge_pull_request, is_undecided, budget_s, lines.append, clock_of((0.0, 0.0))
+    )
     return dict(more(*records)), lines[0]
 
 
@@ -121,13 +144,19 @@ def test_a_change_is_confirmed_first_and_once() -> None:
     first = looked_at(base, [slower, make_timed(NEAR, levels=EIGHT_NOISY[::-1])])
     twelve = (*EIGHT_QUIET, *EIGHT_QUIET[:4])
     second = looked_at(
-        [make_timed(DECIDED, levels=twelve)], [make_timed(DECIDED, median_ns=1.4e6, levels=twelve[::-1])]
+        [make_timed(DECIDED, levels=twelve)],
+        [make_timed(DECIDED, median_ns=1.4e6, levels=twelve[::-1])],
     )
 
     def more(records: tuple[RunRecord, RunRecord], budget_s: float) -> dict[Subject, int]:
-        ask = AdaptiveBlocks(judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0)))
+        ask = AdaptiveBlocks(
+            judge_pull_request, needs_more, budget_s, lambda _: None, clock_of((0.0, 0.0))
+        )
         return dict(ask(*records))
 
     assert more(first, budget_s=17.0) == {Subject(DECIDED, "torch"): 12}
-    assert more(first, budget_s=1_000.0) == {Subject(DECIDED, "torch"): 12, Subject(NEAR, "torch"): 12}
+    assert more(first, budget_s=1_000.0) == {
+        Subject(DECIDED, "torch"): 12,
+        Subject(NEAR, "torch"): 12,
+    }
     assert more(second, budget_s=1_000.0) == {}

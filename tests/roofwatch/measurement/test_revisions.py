@@ -37,7 +37,9 @@ def clone(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("variables", [{}, {"GITHUB_BASE_REF": "main"}])
-def test_the_base_is_where_the_branch_left_its_target(clone: Path, tmp_path: Path, variables: dict[str, str]) -> None:
+def test_the_base_is_where_the_branch_left_its_target(
+    clone: Path, tmp_path: Path, variables: dict[str, str]
+) -> None:
     left = git(clone, "rev-parse", "HEAD~1")
     merge_queue = tmp_path / "event.json"
     earlier = git(clone, "rev-parse", "HEAD~2")
@@ -59,10 +61,14 @@ def test_the_base_of_the_merge_commit_that_github_checks_out_is_the_target(clone
 
 def test_a_base_that_is_not_here_is_refused_with_the_way_out(clone: Path, tmp_path: Path) -> None:
     url = f"file://{tmp_path / 'origin'}"
-    subprocess.run(["git", "clone", "--quiet", "--depth", "1", url, tmp_path / "shallow"], check=True)
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", url, tmp_path / "shallow"], check=True
+    )
     git(clone, "checkout", "--quiet", "origin/main")
 
-    with pytest.raises(GitError, match=r"refs/heads/release; name another base, or .* `fetch-depth: 0`"):
+    with pytest.raises(
+        GitError, match=r"refs/heads/release; name another base, or .* `fetch-depth: 0`"
+    ):
         find_base(tmp_path / "shallow", "auto", None, {"GITHUB_BASE_REF": "release"})
     with pytest.raises(GitError, match="is part of main, so it has no base; name one"):
         find_base(clone, "auto", None, {})
@@ -82,11 +88,25 @@ def test_a_base_that_is_not_here_is_refused_with_the_way_out(clone: Path, tmp_pa
         (BENCHMARK, BENCHMARK, False),
         (BENCHMARK, BENCHMARK.replace("return twice(x)", "return twice(x) + 0.0"), False),
         (BENCHMARK + "FACTOR = 1\n", BENCHMARK + "FACTOR = 2\n", False),
-        (BENCHMARK, BENCHMARK.replace("from ops import twice", "from ops import slow as twice"), False),
+        (
+            BENCHMARK,
+            BENCHMARK.replace("from ops import twice", "from ops import slow as twice"),
+            False,
+        ),
         (BENCHMARK + "\n\ndef removed():\n    pass\n", BENCHMARK, False),
         (BENCHMARK, "this is no Python", False),
     ],
-    ids=["new", "cases", "additions", "same", "function", "constant", "import", "removed", "broken"],
+    ids=[
+        "new",
+        "cases",
+        "additions",
+        "same",
+        "function",
+        "constant",
+        "import",
+        "removed",
+        "broken",
+    ],
 )
 def test_the_head_s_benchmark_file_is_used_unless_code_in_it_changed(
     tmp_path: Path, own: str | None, heads: str, is_replaced: bool
@@ -145,7 +165,11 @@ def test_the_change_that_adds_a_benchmark_is_measured_on_both_sides(repository: 
 
     assert done.status in {0, 2}, done.error
     base, head = (RunRecord.read(repository / file) for file in done.parsed["records"])
-    assert [one.case_id for one in base.measurements] == [one.case_id for one in head.measurements] != []
+    assert (
+        [one.case_id for one in base.measurements]
+        == [one.case_id for one in head.measurements]
+        != []
+    )
     assert not base.commit.is_dirty
     assert "missing at HEAD~1" in ab(repository, "--suite-from", "each").error
 
@@ -197,4 +221,7 @@ def test_a_change_that_touches_no_kernel_succeeds(repository: Path) -> None:
     assert (done.status, done.parsed["records"]) == (0, []), done.error
     assert "nothing to measure: the change affects no selected kernel" in done.error
     found = checked(repository)
-    assert (found["conclusion"], found["title"]) == ("success", "no kernel touched: nothing to measure")
+    assert (found["conclusion"], found["title"]) == (
+        "success",
+        "no kernel touched: nothing to measure",
+    )

@@ -35,8 +35,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(place: Path) -> Iterator[Path]:
-    """Where the kernels say that they were called, and are let go. The suite that waits there is new in `repository`,
-    where another one is committed.
+    """Where the kernels say that they were called, and are let go. The suite that waits there is
+    new in `repository`, where another one is committed.
     """
     repository = place / "repository"
     repository.mkdir()
@@ -54,7 +54,10 @@ def folder(place: Path) -> Iterator[Path]:
 def nodes(place: Path) -> Iterator[Cluster]:
     """A head that measures nothing; what runs on its nodes has the environment of here."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (("ROOFWATCH_TEST_FOLDER", str(place)), ("RAY_USAGE_STATS_ENABLED", "0")):
+        for name, value in (
+            ("ROOFWATCH_TEST_FOLDER", str(place)),
+            ("RAY_USAGE_STATS_ENABLED", "0"),
+        ):
             patch.setenv(name, value)
         head: Any = {"num_cpus": 0, "include_dashboard": False}
         made: Any = Cluster(initialize_head=True, connect=False, head_node_args=head)
@@ -71,10 +74,28 @@ def cluster(nodes: Cluster) -> Cluster:
     return nodes
 
 
-def start(cluster: Cluster, folder: Path, *options: str, suite: str = "bench_waiting.py") -> subprocess.Popen[str]:
-    arguments = ["run", suite, "--ray", cluster.address, "--output", str(folder / "run.json"), *options]
+def start(
+    cluster: Cluster, folder: Path, *options: str, suite: str = "bench_waiting.py"
+) -> subprocess.Popen[str]:
+    arguments = [
+        "run",
+        suite,
+        "--ray",
+        cluster.address,
+        "--output",
+        str(folder / "run.json"),
+        *options,
+    ]
     return subprocess.Popen(
-        [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments, "--blocks", "1", "--json"],
+        [
+            sys.executable,
+            "-c",
+            "from roofwatch.cli.main import main; main()",
+            *arguments,
+            "--blocks",
+            "1",
+            "--json",
+        ],
         cwd=folder / "repository",
         env={**os.environ, "NO_COLOR": "1"},
         stdout=subprocess.PIPE,
@@ -133,12 +154,25 @@ def test_a_killed_run_resumes_with_missing_shares(cluster: Cluster, folder: Path
     let_go(folder, KERNELS[:2])
     run = start(cluster, folder)
     journal = journal_path(folder / "run.json")
-    wait_until(lambda: journal.exists() and journal.read_bytes().count(b"\n") == 3, run)  # its header and two shares
+    wait_until(
+        lambda: journal.exists() and journal.read_bytes().count(b"\n") == 3, run
+    )  # its header and two shares
     run.send_signal(signal.SIGKILL)
     finish(run)
     let_go(folder, KERNELS)
-    again = ("run", "bench_waiting.py", "--ray", cluster.address, "--output", folder / "run.json", "--blocks", "1")
-    refused = roofwatch(*again, cwd=folder / "repository")  # before it asks the cluster for anything
+    again = (
+        "run",
+        "bench_waiting.py",
+        "--ray",
+        cluster.address,
+        "--output",
+        folder / "run.json",
+        "--blocks",
+        "1",
+    )
+    refused = roofwatch(
+        *again, cwd=folder / "repository"
+    )  # before it asks the cluster for anything
     done = finish(start(cluster, folder, "--resume"))
 
     assert (refused.status, done.status) == (2, 0)

@@ -62,7 +62,9 @@ class Repository:
         self.benchmark.write_text(text)
 
     def static(self, *arguments: str | Path, targets: str = "sm_90") -> Done:
-        return roofwatch("static", self.benchmark, "--targets", targets, *arguments, cwd=self.folder.parent)
+        return roofwatch(
+            "static", self.benchmark, "--targets", targets, *arguments, cwd=self.folder.parent
+        )
 
     def judged(self, *, targets: str = "sm_90") -> tuple[int, dict[str, Any]]:
         """The exit status and the document of a comparison with HEAD."""
@@ -88,7 +90,8 @@ def test_a_suite_without_kernels_to_compile(tmp_path: Path) -> None:
     jitted, launcher = (SUITE.index(line) for line in ("@triton.jit", "@scale_rows.implementation"))
     declared = SUITE[SUITE.index("scale_rows = ") : launcher]
     suite.write_text(
-        f'{SUITE[:jitted]}{declared}scale_rows.implementation("torch")(lambda x: x / (x * x).sum(-1, keepdim=True))\n'
+        f'{SUITE[:jitted]}{declared}scale_rows.implementation("torch")(lambda x: x / (x * '
+        f"x).sum(-1, keepdim=True))\n"
     )
 
     done = roofwatch("static", suite, "--targets", "sm_90", cwd=tmp_path)
@@ -117,10 +120,15 @@ def test_a_tile_that_spills_is_a_regression_on_every_target(repository: Reposito
         ("gfx942", "regressed", "spills_changed"),
         ("sm_80", "regressed", "spills_changed"),
     ]
-    assert "the tile of 16384 (BLOCK) no longer fits into the registers of 1 warp" in document["judged"][1]["detail"]
+    assert (
+        "the tile of 16384 (BLOCK) no longer fits into the registers of 1 warp"
+        in document["judged"][1]["detail"]
+    )
 
 
-def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_message(repository: Repository) -> None:
+def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_message(
+    repository: Repository,
+) -> None:
     repository.change(("tl.sum(x * x)", "tl.summ(x * x)"))
 
     done = repository.static("--base", "HEAD")
@@ -130,7 +138,9 @@ def test_code_that_no_longer_compiles_is_a_regression_with_the_compiler_message(
     assert "target_lost" in done.output
 
 
-def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(repository: Repository) -> None:
+def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(
+    repository: Repository,
+) -> None:
     repository.change(SPILL)
     accepted = repository.static("--base", "HEAD", "--accept", "one pass over long rows")
     assert accepted.status == 0, accepted.error

@@ -53,7 +53,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def request(repository: Path, name: str, *, kernel: str = "centred", budget_s: float = 50.0) -> Request:
+def request(
+    repository: Path, name: str, *, kernel: str = "centred", budget_s: float = 50.0
+) -> Request:
     candidate = repository / "candidate.py"
     shutil.copyfile(CANDIDATES / f"{name}.py", candidate)
     return Request(candidate, repository / SPEC, kernel=kernel, budget_s=budget_s)
@@ -83,7 +85,9 @@ def test_a_second_submission_names_its_parent(repository: Path) -> None:
 
 def test_an_unknown_kernel_is_an_error_that_lists_the_known_ones(repository: Path) -> None:
     shutil.copyfile(CANDIDATES / "honest_faster.py", repository / "candidate.py")
-    done = roofwatch("submit", "candidate.py", "--spec", SPEC, "--kernel", "centered", cwd=repository)
+    done = roofwatch(
+        "submit", "candidate.py", "--spec", SPEC, "--kernel", "centered", cwd=repository
+    )
 
     assert done.status == 2
     assert "centred, accumulate, normalised, chosen" in done.error
@@ -125,6 +129,10 @@ def test_an_honest_candidate_is_not_rejected(repository: Path, name: str) -> Non
     assert judged["verdict"] not in {"incorrect", "invalid", "error"}, judged["reason"]
     assert done.status == SubmissionVerdict(judged["verdict"]).exit_status
     if judged["verdict"] != "inconclusive":  # a noisy machine may need more time than this
-        assert judged["effect"]["interval"][0] <= judged["effect"]["ratio"] <= judged["effect"]["interval"][1]
+        assert (
+            judged["effect"]["interval"][0]
+            <= judged["effect"]["ratio"]
+            <= judged["effect"]["interval"][1]
+        )
     assert judged["checks"]["verified"] > 0
     assert not (name == "slower" and judged["verdict"] == "faster")

@@ -28,7 +28,11 @@ def test_a_record_is_diagnosed_for_machines(tmp_path: Path) -> None:
     parsed = roofwatch("diagnose", "rms_norm", "--record", path, "--json").parsed
     assert (parsed["record"], parsed["exit_status"]) == (str(path), 0)
     [diagnosis] = parsed["diagnoses"]
-    assert (diagnosis["case_id"], diagnosis["implementation"], diagnosis["limit"]) == (NORM, "triton", "memory")
+    assert (diagnosis["case_id"], diagnosis["implementation"], diagnosis["limit"]) == (
+        NORM,
+        "triton",
+        "memory",
+    )
     assert diagnosis["timing"]["median_ns"] == 80_000
     assert diagnosis["roof"]["bound"] == "memory"
     assert [level["level"] for level in diagnosis["roof"]["levels"]] == ["dram"]
@@ -41,9 +45,17 @@ def test_a_record_is_diagnosed_for_machines(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("ailment", "status"),
-    [("wrong", 1), ("no room", 1), ("does not compile", 1), ("nothing is known", 2), ("not timed", 0)],
+    [
+        ("wrong", 1),
+        ("no room", 1),
+        ("does not compile", 1),
+        ("nothing is known", 2),
+        ("not timed", 0),
+    ],
 )
-def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(tmp_path: Path, ailment: str, status: int) -> None:
+def test_the_exit_status_says_whether_it_fails_or_nothing_is_known(
+    tmp_path: Path, ailment: str, status: int
+) -> None:
     path = record_of(ailment, tmp_path)
     assert roofwatch("diagnose", "rms_norm/*", "--record", path).status == status
 
@@ -55,7 +67,9 @@ def test_missing_results_are_refused_with_the_cases_of_the_record(tmp_path: Path
 
 
 def test_a_record_and_a_suite_at_once_are_refused(tmp_path: Path) -> None:
-    done = roofwatch("diagnose", NORM, SUITES / "bench_good.py", "--record", record_of("host", tmp_path))
+    done = roofwatch(
+        "diagnose", NORM, SUITES / "bench_good.py", "--record", record_of("host", tmp_path)
+    )
     assert done.status == 2
     assert "neither a suite nor --output" in done.error
 
@@ -64,8 +78,16 @@ def test_a_record_and_a_suite_at_once_are_refused(tmp_path: Path) -> None:
 def test_a_case_is_measured_and_diagnosed_where_there_is_no_gpu(tmp_path: Path) -> None:
     output = tmp_path / "out" / "record.json"
     done = roofwatch(
-        *("diagnose", "scale/n=1000/*", SUITES / "bench_good.py", "--json", "--device", "cpu"),
-        *("--targets", "sm_90,gfx942", "-o", output),
+        "diagnose",
+        "scale/n=1000/*",
+        SUITES / "bench_good.py",
+        "--json",
+        "--device",
+        "cpu",
+        "--targets",
+        "sm_90,gfx942",
+        "-o",
+        output,
     )
     assert done.status == 0, done.error
     eager, triton = done.parsed["diagnoses"]

@@ -20,22 +20,39 @@ def test_two_traces_give_a_table_json_and_a_page(tmp_path: Path) -> None:
     assert "added: void" in shown.output
     (ledger,) = document
     terms = ledger["matched_ns"] + ledger["added_ns"] - ledger["removed_ns"]
-    assert terms + ledger["gap_change_ns"] - ledger["overlap_change_ns"] == ledger["step_change_ns"] == 3_467_951
+    assert (
+        terms + ledger["gap_change_ns"] - ledger["overlap_change_ns"]
+        == ledger["step_change_ns"]
+        == 3_467_951
+    )
     assert "<h1>" in page.read_text()
     assert "BertLMHeadModel" in page.read_text()
 
 
 def test_two_records_are_compared_case_by_case_by_name_and_machine_code(tmp_path: Path) -> None:
     files = []
-    for name, gate_code, total_ns in (("_norm_kernel", "before", 3_000), ("_rms_norm_kernel", "after", 3_600)):
-        rows = make_activity(name, total_ns=600), make_activity("_gate_kernel", total_ns=total_ns - 600)
-        facts = make_static_facts(function=name), make_static_facts(function="_gate_kernel", code=gate_code)
+    for name, gate_code, total_ns in (
+        ("_norm_kernel", "before", 3_000),
+        ("_rms_norm_kernel", "after", 3_600),
+    ):
+        rows = (
+            make_activity(name, total_ns=600),
+            make_activity("_gate_kernel", total_ns=total_ns - 600),
+        )
+        facts = (
+            make_static_facts(function=name),
+            make_static_facts(function="_gate_kernel", code=gate_code),
+        )
         files.append(tmp_path / f"{total_ns}.json")
         make_record(static_facts=facts, profiles=(make_profile(CASE_ID, *rows),)).write(files[-1])
     page = tmp_path / "diff.html"
 
     (ledger,) = roofwatch("diff", *files, "--json", "--html", page).parsed
-    assert (ledger["title"], ledger["step_change_ns"], ledger["is_explained"]) == (f"{CASE_ID} triton", 200, True)
+    assert (ledger["title"], ledger["step_change_ns"], ledger["is_explained"]) == (
+        f"{CASE_ID} triton",
+        200,
+        True,
+    )
     assert [(row["change"], row["change_ns"]) for row in ledger["rows"]] == [
         ("code changed", 200),
         ("renamed, same code", 0),

@@ -1,4 +1,6 @@
-"""`roofwatch ncu` with a stand-in for Nsight Compute that runs the target on the CPU and returns a real report."""
+"""`roofwatch ncu` with a stand-in for Nsight Compute that runs the target on the CPU and returns a
+real report.
+"""
 
 import os
 import re
@@ -15,7 +17,14 @@ from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.record.results import Counters, ProfilerFinding
 from roofwatch.profiles.reading import describe, exit_status, with_counters
 from roofwatch.terminal import print_table
-from tests.builders import CASE_ID, make_case, make_commit, make_environment, make_measurement, make_record
+from tests.builders import (
+    CASE_ID,
+    make_case,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_record,
+)
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
 
@@ -34,8 +43,12 @@ job = pathlib.Path(json.loads(target[-1])[0])
 job.write_text(job.read_text().replace('"cuda"', '"cpu"'))
 subprocess.run(target, check=True)
 """
-WORKS = f"{_HEAD}{_RUNS_THE_TARGET}shutil.copyfile({str(DATA / 'sgemm_profile.ncu-rep')!r}, report)\n"
-LEAVES_THE_TARGET_AS_IT_IS = f"{_HEAD}subprocess.run(words[words.index('--export') + 2 :], check=True)\n"
+WORKS = (
+    f"{_HEAD}{_RUNS_THE_TARGET}shutil.copyfile({str(DATA / 'sgemm_profile.ncu-rep')!r}, report)\n"
+)
+LEAVES_THE_TARGET_AS_IT_IS = (
+    f"{_HEAD}subprocess.run(words[words.index('--export') + 2 :], check=True)\n"
+)
 
 
 def ncu(stand_in: str, tmp_path: Path, *arguments: str | Path) -> Done:
@@ -48,7 +61,9 @@ def ncu(stand_in: str, tmp_path: Path, *arguments: str | Path) -> Done:
 
 
 def test_facts_and_advice_of_a_call_are_shown(tmp_path: Path) -> None:
-    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    pytest.importorskip(
+        "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
+    )
     done = ncu(WORKS, tmp_path, TOTAL, GOOD, "--output", tmp_path / "kept.ncu-rep")
 
     assert done.status == 0, done.error
@@ -61,7 +76,9 @@ def test_facts_and_advice_of_a_call_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
-    pytest.importorskip("ncu_report", reason="the module that reads Nsight Compute's reports is not installed")
+    pytest.importorskip(
+        "ncu_report", reason="the module that reads Nsight Compute's reports is not installed"
+    )
     suite = tmp_path / "suite" / "bench_good.py"
     suite.parent.mkdir()
     shutil.copyfile(GOOD, suite)
@@ -71,10 +88,14 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
         cases=[case],
         measurements=[make_measurement(TOTAL)],
         commit=make_commit(sha=sha),
-        environment=make_environment(device_kind="cuda", device_name="NVIDIA A10G", compute_capability="8.6"),
+        environment=make_environment(
+            device_kind="cuda", device_name="NVIDIA A10G", compute_capability="8.6"
+        ),
     )
     file = tmp_path / "record.json"
-    earlier = Counters(case_id=TOTAL, implementation="torch", function="basic", values={"duration_ns": 1.0})
+    earlier = Counters(
+        case_id=TOTAL, implementation="torch", function="basic", values={"duration_ns": 1.0}
+    )
     record.model_copy(update={"counters": (earlier,)}).write(file)
 
     done = ncu(WORKS, tmp_path, TOTAL, suite, "--record", file, "--json")
@@ -84,7 +105,10 @@ def test_counters_replace_those_of_a_record(tmp_path: Path) -> None:
     assert (call["outcome"], call["implementation"], len(call["counters"])) == ("ok", "torch", 11)
     assert call["command"][1:3] == ["--target-processes", "application-only"]
     kept = RunRecord.read(file).counters
-    assert [(each.function, each.launch_index) for each in kept][:2] == [("basic", 0), ("gmem_coalesce", 1)]
+    assert [(each.function, each.launch_index) for each in kept][:2] == [
+        ("basic", 0),
+        ("gmem_coalesce", 1),
+    ]
     assert len(kept) == 11
     assert kept[0].values["duration_ns"] == 10_777_184
 
@@ -93,7 +117,10 @@ def test_a_failing_kernel_is_an_outcome(tmp_path: Path) -> None:
     done = ncu(WORKS, tmp_path, "raises/*/fwd", SUITES / "bench_failing.py")
 
     assert done.status == 1
-    assert "raises/n=64/float32/fwd torch: crashed: IndexError: index 1000 is out of bounds" in done.error
+    assert (
+        "raises/n=64/float32/fwd torch: crashed: IndexError: index 1000 is out of bounds"
+        in done.error
+    )
 
 
 @pytest.mark.slow
@@ -109,7 +136,10 @@ def test_a_machine_without_a_gpu_is_reported(tmp_path: Path) -> None:
 
 
 def test_a_missing_nsight_compute_is_reported(tmp_path: Path) -> None:
-    if list(Path("/opt/nvidia/nsight-compute").glob("*/ncu")) or Path("/usr/local/cuda/bin/ncu").exists():
+    if (
+        list(Path("/opt/nvidia/nsight-compute").glob("*/ncu"))
+        or Path("/usr/local/cuda/bin/ncu").exists()
+    ):
         pytest.skip("Nsight Compute is installed on this machine")
     done = roofwatch("ncu", TOTAL, GOOD, cwd=tmp_path, PATH=str(tmp_path))
 
@@ -117,14 +147,18 @@ def test_a_missing_nsight_compute_is_reported(tmp_path: Path) -> None:
     assert "Nsight Compute is not installed" in done.error
 
 
-def test_the_longest_stall_comes_first_and_advice_has_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_longest_stall_comes_first_and_advice_has_estimates(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     counters = Counters(
         case_id=CASE_ID,
         implementation="triton",
         function="a_kernel",
         values={"stall_wait_share": 0.2, "stall_long_scoreboard_share": 0.6},
         findings=(
-            ProfilerFinding(rule="B", message="Issue more.", estimated_speedup=0.9, is_estimate_of_a_part=True),
+            ProfilerFinding(
+                rule="B", message="Issue more.", estimated_speedup=0.9, is_estimate_of_a_part=True
+            ),
             ProfilerFinding(rule="A", message="Load more at once.", estimated_speedup=0.31),
         ),
     )
@@ -133,7 +167,10 @@ def test_the_longest_stall_comes_first_and_advice_has_estimates(capsys: pytest.C
             print_table(shown)
     text = capsys.readouterr().out
 
-    assert re.search(r"waits for data from device memory, L2 or L1 +│ +60.0% │\n.*fixed latency.*│ +20.0% │", text)
+    assert re.search(
+        r"waits for data from device memory, L2 or L1 +│ +60.0% │\n.*fixed latency.*│ +20.0% │",
+        text,
+    )
     assert text.index("31%") < text.index("90% of a part")
 
 
@@ -145,13 +182,17 @@ def test_the_longest_stall_comes_first_and_advice_has_estimates(capsys: pytest.C
         ([TOTAL, "-i", "cuda"], "no implementation matches cuda; there are torch"),
     ],
 )
-def test_an_ambiguous_or_unknown_case_is_refused(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_an_ambiguous_or_unknown_case_is_refused(
+    arguments: list[str], message: str, tmp_path: Path
+) -> None:
     done = ncu(WORKS, tmp_path, arguments[0], GOOD, *arguments[1:])
     assert done.status == 2
     assert re.search(message, " ".join(done.error.split()))
 
 
-def make_call(case_id: str = CASE_ID, *, device_name: str | None = None, outcome: Outcome = Outcome.OK) -> CountedCall:
+def make_call(
+    case_id: str = CASE_ID, *, device_name: str | None = None, outcome: Outcome = Outcome.OK
+) -> CountedCall:
     if outcome is not Outcome.OK:
         return CountedCall(case_id, "torch", ("ncu",), (), device_name, outcome, "it ended so")
     counters = Counters(case_id=case_id, implementation="torch", function="k", values={"a": 1.0})
@@ -164,7 +205,9 @@ def test_a_record_of_another_commit_device_or_case_is_refused() -> None:
     with pytest.raises(RecordError, match="check out that commit"):
         with_counters(record, make_commit(9), [make_call()], name="record.json")
     with pytest.raises(RecordError, match="the counters are of NVIDIA A10G"):
-        with_counters(record, record.commit, [make_call(device_name="NVIDIA A10G")], name="record.json")
+        with_counters(
+            record, record.commit, [make_call(device_name="NVIDIA A10G")], name="record.json"
+        )
     with pytest.raises(RecordError, match="has no case k/n=1"):
         with_counters(record, record.commit, [make_call("k/n=1/float32/fwd")], name="record.json")
 
@@ -172,4 +215,7 @@ def test_a_record_of_another_commit_device_or_case_is_refused() -> None:
 def test_the_exit_status_separates_failures_from_unsupported_machines() -> None:
     assert exit_status([make_call()]) == 0
     assert exit_status([make_call(), make_call(outcome=Outcome.UNSUPPORTED)]) == 2
-    assert exit_status([make_call(outcome=Outcome.CRASHED), make_call(outcome=Outcome.UNSUPPORTED)]) == 1
+    assert (
+        exit_status([make_call(outcome=Outcome.CRASHED), make_call(outcome=Outcome.UNSUPPORTED)])
+        == 1
+    )

@@ -1,4 +1,6 @@
-"""`roofwatch profile` and `roofwatch redact` as a user runs them, and the sentences of a profile."""
+"""`roofwatch profile` and `roofwatch redact` as a user runs them,
+and the sentences of a profile.
+"""
 
 from __future__ import annotations
 
@@ -52,19 +54,25 @@ def report_on(*processes: CapturedProcess, exit_status: int = 0) -> ProfileRepor
     return report_of(Capture(exit_status, was_ended=False, processes=processes, kernels=()), DATA)
 
 
-def traced(name: str, end_reason: str = "the program ended", *, folder: Path = DATA) -> CapturedProcess:
+def traced(
+    name: str, end_reason: str = "the program ended", *, folder: Path = DATA
+) -> CapturedProcess:
     time = time_of(folder / name)
     return process_of(traces=(CapturedTrace(name, 1, None, "train.py", "cuda", end_reason, time),))
 
 
 def test_a_failing_program_is_profiled_and_keeps_its_output_and_status(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MULTIPLY + "raise SystemExit(3)")
-    done = roofwatch("profile", "-o", tmp_path / "profile", "--", sys.executable, "program.py", cwd=tmp_path)
+    done = roofwatch(
+        "profile", "-o", tmp_path / "profile", "--", sys.executable, "program.py", cwd=tmp_path
+    )
 
     assert (done.status, done.output) == (3, "hello\n")
     assert "aten::mm" in done.error
     assert "No GPU was used" in done.error
-    assert "The program ended with status 3; the profile shows what it did until then." in done.error
+    assert (
+        "The program ended with status 3; the profile shows what it did until then." in done.error
+    )
     assert f"Written: {tmp_path}/profile/trace.json.gz" in done.error.replace("\n", " ")
     assert time_of(tmp_path / "profile" / "trace.json.gz").operators[0].name == "aten::mm"
 
@@ -105,7 +113,10 @@ def test_redact_copies_a_record_without_its_author_and_never_replaces_it(tmp_pat
     original, file = make_record(), tmp_path / "record.json"
     original.write(file)
 
-    statuses = [roofwatch("redact", file, *to).status for to in (("-o", tmp_path / "copy.json"), ("-o", file), ())]
+    statuses = [
+        roofwatch("redact", file, *to).status
+        for to in (("-o", tmp_path / "copy.json"), ("-o", file), ())
+    ]
 
     assert statuses == [0, 2, 2]
     copy = RunRecord.read(tmp_path / "copy.json")
@@ -115,12 +126,23 @@ def test_redact_copies_a_record_without_its_author_and_never_replaces_it(tmp_pat
 
 
 @pytest.mark.parametrize(("kernel_us", "is_mostly_idle"), [(40, True), (90, False)])
-def test_the_summary_of_a_busy_and_an_idle_gpu(kernel_us: int, is_mostly_idle: bool, tmp_path: Path) -> None:
+def test_the_summary_of_a_busy_and_an_idle_gpu(
+    kernel_us: int, is_mostly_idle: bool, tmp_path: Path
+) -> None:
     on_device = {"ph": "X", "cat": "kernel", "name": "gemm", "args": {"device": 0, "stream": 7}}
     events = [
         on_device | {"ts": 0, "dur": kernel_us / 2},
         on_device | {"ts": 100 - kernel_us / 2, "dur": kernel_us / 2},
-        {"ph": "X", "cat": "cuda_runtime", "name": "cudaMalloc", "ts": 20, "dur": 60, "pid": 1, "tid": 1, "args": {}},
+        {
+            "ph": "X",
+            "cat": "cuda_runtime",
+            "name": "cudaMalloc",
+            "ts": 20,
+            "dur": 60,
+            "pid": 1,
+            "tid": 1,
+            "args": {},
+        },
     ]
     (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": events}))
 

@@ -22,7 +22,9 @@ def read(*words: object) -> str:
 
 
 def kernels(*words: object) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = orjson.loads(read(*words, "--json"))["kernels"]["top_by_total_time"]
+    found: list[dict[str, Any]] = orjson.loads(read(*words, "--json"))["kernels"][
+        "top_by_total_time"
+    ]
     return found
 
 
@@ -30,15 +32,34 @@ def kernels(*words: object) -> list[dict[str, Any]]:
 def test_a_record_is_refused_with_the_commands_that_read_it(tmp_path: Path, name: str) -> None:
     make_record().write(tmp_path / name)
 
-    with pytest.raises(ProfileError, match=f"{name}: is a record of roofwatch.*use roofwatch ingest"):
+    with pytest.raises(
+        ProfileError, match=f"{name}: is a record of roofwatch.*use roofwatch ingest"
+    ):
         read_profile(tmp_path / name)
 
 
 def test_names_in_a_trace_are_printed_as_plain_text(tmp_path: Path) -> None:
     hostile = "\x1b[31m[red]gone[/nope]\u202e"
-    launch = {"device": hostile, "stream": hostile, "correlation": 1, "grid": ["[/b]", 1, 1], "block": [1, 1, 1]}
-    kernel = {"ph": "X", "cat": "kernel", "name": hostile, "ts": 1, "dur": 5, "pid": 0, "tid": 7, "args": launch}
-    (tmp_path / "trace.json").write_bytes(orjson.dumps({"schemaVersion": 1, "traceEvents": [kernel]}))
+    launch = {
+        "device": hostile,
+        "stream": hostile,
+        "correlation": 1,
+        "grid": ["[/b]", 1, 1],
+        "block": [1, 1, 1],
+    }
+    kernel = {
+        "ph": "X",
+        "cat": "kernel",
+        "name": hostile,
+        "ts": 1,
+        "dur": 5,
+        "pid": 0,
+        "tid": 7,
+        "args": launch,
+    }
+    (tmp_path / "trace.json").write_bytes(
+        orjson.dumps({"schemaVersion": 1, "traceEvents": [kernel]})
+    )
 
     shown = read(tmp_path / "trace.json")
 

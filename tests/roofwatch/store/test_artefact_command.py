@@ -28,7 +28,9 @@ def recorded(folder: Path) -> RunRecord:
     return record
 
 
-def test_an_artefact_is_stored_with_its_record_and_read_back(database_url: URL, tmp_path: Path) -> None:
+def test_an_artefact_is_stored_with_its_record_and_read_back(
+    database_url: URL, tmp_path: Path
+) -> None:
     record = recorded(tmp_path)
     url = database_url.render_as_string(hide_password=False)
     run_id = str(record.run_id)
@@ -50,10 +52,21 @@ def test_an_artefact_is_stored_with_its_record_and_read_back(database_url: URL, 
     assert "file exists" in again.error
 
 
-def test_an_artefact_is_pushed_with_its_record_and_fetched(database_url: URL, store: Engine, tmp_path: Path) -> None:
+def test_an_artefact_is_pushed_with_its_record_and_fetched(
+    database_url: URL, store: Engine, tmp_path: Path
+) -> None:
     record = recorded(tmp_path)
     made = roofwatch(
-        *("token", "create", "x", "--project", PROJECT, "--scope", "ingest", "--scope", "read", "--json"),
+        "token",
+        "create",
+        "x",
+        "--project",
+        PROJECT,
+        "--scope",
+        "ingest",
+        "--scope",
+        "read",
+        "--json",
         cwd=tmp_path,
         ROOFWATCH_DATABASE_URL=database_url.render_as_string(hide_password=False),
     )
@@ -61,9 +74,24 @@ def test_an_artefact_is_pushed_with_its_record_and_fetched(database_url: URL, st
     run_id = str(record.run_id)
     with served(store) as (host, port):
         url = f"http://{host}:{port}"
-        pushed = roofwatch("push", "record.json.gz", "--url", url, "--spool", "spool", cwd=tmp_path, **token)
-        listed = roofwatch("artefact", "list", run_id, "--url", url, "--json", cwd=tmp_path, **token)
-        got = roofwatch("artefact", "get", run_id, "kernel.sass", "--url", url, "-o", "out", cwd=tmp_path, **token)
+        pushed = roofwatch(
+            "push", "record.json.gz", "--url", url, "--spool", "spool", cwd=tmp_path, **token
+        )
+        listed = roofwatch(
+            "artefact", "list", run_id, "--url", url, "--json", cwd=tmp_path, **token
+        )
+        got = roofwatch(
+            "artefact",
+            "get",
+            run_id,
+            "kernel.sass",
+            "--url",
+            url,
+            "-o",
+            "out",
+            cwd=tmp_path,
+            **token,
+        )
         unknown = roofwatch("artefact", "get", run_id, "other", "--url", url, cwd=tmp_path, **token)
 
     assert pushed.status == 0, pushed.output + pushed.error
@@ -79,7 +107,9 @@ def test_the_latest_record_of_each_commit_is_fetched(
 ) -> None:
     base, head = make_record(1), make_record(2)
     ingest_all(store, make_record(1, started_at=base.started_at - timedelta(hours=1)), base, head)
-    ingest_record(store, make_record(commit=make_commit(1, is_dirty=True), started_at=head.started_at))
+    ingest_record(
+        store, make_record(commit=make_commit(1, is_dirty=True), started_at=head.started_at)
+    )
     token = token_of_today(store, Scope.READ)
     monkeypatch.setenv("ROOFWATCH_TOKEN", token)
     with served(store) as (host, port):

@@ -29,7 +29,9 @@ def old_history(store: Engine) -> None:
         ingest_record(store, make_record(number, started_at=started_at, finished_at=finished_at))
 
 
-def test_a_database_is_pruned_exported_backed_up_and_restored(store: Engine, db: Command, tmp_path: Path) -> None:
+def test_a_database_is_pruned_exported_backed_up_and_restored(
+    store: Engine, db: Command, tmp_path: Path
+) -> None:
     old_history(store)
     (tmp_path / "roofwatch.toml").write_text("[retention]\nsamples_days = 30\n")
 
@@ -42,16 +44,23 @@ def test_a_database_is_pruned_exported_backed_up_and_restored(store: Engine, db:
     whole = db("verify", "--json")
 
     assert (backed_up.status, backed_up.error) == (0, "")
-    assert [(part["part"], part["run_count"]) for part in foretold.parsed["parts"]] == [("samples", 2)]
+    assert [(part["part"], part["run_count"]) for part in foretold.parsed["parts"]] == [
+        ("samples", 2)
+    ]
     assert "│ samples" in pruned.output
-    assert verified.output == "3 run(s), 1 read back exactly as sent, 2 without pruned parts; no problem(s)\n"
+    assert (
+        verified.output
+        == "3 run(s), 1 read back exactly as sent, 2 without pruned parts; no problem(s)\n"
+    )
     assert refused.status == 2
     assert "use --replace" in refused.error
     assert restored.status == 0, restored.error
     assert (whole.parsed["run_count"], whole.parsed["proven_count"]) == (3, 3)
 
 
-def test_damaged_data_is_named_and_gives_status_1(store: Engine, db: Command, tmp_path: Path) -> None:
+def test_damaged_data_is_named_and_gives_status_1(
+    store: Engine, db: Command, tmp_path: Path
+) -> None:
     record = make_record()
     ingest_record(store, record)
     with store.begin() as connection:

@@ -18,14 +18,25 @@ from tests.roofwatch.command import Done, roofwatch
 
 def push(folder: Path, *arguments: str | Path, **environment: str) -> Done:
     return roofwatch(
-        *("push", *arguments), cwd=folder, ROOFWATCH_DATA_DIR=str(folder / "data"), ROOFWATCH_TOKEN=TOKEN, **environment
+        "push",
+        *arguments,
+        cwd=folder,
+        ROOFWATCH_DATA_DIR=str(folder / "data"),
+        ROOFWATCH_TOKEN=TOKEN,
+        **environment,
     )
 
 
-def test_sent_records_leave_the_spool_and_the_next_push_sends_the_others(server: FakeServer, tmp_path: Path) -> None:
+def test_sent_records_leave_the_spool_and_the_next_push_sends_the_others(
+    server: FakeServer, tmp_path: Path
+) -> None:
     for number in range(2):
         make_record(number).write(tmp_path / "records" / f"{number}.json.gz")
-    server.answers = [acknowledge(), answer(503, b"maintenance", Retry_After="86400"), acknowledge(409)]
+    server.answers = [
+        acknowledge(),
+        answer(503, b"maintenance", Retry_After="86400"),
+        acknowledge(409),
+    ]
 
     first = push(tmp_path, "records", ROOFWATCH_SERVER_URL=server.url)
     assert first.status == 2
@@ -37,12 +48,16 @@ def test_sent_records_leave_the_spool_and_the_next_push_sends_the_others(server:
     second = push(tmp_path, "--json", ROOFWATCH_SERVER_URL=server.url)
     assert second.status == 0, second.error
     assert (len(second.parsed["sent"]), second.parsed["left"]) == (1, [])
-    assert [request.headers["Authorization"] for request in server.requests] == [f"Bearer {TOKEN}"] * 3
+    assert [request.headers["Authorization"] for request in server.requests] == [
+        f"Bearer {TOKEN}"
+    ] * 3
     assert Spool(tmp_path / "data" / "spool").waiting == []
     assert len(list((tmp_path / "records").iterdir())) == 2
 
 
-def test_a_refused_record_is_named_with_the_reason_and_where_it_is(server: FakeServer, tmp_path: Path) -> None:
+def test_a_refused_record_is_named_with_the_reason_and_where_it_is(
+    server: FakeServer, tmp_path: Path
+) -> None:
     make_record().write(tmp_path / "record.json")
     server.answers = [answer(422, b"no such project")]
     done = push(tmp_path, "record.json", "--url", server.url, "--spool", tmp_path / "elsewhere")
@@ -60,7 +75,9 @@ def test_without_a_server_nothing_is_sent(tmp_path: Path) -> None:
 SENT, RETRIED = ("gone", "no", 0), ("stays", "in this push", 2)
 KEPT, REFUSED = ("stays", "by the next push", 2), ("aside", "no", 1)
 FILE_REFUSED = ("gone", "no", 1)
-NO_SCOPE = answer(403, WWW_Authenticate='Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"')
+NO_SCOPE = answer(
+    403, WWW_Authenticate='Bearer realm="roofwatch", error="insufficient_scope", scope="ingest"'
+)
 LATER = [hang_up, *map(answer, (408, 425, 429, 500, 503))]
 WRONG_SENDER = [*(answer(status, Location="/login") for status in (301, 307, 401, 407)), NO_SCOPE]
 NEVER = [answer(status) for status in (400, 410, 413, 422, 451)]
@@ -91,7 +108,9 @@ def place_of(spool: Spool, record: RunRecord) -> str:
     for place, folder in {"stays": spool.folder, "aside": spool.folder / "refused"}.items():
         for path in folder.glob("*.json.gz"):
             assert RunRecord.read(path) == record
-            assert (path.with_name(f"{path.name}.artefacts") / record.artefacts[0].sha256).read_bytes() == b"a trace"
+            assert (
+                path.with_name(f"{path.name}.artefacts") / record.artefacts[0].sha256
+            ).read_bytes() == b"a trace"
             return place
     return "gone"
 

@@ -61,16 +61,23 @@ class Filled:
 def filled(store: Engine) -> Filled:
     facts = [make_static_facts(implementation="torch")]
     pair, slower = (
-        make_pair_of_records(base, base + 1, head_median_ns=head_ns, block_count=5, static_facts=facts)
+        make_pair_of_records(
+            base, base + 1, head_median_ns=head_ns, block_count=5, static_facts=facts
+        )
         for base, head_ns in ((1, 12_000.0), (5, 30_000.0))
     )
     metric = f"{SHARE_OF_STEP}_rms_norm_kernel"
-    share = make_imported(STEP, metric=metric, statistic="value", unit="share", value=0.1, low=0.09, high=0.11)
+    share = make_imported(
+        STEP, metric=metric, statistic="value", unit="share", value=0.1, low=0.09, high=0.11
+    )
     for number in range(4):
         outcome = Outcome.CRASHED if number == 1 else Outcome.OK
         record = make_record(
             number,
-            measurements=[make_measurement(outcome=outcome), make_measurement(CASE_ID.replace("64", "65"))],
+            measurements=[
+                make_measurement(outcome=outcome),
+                make_measurement(CASE_ID.replace("64", "65")),
+            ],
             accuracies=[make_accuracy()],
             static_facts=[make_static_facts(code=f"version {number // 2}")],
             imported=[share],
@@ -79,9 +86,19 @@ def filled(store: Engine) -> Filled:
     aside = make_record(3)
     ingest_all(store, *pair, *slower, *make_noisy_calibration(), make_record(0, project=OTHER))
     ingest_record(store, aside, is_quarantined=True)
-    replace_regressions(store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)])
+    replace_regressions(
+        store, PROJECT, [make_regression(1, state=RegressionState.DISMISSED), make_regression(2)]
+    )
     decided = regression_id(make_regression(2))
-    set_triage(store, PROJECT, decided, TriageState.EXPECTED, person="Example Engineer", reason="agreed", actor="test")
+    set_triage(
+        store,
+        PROJECT,
+        decided,
+        TriageState.EXPECTED,
+        person="Example Engineer",
+        reason="agreed",
+        actor="test",
+    )
     return Filled(store, token_of_today(store, Scope.READ), pair, aside)
 
 
@@ -90,21 +107,34 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     "some runs": lambda source: source.list_runs(PROJECT, 3),
     "runs in quarantine": lambda source: source.list_runs(PROJECT, 50, is_quarantined=True),
     "series": lambda source: source.read_series(PROJECT),
-    "series of pairs": lambda source: source.read_series(PROJECT, metric="median_ns", include_pairs=True),
-    "series of one case": lambda source: source.read_series(PROJECT, kernel="rms_norm", case_id=CASE_ID),
-    "no series": lambda source: source.read_series(PROJECT, kernel="no such kernel", include_dirty=True),
+    "series of pairs": lambda source: source.read_series(
+        PROJECT, metric="median_ns", include_pairs=True
+    ),
+    "series of one case": lambda source: source.read_series(
+        PROJECT, kernel="rms_norm", case_id=CASE_ID
+    ),
+    "no series": lambda source: source.read_series(
+        PROJECT, kernel="no such kernel", include_dirty=True
+    ),
     "regressions": lambda source: source.list_regressions(PROJECT),
     "open regressions": lambda source: source.list_regressions(PROJECT, RegressionState.OPEN),
-    "decided regressions": lambda source: source.list_regressions(PROJECT, triage=TriageState.EXPECTED),
+    "decided regressions": lambda source: source.list_regressions(
+        PROJECT, triage=TriageState.EXPECTED
+    ),
     "sides of a pair": lambda source: source.resolve_revisions(PROJECT, sha_of(1), sha_of(2)[:8]),
     "sides alone": lambda source: source.resolve_revisions(PROJECT, sha_of(0), sha_of(3)),
-    "what a backfill leaves out": lambda source: measured_in_source(source, PROJECT, make_environment().runner_class),
+    "what a backfill leaves out": lambda source: measured_in_source(
+        source, PROJECT, make_environment().runner_class
+    ),
     "noise floor": lambda source: source.read_noise_floor(
         PROJECT, source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))[1]
     ),
-    "shares of steps": lambda source: source.list_step_shares(PROJECT, make_environment().runner_class),
+    "shares of steps": lambda source: source.list_step_shares(
+        PROJECT, make_environment().runner_class
+    ),
     "records": lambda source: [
-        source.load_record(run_id) for run_id in source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))
+        source.load_record(run_id)
+        for run_id in source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))
     ],
 }
 
@@ -122,9 +152,13 @@ def test_every_question_has_the_same_answer_from_the_database_and_through_the_se
             assert ask(server) == answered, name
         assert (server.list_projects(), database.list_projects()) == ([PROJECT], [PROJECT, OTHER])
         for source in (server, database):
-            with pytest.raises((SpoolError, StoreError), match="0000: project example/project has no run of it"):
+            with pytest.raises(
+                (SpoolError, StoreError), match="0000: project example/project has no run of it"
+            ):
                 source.resolve_revisions(PROJECT, sha_of(0), "0000")
-            with pytest.raises(StoreError, match="project of/nobody: not stored; stored projects: example/project"):
+            with pytest.raises(
+                StoreError, match="project of/nobody: not stored; stored projects: example/project"
+            ):
                 choose_project(source, "of/nobody")
         monkeypatch.chdir(tmp_path)
         assert choose_project(server, None) == PROJECT  # the token reads no other
@@ -178,9 +212,14 @@ def test_commands_print_the_same_from_the_database_and_through_the_server(
     assert again.parsed["judgement"]["noise_floor"]["case_count"] == 1
     assert from_database[anyway].parsed["judgement"]["noise_floor"] is None
     (predicted,) = from_database[slower].parsed["judgement"]["step_predictions"]
-    assert (predicted["workload_case_id"], predicted["step_change"]) == (STEP, pytest.approx(2.0 * 0.1))
+    assert (predicted["workload_case_id"], predicted["step_change"]) == (
+        STEP,
+        pytest.approx(2.0 * 0.1),
+    )
     assert "| +20% (" in from_database["report", *slower[1:-1]].output
-    assert from_database[nothing].output.endswith("has no such series; excluded: dirty work trees (--dirty)\n")
+    assert from_database[nothing].output.endswith(
+        "has no such series; excluded: dirty work trees (--dirty)\n"
+    )
     assert "expected by Example Engineer" in from_database[decided].output
     assert projects.parsed == {"projects": [PROJECT]}
 
@@ -189,7 +228,10 @@ def test_stored_sides_need_a_project_and_a_reachable_server(tmp_path: Path) -> N
     make_record().write(tmp_path / "head.json")
     sides = (Path(sha_of(0)), tmp_path / "head.json")
 
-    with pytest.raises(SpoolError, match=r"http://127\.0\.0\.1:9: no connection.*check that roofwatch api runs there"):
+    with pytest.raises(
+        SpoolError,
+        match=r"http://127\.0\.0\.1:9: no connection.*check that roofwatch api runs there",
+    ):
         read_sides(*sides, project=PROJECT, url="http://127.0.0.1:9")
     with pytest.raises(RecordError, match="add --project"):
         read_sides(*sides, project=None, url="http://127.0.0.1:9")

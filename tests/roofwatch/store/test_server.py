@@ -29,21 +29,36 @@ def problem(status: int, detail: str, **headers: str) -> Answers:
 def test_pages_are_requested_when_needed(server: FakeServer) -> None:
     server.answers = [page("a", "b", following="after=b&"), page("c"), page("x", following="more")]
 
-    assert list(server_of(server).pages("/v1/projects", {"project": "owner/kernels"}, NAMES, size=2)) == ["a", "b", "c"]
+    assert list(
+        server_of(server).pages("/v1/projects", {"project": "owner/kernels"}, NAMES, size=2)
+    ) == ["a", "b", "c"]
     assert next(server_of(server).pages("/v1/projects", {}, NAMES, size=1)) == "x"
 
     asked = {"project": "owner/kernels", "limit": "2"}
-    assert [request.query for request in server.requests] == [asked, asked | {"cursor": "after=b&"}, {"limit": "1"}]
+    assert [request.query for request in server.requests] == [
+        asked,
+        asked | {"cursor": "after=b&"},
+        {"limit": "1"},
+    ]
     assert {request.headers["Authorization"] for request in server.requests} == {f"Bearer {TOKEN}"}
 
 
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        (problem(401, "this needs a token"), "HTTP 401: this needs a token; the token is read from ROOFWATCH_TOKEN"),
-        (problem(403, "this token is for other/project"), "HTTP 403: this token is for other/project"),
+        (
+            problem(401, "this needs a token"),
+            "HTTP 401: this needs a token; the token is read from ROOFWATCH_TOKEN",
+        ),
+        (
+            problem(403, "this token is for other/project"),
+            "HTTP 403: this token is for other/project",
+        ),
         (problem(404, "run 1: there is none here"), "HTTP 404: run 1: there is none here"),
-        (problem(404, "Not Found; the routes are in"), "knows no /v1/runs: another server, or older than roof"),
+        (
+            problem(404, "Not Found; the routes are in"),
+            "knows no /v1/runs: another server, or older than roof",
+        ),
         (answer(404), "knows no /v1/runs: another server, or older than roofwatch"),
         (problem(429, "too often", Retry_After="3"), "HTTP 429: too often; after 3 s"),
         (
@@ -80,11 +95,15 @@ def test_an_endless_list_is_an_error(server: FakeServer) -> None:
 def test_a_truncated_answer_is_an_error(server: FakeServer, said: Answers) -> None:
     server.answers = [said]
 
-    with pytest.raises(ConnectionFailedError, match="check that roofwatch api runs there, then try again"):
+    with pytest.raises(
+        ConnectionFailedError, match="check that roofwatch api runs there, then try again"
+    ):
         server_of(server).get("/v1/runs")
 
 
-def test_a_configured_database_precedes_a_configured_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_configured_database_precedes_a_configured_server(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     for variable in ("DATABASE_URL", "SERVER_URL"):
         monkeypatch.delenv(f"ROOFWATCH_{variable}", raising=False)
