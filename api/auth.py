@@ -30,7 +30,7 @@ from roofwatch.db.projects import record_name
 from roofwatch.db.queries.questions import Subjects
 from roofwatch.db.queries.runs import projects_of_bisections, projects_of_runs
 from roofwatch.db.regressions.judgements import RunState, read_run_state
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 
 GITHUB = "https://token.actions.githubusercontent.com"
 

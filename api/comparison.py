@@ -13,11 +13,11 @@ from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import stored_floor
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.ci.verdicts import exit_code
 from roofwatch.db.queries.comparing import REVISION_PATTERN, resolve_revisions
 from roofwatch.db.queries.evidence import list_step_shares
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
+from roofwatch.model.verdict import exit_code
 
 router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 

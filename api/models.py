@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from roofwatch.api.problems import ProblemError
 from roofwatch.api.state import state_of
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.db.regression_values import TriageState
+from roofwatch.model.triage import TriageState
 
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)

@@ -16,7 +16,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from roofwatch.collector.errors import RecordError
 from roofwatch.db.engine.session import is_full
 from roofwatch.db.errors import (
     AgedError,
@@ -27,6 +26,7 @@ from roofwatch.db.errors import (
     StoreError,
 )
 from roofwatch.db.regressions.triage import StaleTriageError
+from roofwatch.model.errors import RecordError
 
 _MEDIA_TYPE = "application/problem+json"
 _DATABASE_RETRY_S = 10

@@ -27,10 +27,10 @@ from roofwatch.api.models import (
 from roofwatch.api.problems import PROBLEMS, not_found
 from roofwatch.api.state import state_of
 from roofwatch.db.access import AuditEntry, list_entries
-from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import decide
-from roofwatch.db.values import RegressionState
+from roofwatch.model.history import RegressionState
+from roofwatch.model.triage import TriagedRegression, TriageState
 
 router = APIRouter(tags=["regressions"], responses=PROBLEMS)
 

@@ -27,14 +27,14 @@ from roofwatch.api.models import (
 )
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import State, state_of
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.results import RunDetail, RunSummary
 from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.regressions.judgements import RunState, read_run_state, request_analysis
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import RunDetail, RunSummary
 
 router = APIRouter(tags=["runs"], responses=PROBLEMS)
 

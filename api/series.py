@@ -30,7 +30,8 @@ from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.series import count_series_runs, read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.values import RegressionState, Series, SeriesKey, Verdict
+from roofwatch.model.history import RegressionState, Series, SeriesKey
+from roofwatch.model.verdict import Verdict
 
 _LABELS = (
     "project",

@@ -29,11 +29,11 @@ from sqlalchemy.orm import Session
 from bench.service import Service, copy_of
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Spool
-from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.runs import RunRow
+from roofwatch.model.record import Artefact, RunRecord
 
 VICTIMS = ("client", "api", "postgres", "backend")
 

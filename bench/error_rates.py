@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from roofwatch.db.values import Series
+from roofwatch.model.history import Series
 from tests.builders import NOON, make_series_key
 from tests.ci.planted import Score, plant, score
 from tests.ci.simulated_bisection import (

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.gpu_page import SLOWDOWNS, TIMERS, page
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 
 _STEP_SECONDS = 540
 _TIMED = ("empty_launch", "memory_copy", "softmax", "matmul", "attention")

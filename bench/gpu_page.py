@@ -11,9 +11,9 @@ from typing import Any
 
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.record import RunRecord
 
 TIMERS = ("cupti", "cuda_graph", "cuda_event")
 SLOWDOWNS = (0.01, 0.02, 0.05)

@@ -20,9 +20,9 @@ from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import LIMITS
 from roofwatch.collector.device.datasheets import datasheet_of
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
 from roofwatch.kernels.registry import single_kernels
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
 from roofwatch.spec import Case, KernelSpec
 
 _DEVICES = {"sm_90": "NVIDIA H100 80GB HBM3", "sm_100": "NVIDIA B200"}

@@ -34,7 +34,7 @@ from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.online import LEARNING, Alarm, OnlineDetector, is_seen_online
 from roofwatch.ci.history.steps import find_time_steps
 from roofwatch.ci.history.summary import share_real
-from roofwatch.ci.verdicts import THRESHOLDS
+from roofwatch.model.verdict import THRESHOLDS
 
 Values = NDArray[np.float64]
 

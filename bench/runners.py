@@ -30,13 +30,13 @@ from sqlalchemy.orm import Session
 from bench.service import Service, copy_of
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.queries.fleet import list_fleet_runs
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.schema.runs import RunRow
+from roofwatch.model.record import RunRecord
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1

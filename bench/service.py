@@ -21,11 +21,11 @@ from typing import Self
 import psutil
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.access import create_token
 from roofwatch.db.engine import embedded, migrate
 from roofwatch.db.engine.session import make_engine
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
+from roofwatch.model.record import RunRecord
 
 _COMMAND = (sys.executable, "-c", "from roofwatch.cli.main import main; main()")
 _WAIT_S = 120.0

@@ -29,10 +29,6 @@ from sqlalchemy.orm import Session
 
 from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
 from roofwatch.ci.history.analyse import analyse_project
-from roofwatch.collector.record.machine import DeviceState, Telemetry
-from roofwatch.collector.record.measurement import Block, Measurement
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Counters
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine, open_store, reading_session
 from roofwatch.db.ingest.ingest import ingest_record
@@ -40,7 +36,11 @@ from roofwatch.db.queries.comparing import read_runs_of_commits
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.schema.measurements import MeasurementRow
 from roofwatch.db.schema.table import Base
-from roofwatch.db.values import SeriesKey
+from roofwatch.model.history import SeriesKey
+from roofwatch.model.machine import DeviceState, Telemetry
+from roofwatch.model.measurement import Block, Measurement
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import Counters
 from tests.builders import (
     NOON,
     make_accuracy,

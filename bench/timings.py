@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval
 from roofwatch.ci.changepoint.chance import two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
-from roofwatch.ci.verdicts import Reason
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 
 MIN_TIMINGS = 8
 """Fewer on a side decide nothing."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import FunctionType
 from typing import Any
 
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
+from roofwatch.model.measurement import AutotuneTiming, Autotuning
 
 _NS_PER_MS, _NS_PER_S = 1e6, 1e9
 _MAX_NAME_LENGTH, _MAX_KEY_LENGTH = 500, 2_000

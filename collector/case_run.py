@@ -7,19 +7,8 @@ from dataclasses import dataclass, field
 
 from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import TimedStep
-from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import (
-    Autotuning,
-    Block,
-    CaseRecord,
-    Measurement,
-    MemoryUse,
-)
-from roofwatch.collector.record.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.collector.run_plan import ALL, RunPlan, matches
-from roofwatch.collector.timing.method import TimingMethod
 from roofwatch.collector.workers.protocol import (
     Failure,
     ImplementationInfo,
@@ -27,6 +16,11 @@ from roofwatch.collector.workers.protocol import (
     Subject,
     SuiteInfo,
 )
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
+from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.model.timing_method import TimingMethod
 
 ON_REQUEST = "on_request"
 """Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""

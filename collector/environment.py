@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from roofwatch.collector.device.nvml import NvmlDevice, NvmlError
-from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import Environment
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Environment
 
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 

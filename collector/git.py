@@ -13,8 +13,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from roofwatch.collector.errors import GitError
-from roofwatch.collector.record.record import Commit
+from roofwatch.model.errors import GitError
+from roofwatch.model.record import Commit
 
 _FORMAT = "%H%x00%P%x00%cI%x00%an%x00%s"
 _GIT_MISSING = "git is not installed or not on PATH; install it (Debian: apt install git)"

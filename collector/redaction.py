@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from roofwatch.collector import redaction_patterns as patterns
-from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.results import MOST_NAME, ProfiledActivity
 from roofwatch.collector.redaction_patterns import Kind, Replacement
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Environment
+from roofwatch.model.results import MOST_NAME, ProfiledActivity
 
 KEEP_VARIABLE = "ROOFWATCH_KEEP"
 """Environment variable with the kinds to keep in everything that roofwatch writes."""

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.record.machine import highest_ceilings
-from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.collector.run_plan import Activity, OnProgress, RunPlan, Steps
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode, Subject, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.machine import highest_ceilings
+from roofwatch.model.record import Pairing, RunRecord, Side
 
 _MAX_PARALLEL_CHECKS = 8
 

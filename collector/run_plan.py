@@ -11,8 +11,8 @@ from enum import StrEnum
 from roofwatch import __version__
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.collector.device.device_state import UnfitDevice
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import EFFORTS, Preset, SamplingPlan
 
 ALL = ("*",)
 """The shell pattern of every name."""

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import ModuleType
 
 from roofwatch.collector.compile.cache import digest_of, digest_of_file
-from roofwatch.collector.errors import GitError, SuiteError
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
-from roofwatch.collector.record.record import Commit
 from roofwatch.install import PACKAGE_DIR
+from roofwatch.model.errors import GitError, SuiteError
+from roofwatch.model.record import Commit
 from roofwatch.spec import KernelSpec
 
 

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from roofwatch.collector.record.machine import CaseResult, Ceiling, Outcome
-from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better
-from roofwatch.collector.record.results import CaseProfile, ImportedValue, ProfiledActivity
+from roofwatch.model.machine import CaseResult, Ceiling, Outcome
+from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.metrics import SHARE_OF_STEP, Better
+from roofwatch.model.results import CaseProfile, ImportedValue, ProfiledActivity
 from roofwatch.spec.workload import WORKLOADS
 
 _DECODE, _PREFILL = "llama_decode", "transformer_inference"

@@ -11,7 +11,8 @@ from roofwatch.ci.ab.comparable import refuse_harness, refuse_runner, refuse_tim
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
 from roofwatch.ci.messages import Remark, on_one_line
 from roofwatch.dashboard.wording import natural_order, written
-from roofwatch.db.queries.results import (
+from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, timing_of
+from roofwatch.model.stored_results import (
     FilterOptions,
     FleetRun,
     MeasuredCase,
@@ -19,14 +20,7 @@ from roofwatch.db.queries.results import (
     RunDetail,
     RunSummary,
 )
-from roofwatch.db.values import (
-    ChangePoint,
-    CommitRef,
-    Regression,
-    RegressionState,
-    Verdict,
-    timing_of,
-)
+from roofwatch.model.verdict import Verdict
 
 
 class By(StrEnum):

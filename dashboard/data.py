@@ -18,15 +18,15 @@ from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.alerts.conditions import Ownership
 from roofwatch.ci.messages import AlertError
-from roofwatch.collector.errors import SpoolError
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.questions import Question
-from roofwatch.db.queries.results import FilterOptions
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions import triage
-from roofwatch.db.values import Regression
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.history import Regression
+from roofwatch.model.stored_results import FilterOptions
+from roofwatch.model.triage import TriageState
 from roofwatch.settings import load_settings
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, open_source

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.queries.results import CaseOption, FilterOptions
-from roofwatch.db.values import Regression, SeriesKey
+from roofwatch.model.history import Regression, SeriesKey
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import CaseOption, FilterOptions
 
 PARAMETERS: Mapping[str, str] = {
     "branch": "Branch",

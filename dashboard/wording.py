@@ -7,10 +7,11 @@ from datetime import datetime, timedelta, tzinfo
 from html import escape
 
 from roofwatch.ci.messages import on_one_line
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Layer, format_ns, metric
-from roofwatch.db.regression_values import TriageState
-from roofwatch.db.values import ChangePoint, CommitRef, Regression, SeriesKey, Verdict
+from roofwatch.model.history import ChangePoint, CommitRef, Regression, SeriesKey
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Layer, format_ns, metric
+from roofwatch.model.triage import TriageState
+from roofwatch.model.verdict import Verdict
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.access import AuditEntryRow, TokenRow, TrustedRepositoryRow
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 
 MAX_VALIDITY = timedelta(days=366)
 

@@ -14,14 +14,14 @@ from sqlalchemy import Engine, exists, select, update
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.access import add_entry
-from roofwatch.db.alert_values import Alert, AlertState, AlertStep, Delivery, DeliveryState
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.run_filter import project_id
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import decide
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from roofwatch.db.schema.table import to_value
+from roofwatch.model.alert import Alert, AlertState, AlertStep, Delivery, DeliveryState
+from roofwatch.model.triage import TriageState
 
 CLAIMED_FOR = timedelta(minutes=20)
 """Longer than any attempt: the client of GitHub waits for up to 15 minutes."""

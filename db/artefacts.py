@@ -11,11 +11,11 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import Artefact
 from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
 from roofwatch.db.errors import IngestError, StoreError
-from roofwatch.db.queries.results import StoredArtefact
 from roofwatch.db.schema.runs import ArtefactChunkRow, ArtefactContentRow, RunArtefactRow
+from roofwatch.model.record import Artefact
+from roofwatch.model.stored_results import StoredArtefact
 
 CHUNK_BYTES = 2**20
 _LEVEL = 3

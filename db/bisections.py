@@ -11,16 +11,16 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regression_values import (
+from roofwatch.db.schema.regressions import BisectionRow
+from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import to_value
+from roofwatch.model.triage import (
     Answer,
     BisectionProgress,
     BisectionRange,
     BisectionResult,
     BisectionState,
 )
-from roofwatch.db.schema.regressions import BisectionRow
-from roofwatch.db.schema.runs import ProjectRow
-from roofwatch.db.schema.table import to_value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,12 +14,12 @@ from roofwatch import Case, KernelSpec, __version__
 from roofwatch.api.app import create_app
 from roofwatch.cli.main import app
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.record import machine, measurement, record, results
-from roofwatch.collector.record.machine import Part
-from roofwatch.collector.record.metrics import METRICS
 from roofwatch.db.engine.session import make_engine
 from roofwatch.kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
 from roofwatch.kernels.registry import MODULES, single_kernels
+from roofwatch.model import machine, measurement, record, results
+from roofwatch.model.machine import Part
+from roofwatch.model.metrics import METRICS
 from roofwatch.settings import Retention, Settings
 from roofwatch.spec import Language
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from mcp.server.mcpserver.exceptions import ToolError
 
-from roofwatch.collector.outbox.files import atomic_write
 from roofwatch.collector.redaction import Redaction
+from roofwatch.model.files import atomic_write
 
 MAX_ANSWER_BYTES = 4_096
 STATE_FOLDER = ".roofwatch"

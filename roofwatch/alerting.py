@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from roofwatch.ci.alerts.conditions import PLACES, Ownership, parse_codeowners
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alert_values import Alert, AlertEvent, AlertState, Delivery, Message, Severity
+from roofwatch.model.alert import Alert, AlertEvent, AlertState, Delivery, Message, Severity
 from roofwatch.settings import Settings
 
 if (

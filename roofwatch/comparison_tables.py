@@ -13,13 +13,13 @@ from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.metrics import format_ns, is_metric
-from roofwatch.db.alert_values import Alert, Delivery
-from roofwatch.db.queries.results import RunSummary
-from roofwatch.db.regression_values import Triage
-from roofwatch.db.values import Regression, Series, Verdict
 from roofwatch.measurement.submissions import Result
+from roofwatch.model.alert import Alert, Delivery
+from roofwatch.model.history import Regression, Series
+from roofwatch.model.metrics import format_ns, is_metric
+from roofwatch.model.stored_results import RunSummary
+from roofwatch.model.triage import Triage
+from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.tables import joined, verdict
 from roofwatch.terminal import make_table, sparkline
 

@@ -182,9 +182,9 @@ class RunOptions:
             TargetError: a target is unknown.
         """
         from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
-        from roofwatch.collector.record.measurement import CacheState, Timer
         from roofwatch.collector.run_plan import RunPlan
-        from roofwatch.collector.timing.method import EFFORTS, Preset
+        from roofwatch.model.measurement import CacheState, Timer
+        from roofwatch.model.timing_method import EFFORTS, Preset
 
         targets = (
             DEFAULT_TARGETS

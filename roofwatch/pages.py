@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Verdict
 
 _MAX_CHANGES = 60
 _MAX_LABEL = 90

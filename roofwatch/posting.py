@@ -34,8 +34,8 @@ from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import BaselineError
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.record import Commit, RunRecord, Side
+from roofwatch.model.errors import RecordError
+from roofwatch.model.record import Commit, RunRecord, Side
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
 from roofwatch.static_gate import BASELINE_NAME, read_baseline
 from roofwatch.terminal import OutputError

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
+from roofwatch.model.errors import SuiteError
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found. Write references; correct the guessed inputs, FLOP and bytes."""
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.suite import SuiteAt
+    from roofwatch.model.record import RunRecord
     from roofwatch.spec import KernelSpec
 
 _BUDGET_S = 60.0
@@ -134,8 +134,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not files:
         return
     from roofwatch.collector.cluster import join
-    from roofwatch.collector.record.metrics import format_ns
-    from roofwatch.collector.record.record import RunRecord
+    from roofwatch.model.metrics import format_ns
+    from roofwatch.model.record import RunRecord
 
     records = [RunRecord.read(file) for file in files]
     terminalreporter.section("roofwatch")
@@ -261,13 +261,13 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     machine.
     """
     from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.ci.verdicts import exit_code
-    from roofwatch.collector.errors import SuiteError
     from roofwatch.collector.run import measure
     from roofwatch.collector.run_plan import RunPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import verdict_line
     from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
+    from roofwatch.model.errors import SuiteError
+    from roofwatch.model.verdict import exit_code
 
     assert session.parts is not None
     plan = RunPlan(targets=(), device=session.device, block_count=FIRST_BLOCKS)

@@ -10,10 +10,10 @@ from roofwatch.ci.ab.comparable import refuse_runner
 from roofwatch.ci.ab.prediction import shares_of
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.nvml import SW_POWER_CAP
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.queries.results import StepShare
+from roofwatch.model.errors import RecordError
+from roofwatch.model.machine import DeviceState, Outcome, Telemetry
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import StepShare
 
 RECORD_SUFFIX = ".json.gz"
 """Default suffix of record files."""

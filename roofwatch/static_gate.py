@@ -33,16 +33,15 @@ from roofwatch.ci.static.comparison import (
     compare_static,
     function_key,
 )
-from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.static_compiler import compile_suite
-from roofwatch.collector.errors import SuiteError, ToolchainError
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource, suite_at_revision
 from roofwatch.cuda import cache_dir
-from roofwatch.db.values import Verdict
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
+from roofwatch.model.errors import SuiteError, ToolchainError
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.terminal import write_text
 
 BASELINE_NAME = "roofwatch-static.toml"

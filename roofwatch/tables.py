@@ -11,12 +11,12 @@ from roofwatch.ci.messages import visible
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement, measured_values
-from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.workers.protocol import KernelInfo
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement, measured_values
+from roofwatch.model.metrics import format_bytes, format_ns, metric
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
 from roofwatch.records import device_summary, time_spent
 from roofwatch.terminal import make_table
 

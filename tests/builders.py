@@ -15,11 +15,20 @@ from typing import Any
 
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import Block, CacheState, CaseRecord, Measurement, Timer
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
-from roofwatch.collector.record.results import (
+from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
+from roofwatch.model.history import (
+    Cause,
+    ChangePoint,
+    CommitRef,
+    Regression,
+    RegressionState,
+    SeriesKey,
+)
+from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.measurement import Block, CacheState, CaseRecord, Measurement, Timer
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
+from roofwatch.model.results import (
     Accuracy,
     CaseProfile,
     ImportedValue,
@@ -27,16 +36,7 @@ from roofwatch.collector.record.results import (
     StaticFacts,
     TensorError,
 )
-from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
-from roofwatch.db.values import (
-    Cause,
-    ChangePoint,
-    CommitRef,
-    Regression,
-    RegressionState,
-    SeriesKey,
-    Verdict,
-)
+from roofwatch.model.verdict import Verdict
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CASE_ID = "rms_norm/n_rows=64,n_cols=128/float32/fwd"

@@ -11,13 +11,13 @@ from uuid import UUID
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.readers import grant_reader
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import decide
+from roofwatch.model.record import RunRecord
+from roofwatch.model.triage import TriageState
 
 TEMPLATE = "roofwatch_template"
 Filled = TypeVar("Filled")

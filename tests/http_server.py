@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from roofwatch.collector.outbox.http_client import HttpSender
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 from tests.builders import NOON
 
 TOKEN = "a-secret-token"

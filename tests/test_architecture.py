@@ -20,14 +20,16 @@ pytestmark = pytest.mark.xdist_group("architecture")  # one of pytest's workers 
 PACKAGE = Path(roofwatch.__file__).parent
 USER_FILES = PACKAGE / "demo" / "repository"
 FOLDERS = ("kernels", "collector", "db", "ci", "api", "dashboard")
+COMPONENTS = ("model", *FOLDERS)
 
 ALLOWED = {
+    "model": {"model"},
     "kernels": {"kernels", "roofwatch"},
-    "collector": {"collector", "roofwatch"},
-    "db": {"db", "collector"},
-    "ci": {"ci", "db", "collector"},
-    "api": {"api", "ci", "db", "collector"},
-    "dashboard": {"dashboard", "ci", "db", "collector", "roofwatch"},
+    "collector": {"collector", "model", "roofwatch"},
+    "db": {"db", "collector", "model"},
+    "ci": {"ci", "db", "collector", "model"},
+    "api": {"api", "ci", "db", "collector", "model"},
+    "dashboard": {"dashboard", "ci", "db", "collector", "model", "roofwatch"},
 }
 DATABASE = {"sqlalchemy", "psycopg", "alembic"}
 DEVICE = {"torch", "triton", "pynvml"}
@@ -109,7 +111,7 @@ def imports_of(module: str) -> tuple[Import, ...]:
 def folder_of(module: str) -> str:
     """`collector` of `roofwatch.collector.run`; `roofwatch` of what lies in `roofwatch/` itself."""
     parts = module.split(".")
-    return parts[1] if len(parts) > 1 and parts[1] in FOLDERS else parts[0]
+    return parts[1] if len(parts) > 1 and parts[1] in COMPONENTS else parts[0]
 
 
 def ours_in(module: str) -> set[str]:

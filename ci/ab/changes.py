@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import Key, SideResults
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
-from roofwatch.ci.verdicts import THRESHOLDS, Reason
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Counters
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.metrics import metric
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import Counters
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MIN_BLOCK_BYTES = 512
 """torch's smallest block: less memory counts as this."""

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.record.measurement import Block, Measurement
-from roofwatch.db.values import SeriesPoint, Verdict
+from roofwatch.model.history import SeriesPoint
+from roofwatch.model.measurement import Block, Measurement
+from roofwatch.model.verdict import Verdict
 
 MIN_CLOCK_MOVE = 0.01
 """A smaller change of the clock is none: its steps are 15 MHz, of some 1,500."""

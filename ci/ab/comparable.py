@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.record.machine import Environment, Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord, Side
-from roofwatch.collector.record.results import Accuracy
-from roofwatch.db.queries.results import MeasuredCase
+from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord, Side
+from roofwatch.model.results import Accuracy
+from roofwatch.model.stored_results import MeasuredCase
 
 _TOOLCHAIN = (
     "torch_version",

@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
-from roofwatch.ci.verdicts import Reason
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 
 MIN_BLOCKS = 3
 """Fewer blocks decide nothing."""

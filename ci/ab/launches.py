@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.messages import Remark
-from roofwatch.collector.record.measurement import Autotuning, Measurement
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.collector.record.results import CaseProfile
+from roofwatch.model.measurement import Autotuning, Measurement
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.results import CaseProfile
 
 _ENOUGH = 1 / 2
 """Share of a change of time that launches must account for. Profiles have a hot cache, and times

@@ -16,10 +16,10 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, Comparison, compare, detectable_change
 from roofwatch.ci.messages import Remark, count_of
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.values import Pair, Verdict, timing_of
+from roofwatch.model.history import Pair, timing_of
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord
+from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 SCHEMA_VERSION = "1.1"
 FLOOR_FACTOR = 3.0

@@ -15,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.results import ImportedValue, StaticFacts
 from roofwatch.collector.workload_values import function_name
-from roofwatch.db.queries.results import KernelFunction, StepShare
-from roofwatch.db.values import ChangePoint
+from roofwatch.model.history import ChangePoint
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.results import ImportedValue, StaticFacts
+from roofwatch.model.stored_results import KernelFunction, StepShare
 
 Subject = tuple[str, str]
 """Case id and implementation."""

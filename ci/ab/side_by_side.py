@@ -14,10 +14,10 @@ from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import CaseProfile, Counters, StaticFacts
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import CaseProfile, Counters, StaticFacts
+from roofwatch.model.verdict import THRESHOLDS
 
 _Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 

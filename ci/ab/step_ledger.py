@@ -15,9 +15,9 @@ from enum import StrEnum
 
 from roofwatch.ci.static.comparison import machine_code
 from roofwatch.collector.profiling.steps import Slot, StepTimes, fold, steps_of_profile
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import CaseProfile
 from roofwatch.collector.workload_values import function_name
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import CaseProfile
 
 NOT_EXPLAINED = 0.05
 """Residual above which a difference is not explained, as a share of it."""

@@ -27,8 +27,8 @@ from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
 from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secrets, plain
-from roofwatch.collector.record.metrics import metric
-from roofwatch.db.alert_values import AlertEvent, AlertState, Change, Delivery
+from roofwatch.model.alert import AlertEvent, AlertState, Change, Delivery
+from roofwatch.model.metrics import metric
 
 SIGNATURE = "X-Roofwatch-Signature-256"
 _MIN_SECRET = 16

@@ -25,19 +25,19 @@ from roofwatch.ci.alerts.rules import (
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
-from roofwatch.collector.record.metrics import METRICS, Layer
-from roofwatch.db.alert_values import AlertCondition, Change, Fact, Link, Message
-from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
-from roofwatch.db.regression_values import TriagedRegression, TriageState
-from roofwatch.db.values import (
+from roofwatch.model.alert import AlertCondition, Change, Fact, Link, Message
+from roofwatch.model.history import (
     Cause,
     ChangePoint,
     CommitRef,
     Regression,
     RegressionState,
     SeriesKey,
-    Verdict,
 )
+from roofwatch.model.metrics import METRICS, Layer
+from roofwatch.model.stored_results import CaseOption, MeasuredCase, RunnerRun
+from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.model.verdict import Verdict
 
 PLACES = (".github/CODEOWNERS", "CODEOWNERS", "docs/CODEOWNERS")
 """Where GitHub looks for the file, in this order."""

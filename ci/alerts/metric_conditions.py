@@ -18,11 +18,11 @@ from roofwatch.ci.alerts.conditions import (
 )
 from roofwatch.ci.alerts.rules import MetricRule
 from roofwatch.ci.messages import count_of
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import METRICS
-from roofwatch.db.alert_values import AlertCondition, Fact, Message
-from roofwatch.db.queries.results import RunnerRun
-from roofwatch.db.values import CommitRef, SeriesKey, timing_of
+from roofwatch.model.alert import AlertCondition, Fact, Message
+from roofwatch.model.history import CommitRef, SeriesKey, timing_of
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import METRICS
+from roofwatch.model.stored_results import RunnerRun
 
 _MAX_OLDER_RUNS = 20
 """That the newest ones are compared with."""

@@ -22,15 +22,8 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from roofwatch.ci.messages import AlertError
-from roofwatch.collector.record.metrics import (
-    METRICS,
-    Better,
-    Metric,
-    is_metric,
-    metric,
-    parse_amount,
-)
-from roofwatch.db.alert_values import Severity
+from roofwatch.model.alert import Severity
+from roofwatch.model.metrics import METRICS, Better, Metric, is_metric, metric, parse_amount
 
 _JUDGED = (
     "flop_per_s",

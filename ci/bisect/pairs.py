@@ -10,12 +10,12 @@ from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import SideResults, refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.history.finding import is_time_step
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy
-from roofwatch.db.regression_values import BisectionRange
-from roofwatch.db.values import ChangePoint, Regression, Series
+from roofwatch.model.history import ChangePoint, Regression, Series
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import Accuracy
+from roofwatch.model.triage import BisectionRange
 
 _EXTRA_POINTS = 2
 """History analysis can place a step a commit or two off: the range includes two more measured

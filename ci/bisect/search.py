@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, looks_after
 from roofwatch.ci.bisect.pairs import PairResult, compare_pairs
-from roofwatch.db.regression_values import (
+from roofwatch.model.history import CommitRef
+from roofwatch.model.triage import (
     BisectionCommit,
     BisectionProgress,
     BisectionState,
     BisectionStep,
     CommitStatus,
 )
-from roofwatch.db.values import CommitRef, Verdict
+from roofwatch.model.verdict import Verdict
 
 SAME_SOURCES = "no source of the kernel changed"
 SAME_CODE = "the machine code is identical"

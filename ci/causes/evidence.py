@@ -17,10 +17,10 @@ from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
 from roofwatch.ci.messages import plain
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.db.queries.results import CountedRun, ProfiledRun
-from roofwatch.db.values import CommitRef, Pair, SeriesKey, SeriesPoint, Verdict
+from roofwatch.model.history import CommitRef, Pair, SeriesKey, SeriesPoint
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.stored_results import CountedRun, ProfiledRun
+from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _MAX_COUNTERS, _MAX_LAUNCHES = 3, 2
 _MAX_CHARACTERS = 120

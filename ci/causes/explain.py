@@ -16,7 +16,7 @@ from itertools import pairwise
 from roofwatch.ci.ab.clock import GONE, clock_step
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.causes.evidence import Evidence
-from roofwatch.db.values import Cause, CommitRef, RunSetting, SeriesPoint, Suspect
+from roofwatch.model.history import Cause, CommitRef, RunSetting, SeriesPoint, Suspect
 
 NEAR_RUNS = 8
 """Runs on either side of a step that are compared."""

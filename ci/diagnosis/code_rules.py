@@ -6,8 +6,8 @@ from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import TensorPath, code_facts
-from roofwatch.collector.record.metrics import format_bytes
-from roofwatch.collector.record.results import StaticFacts
+from roofwatch.model.metrics import format_bytes
+from roofwatch.model.results import StaticFacts
 
 NARROW_BITS = 32
 """One instruction can load 128 bits."""

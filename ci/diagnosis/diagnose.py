@@ -15,9 +15,9 @@ from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.collector.record.machine import CaseResult, Environment
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.machine import CaseResult, Environment
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.record import RunRecord
 
 Subject = tuple[str, str]
 """Case id and implementation."""

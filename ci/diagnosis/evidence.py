@@ -19,15 +19,15 @@ from roofwatch.collector.device.roofline import (
     level_positions,
     roof_of,
 )
-from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import (
+from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.measurement import (
     CacheState,
     CaseRecord,
     Measurement,
     is_host_bound,
     median_of,
 )
-from roofwatch.collector.record.results import Counters, StaticFacts
+from roofwatch.model.results import Counters, StaticFacts
 
 NEAR = 0.8
 """Share of a ceiling from which on it binds and little can be gained."""

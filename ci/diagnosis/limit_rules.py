@@ -7,7 +7,7 @@ from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
 from roofwatch.collector.device.roofline import LevelPosition
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
-from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
+from roofwatch.model.metrics import format_bytes, format_ns, metric
 
 _MOVE_FEWER_BYTES = (
     "Move fewer bytes: fuse it with the operation before or after it, or store "

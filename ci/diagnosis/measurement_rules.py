@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight
-from roofwatch.collector.record.measurement import is_host_bound
-from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
+from roofwatch.model.measurement import is_host_bound
+from roofwatch.model.metrics import format_bytes, format_ns, metric
 
 ABOVE_ROOF = 1.1
 """Share of the roof from which on it is reported; ceilings repeat to a few per cent."""

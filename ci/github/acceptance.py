@@ -12,9 +12,8 @@ from roofwatch.ci.report.findings import worst_first
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts
-from roofwatch.ci.verdicts import THRESHOLDS, Reason
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MAX_SERIES = 300
 """Characters."""

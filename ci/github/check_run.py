@@ -14,8 +14,8 @@ from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.collector.record.record import SourceLine
-from roofwatch.db.values import Verdict
+from roofwatch.model.record import SourceLine
+from roofwatch.model.verdict import Verdict
 
 MAX_ANNOTATIONS = 100
 _ANNOTATIONS_PER_REQUEST = 50

@@ -47,7 +47,7 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.values import Regression, SeriesKey
+from roofwatch.model.history import Regression, SeriesKey
 
 Subject = tuple[str, str]
 """Case id and implementation."""

@@ -17,9 +17,7 @@ from roofwatch.ci.static.facts import (
     judge_facts,
     moved_facts,
 )
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Layer, metric
-from roofwatch.db.values import (
+from roofwatch.model.history import (
     Cause,
     ChangePoint,
     CommitRef,
@@ -27,8 +25,10 @@ from roofwatch.db.values import (
     SeriesKey,
     SeriesPoint,
     Suspect,
-    Verdict,
 )
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Layer, metric
+from roofwatch.model.verdict import Verdict
 
 OUTCOME_METRICS = frozenset({"median_ns", "rmse_ratio"})
 """One of each kind of check: all other metrics of it fail together."""

@@ -16,8 +16,9 @@ from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.db.values import ChangePoint, CommitRef, Outline, SeriesKey, Suspect, Verdict
+from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.verdict import Verdict
 
 ALL_KERNELS = "*"
 """Stands for the kernel of an environment event."""

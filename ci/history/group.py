@@ -29,8 +29,8 @@ from roofwatch.ci.history.regression import (
     size_of,
     worst_first,
 )
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
+from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
+from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})
 """Causes that affect all series of a machine at once."""

@@ -25,8 +25,8 @@ from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.regression import COST_SHIFT_NOTE, Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.db.values import ChangePoint, Regression, RegressionState, Series, SeriesKey, Verdict
+from roofwatch.model.history import ChangePoint, Regression, RegressionState, Series, SeriesKey
+from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 
 @dataclass

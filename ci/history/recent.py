@@ -16,9 +16,9 @@ from itertools import pairwise
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.db.queries.results import RecentRuns, RecentSeries
-from roofwatch.db.values import CommitRef, Regression, SeriesKey, Verdict
+from roofwatch.model.history import CommitRef, Regression, SeriesKey
+from roofwatch.model.stored_results import RecentRuns, RecentSeries
+from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _MIN_RUNS = 8
 """Runs from which the noise of a series is known."""

@@ -19,16 +19,9 @@ from roofwatch.ci.history.finding import (
     log_change,
 )
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.metrics import Layer
-from roofwatch.db.values import (
-    ChangePoint,
-    CommitRef,
-    Regression,
-    RegressionState,
-    SeriesKey,
-    Verdict,
-)
+from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, SeriesKey
+from roofwatch.model.metrics import Layer
+from roofwatch.model.verdict import Reason, Verdict
 
 _LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.IMPORTED: 1, Layer.STATIC: 2}
 _SECONDARY = 3

@@ -44,9 +44,9 @@ from roofwatch.ci.history.steps import (
     is_judged_import,
     weeks_since,
 )
-from roofwatch.ci.verdicts import THRESHOLDS, Reason
-from roofwatch.collector.record.metrics import metric
-from roofwatch.db.values import ChangePoint, CommitRef, SeriesPoint, Verdict
+from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint
+from roofwatch.model.metrics import metric
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 _MIN_SURE_RUNS = 2
 """Runs on either side that must have the same number."""

@@ -20,9 +20,9 @@ from roofwatch.ci.changepoint.detect import NoiseFloor, Step, find_change_points
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
-from roofwatch.ci.verdicts import THRESHOLDS
-from roofwatch.collector.record.metrics import Better, Layer
-from roofwatch.db.values import CommitRef, Outline, Series, SeriesKey, SeriesPoint
+from roofwatch.model.history import CommitRef, Outline, Series, SeriesKey, SeriesPoint
+from roofwatch.model.metrics import Better, Layer
+from roofwatch.model.verdict import THRESHOLDS
 
 TIME = "median_ns"
 ERROR = "rmse_ratio"

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from roofwatch.db.regression_values import TriagedRegression, TriageState
-from roofwatch.db.values import ChangePoint, Regression, RegressionState, SeriesKey, Verdict
+from roofwatch.model.history import ChangePoint, Regression, RegressionState, SeriesKey
+from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.model.verdict import Verdict
 
 _Z_95 = 1.959964
 _PRIOR_COUNT, _PRIOR_SHARE = 10, 0.7

@@ -16,8 +16,7 @@ from roofwatch.ci.report.findings import list_findings, reason_words
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes, groups_of_times, percent
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.verdicts import Reason
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 
 MAX_BYTES = 40_000
 """GitHub's limit is 65,536 characters; this leaves space for the hidden state with bounds of an

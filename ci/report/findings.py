@@ -17,10 +17,9 @@ from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.record import SourceLine
-from roofwatch.db.values import Verdict
+from roofwatch.model.metrics import metric
+from roofwatch.model.record import SourceLine
+from roofwatch.model.verdict import Reason, Verdict
 
 VERDICT_ORDER = (Verdict.REGRESSED, Verdict.INCONCLUSIVE, Verdict.IMPROVED, Verdict.UNCHANGED)
 SARIF_SCHEMA_URL = (

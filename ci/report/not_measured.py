@@ -11,9 +11,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.messages import code, code_block, plain
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import Commit, Side
+from roofwatch.model.errors import RecordError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.record import Commit, Side
 
 FILE_NAME = "not-measured.json"
 MAX_BYTES = 100_000

@@ -56,13 +56,12 @@ from roofwatch.ci.static.comparison import (
     is_same_machine_code,
     toolchain_of,
 )
-from roofwatch.ci.verdicts import THRESHOLDS, Reason
-from roofwatch.collector.record.machine import Environment, Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import Commit, RunRecord, SourceLine
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.queries.results import StepShare
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import Commit, RunRecord, SourceLine
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.stored_results import StepShare
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 _MAX_DIAGNOSED = 10
 _CHANGED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})

@@ -19,9 +19,9 @@ from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, reason_words,
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.ci.verdicts import THRESHOLDS, Reason
-from roofwatch.collector.record.metrics import format_counter, metric
-from roofwatch.db.values import Cause, Verdict
+from roofwatch.model.history import Cause
+from roofwatch.model.metrics import format_counter, metric
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 _Changed = TypeVar("_Changed", CaseJudgement, StaticJudgement, Change)
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})

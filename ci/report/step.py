@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from roofwatch.ci.ab.step_ledger import NOT_EXPLAINED, Change, LedgerRow, StepLedger
 from roofwatch.ci.messages import count_of, short_name
-from roofwatch.collector.record.metrics import format_ns
+from roofwatch.model.metrics import format_ns
 
 
 def what_a_step_is(ledger: StepLedger) -> str:

@@ -20,10 +20,9 @@ from roofwatch.ci.static.facts import (
     facts_in_words,
     judge_code,
 )
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
 
 _STORED_FACTS = {
     "case_id",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.machine import Environment, Outcome
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Cause, Verdict
+from roofwatch.model.history import Cause
+from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
 
 _WORDS = {
     Reason.NEW_CASE: "new",

@@ -14,9 +14,9 @@ from roofwatch.ci.static.facts import (
     judge_facts,
     moved_facts,
 )
-from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
+from roofwatch.model.metrics import metric
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Verdict
 
 _PHRASES = {
     "registers": "registers {} → {}",

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.metrics import METRICS, Layer, metric
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
+from roofwatch.model.metrics import METRICS, Layer, metric
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
 
 FACTS = tuple(key for key, row in METRICS.items() if row.layer is Layer.STATIC)
 DECISIVE_FACTS = ("local_bytes", "spilled_registers", "spill_store_count", "spill_load_count")

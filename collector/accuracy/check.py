@@ -19,7 +19,7 @@ from roofwatch.collector.accuracy.evaluation import (
     PreparedCase,
     differentiated_names,
 )
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.model.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 UPSTREAM = "upstream"

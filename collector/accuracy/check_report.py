@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import Accuracy, TensorError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import Accuracy, TensorError
 
 
 class _Part(BaseModel):

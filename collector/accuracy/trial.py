@@ -28,7 +28,6 @@ from roofwatch.collector.accuracy.evaluation import (
     upstream_gradients,
 )
 from roofwatch.collector.accuracy.variations import Test, Trial
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import (
     Arguments,
@@ -36,6 +35,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     CandidateGoneError,
     Returned,
 )
+from roofwatch.model.errors import CollectorError
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language
 from roofwatch.spec.tolerance import EXACT_DTYPES
 

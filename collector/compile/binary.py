@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from roofwatch.collector.errors import ToolchainError
+from roofwatch.model.errors import ToolchainError
 
 _SHT_PROGBITS = 1
 _NVIDIA_CODE = re.compile(r"\.text|\.nv\.constant[1-9]|\.nv\.global\.init")

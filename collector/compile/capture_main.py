@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.outbox.files import atomic_write
 from roofwatch.collector.suite import CAPTURE_HEADER
+from roofwatch.model.files import atomic_write
 
 _IMPORTS = ("import triton.language as tl", "from roofwatch.spec import jit_launch, pointer")
 _LAUNCH_ARGUMENTS = frozenset({"grid", "warmup"})

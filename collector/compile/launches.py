@@ -25,9 +25,9 @@ from typing import Any
 import torch
 
 from roofwatch.collector.compile.targets import parse_target
-from roofwatch.collector.errors import ToolchainError
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.cuda import CudaCompileError, CudaKernel
+from roofwatch.model.errors import ToolchainError
+from roofwatch.model.machine import Outcome
 from roofwatch.spec import UnsupportedError
 
 Configuration = dict[str, str | int | float | bool | None]

@@ -25,8 +25,8 @@ from roofwatch.collector.compile.targets import (
     parse_target,
     theoretical_occupancy,
 )
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 _LAUNCHED = {

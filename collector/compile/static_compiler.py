@@ -14,9 +14,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from roofwatch.collector.case_run import select
 from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_digest
-from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -28,6 +25,9 @@ from roofwatch.collector.workers.protocol import (
     WorkerSettings,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
 
 _DESCRIBE_TIMEOUT_S = 60.0
 _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})

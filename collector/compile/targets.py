@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roofwatch.collector.errors import CollectorError
+from roofwatch.model.errors import CollectorError
 
 DEFAULT_TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950")
 

@@ -11,12 +11,12 @@ import triton.language as tl
 
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.collector.device.roofline import TF32, WIDER_DTYPES
-from roofwatch.collector.errors import TimerError
-from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.memory import last_level_cache_bytes
-from roofwatch.collector.timing.method import SamplingPlan, TimingMethod, possible_methods
 from roofwatch.collector.timing.timing import sample_launches
+from roofwatch.model.errors import TimerError
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import SamplingPlan, TimingMethod, possible_methods
 
 _BLOCK = 4096
 _WARPS = 8

@@ -9,7 +9,7 @@ AMD's CDNA 3 and CDNA 4 whitepapers per compute unit.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from roofwatch.collector.record.machine import Ceiling
+from roofwatch.model.machine import Ceiling
 
 SUSPICIOUS_ABOVE = 1.05
 """A measured ceiling may exceed the datasheet's by this factor."""

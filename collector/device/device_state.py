@@ -12,7 +12,7 @@ import numpy as np
 
 from roofwatch.collector.device.nvml import FAULTS, GPU_IDLE, THERMAL
 from roofwatch.collector.device.telemetry import PERIOD_S, Reading
-from roofwatch.collector.record.machine import DeviceState, Environment
+from roofwatch.model.machine import DeviceState, Environment
 
 UnfitDevice = Literal["refuse", "warn"]
 

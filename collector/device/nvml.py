@@ -9,8 +9,8 @@ import subprocess
 import sys
 from typing import Any, Literal, Self
 
-from roofwatch.collector.errors import CollectorError
 from roofwatch.install import python_command
+from roofwatch.model.errors import CollectorError
 
 SW_POWER_CAP = "sw_power_cap"
 GPU_IDLE = "gpu_idle"

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import CacheState, CaseRecord
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.measurement import CacheState, CaseRecord
 
 INVALID_ABOVE = {"cpu": 2.0, "cuda": 1.05, "hip": 1.05}
 """Times shorter than the ceilings allow by more than this factor are invalid. A GPU's ceilings

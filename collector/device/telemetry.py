@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.device.nvml import DeviceLostError, NvmlDevice
-from roofwatch.collector.record.machine import Telemetry
-from roofwatch.collector.record.record import utc_now
+from roofwatch.model.machine import Telemetry
+from roofwatch.model.record import utc_now
 
 PERIOD_S = 0.05
 MAX_STORED_READINGS = 24_000

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.files import GZIP_MAGIC, make_folder, reason_of, sync_folder
 from roofwatch.collector.profiling.profile_file import head_of, read_bytes, redact_profile
 from roofwatch.collector.profiling.redact import Redacted
-from roofwatch.collector.record.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, redact
 from roofwatch.collector.redaction_patterns import Kind
+from roofwatch.model.errors import RecordError
+from roofwatch.model.files import GZIP_MAGIC, make_folder, reason_of, sync_folder
+from roofwatch.model.record import MAX_ARTEFACT_BYTES, Artefact, ArtefactKind, RunRecord
 
 FOLDER_NAME = "artefacts"
 

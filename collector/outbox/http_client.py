@@ -20,10 +20,10 @@ from uuid import UUID
 
 import orjson
 
-from roofwatch.collector.errors import SpoolError
-from roofwatch.collector.outbox.files import compress
 from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Unavailable
-from roofwatch.collector.record.record import Artefact, RunRecord, utc_now
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.files import compress
+from roofwatch.model.record import Artefact, RunRecord, utc_now
 
 TOKEN_VARIABLE = "ROOFWATCH_TOKEN"  # noqa: S105  the name of the variable, not a token
 

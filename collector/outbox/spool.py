@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Protocol
 from uuid import UUID
 
-from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.files import (
+from roofwatch.model.errors import RecordError, SpoolError
+from roofwatch.model.files import (
     atomic_write,
     compress,
     is_locked,
@@ -24,7 +24,7 @@ from roofwatch.collector.outbox.files import (
     reason_of,
     sync_folder,
 )
-from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.model.record import Artefact, RunRecord
 
 _SUFFIX = ".json.gz"
 _REASON_SUFFIX = ".reason.txt"

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.autograd.profiler import profile, record_function
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
     Activity,
     ActivityKind,
@@ -23,7 +22,8 @@ from roofwatch.collector.profiling.steps import has_markers, read_steps
 from roofwatch.collector.profiling.summary import weighted_occupancy_pct
 from roofwatch.collector.profiling.time_spent import busiest_thread_ns, operator_rows
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.results import MOST_NAME, MOST_ROWS, CaseProfile, ProfiledActivity
 
 PROFILED_CALLS = 5
 """Few, because one call may launch thousands of kernels."""

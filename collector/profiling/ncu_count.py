@@ -16,15 +16,15 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.profiling.ncu_files import read_ncu_report, require_module
 from roofwatch.collector.profiling.ncu_metrics import counters_of
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState
-from roofwatch.collector.record.results import Counters
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
 from roofwatch.install import python_command
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState
+from roofwatch.model.results import Counters
 
 _USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _WARM_UP_COUNT = 3

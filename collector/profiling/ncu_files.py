@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, number
 from roofwatch.collector.redaction_patterns import Kind
+from roofwatch.model.errors import ProfileError
 
 MAGIC = b"NVR\x00"
 _MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}

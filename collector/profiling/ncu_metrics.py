@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from roofwatch.collector.record.results import Counters, ProfilerFinding
+from roofwatch.model.results import Counters, ProfilerFinding
 
 FACTS: Mapping[str, tuple[str, ...]] = {
     "duration_ns": ("Duration", "gpu__time_duration.sum"),

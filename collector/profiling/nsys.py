@@ -19,7 +19,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
@@ -37,6 +36,7 @@ from roofwatch.collector.profiling.summary import (
     to_us,
     transfer_totals_by_kind,
 )
+from roofwatch.model.errors import ProfileError
 
 MAGIC = b"SQLite format 3\x00"
 _VERSION = re.compile(r"(_v\d+|_ptsz|_ptds)+$")

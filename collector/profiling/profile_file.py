@@ -5,8 +5,13 @@ never the name.
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.outbox.files import (
+from roofwatch.collector.profiling import ncu_files, nsys
+from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
+from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
+from roofwatch.collector.profiling.trace import Trace
+from roofwatch.collector.redaction import Redaction, RedactionError
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import (
     SUFFIX,
     TooLargeError,
     atomic_write,
@@ -14,11 +19,6 @@ from roofwatch.collector.outbox.files import (
     read_document,
     reason_of,
 )
-from roofwatch.collector.profiling import ncu_files, nsys
-from roofwatch.collector.profiling.redact import Redacted, redact_csv, redact_nsys, redact_trace
-from roofwatch.collector.profiling.summary import TOP_COUNT, summarise_trace
-from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.redaction import Redaction, RedactionError
 
 MAX_BYTES = 4 * 2**30
 """Limit for one decompressed file."""

@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.compile.binary import amd_resources, nvidia_resources
-from roofwatch.collector.errors import CollectorError, ProfileError, ToolchainError
-from roofwatch.collector.outbox.files import atomic_write, compress, reason_of
 from roofwatch.collector.profiling.redact import redact_trace
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.collector.redaction import EVERYTHING, Redaction
+from roofwatch.model.errors import CollectorError, ProfileError, ToolchainError
+from roofwatch.model.files import atomic_write, compress, reason_of
 
 _INJECTED_FOLDER = Path(__file__).parent / "inject"
 _VARIABLE = "ROOFWATCH_CAPTURE"

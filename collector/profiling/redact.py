@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.profiling.ncu_files import PROCESS_COLUMNS, TOOL_LINE, find_header
 from roofwatch.collector.profiling.nsys import find_reports
 from roofwatch.collector.profiling.trace import decode_trace, scan_trace
 from roofwatch.collector.redaction import Redaction, RedactionError
 from roofwatch.collector.redaction_patterns import SECRET_OPTION, Kind
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import reason_of
 
 _CACHED_TEXTS = 2**16
 """Few of the texts of a file are distinct."""

@@ -20,7 +20,7 @@ from roofwatch.collector.profiling.activities import (
 )
 from roofwatch.collector.profiling.time_spent import WORK, by_thread, self_times
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.record.results import CaseProfile
+from roofwatch.model.results import CaseProfile
 
 _MARKER = re.compile(r"ProfilerStep#\d+")
 _MODULE = "nn.Module: "

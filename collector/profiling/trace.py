@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, HostKind
+from roofwatch.model.errors import ProfileError
 
 _ACTIVITY_KINDS = {
     "kernel": ActivityKind.KERNEL,

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.timing.memory import Rotation
 from roofwatch.collector.timing.stopwatch import Ranks, Sample, Stopwatch
+from roofwatch.model.measurement import Timer
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CYCLES = 200_000

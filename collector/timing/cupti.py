@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.errors import TimerError
 from roofwatch.collector.profiling.activities import length_ns, union
 from roofwatch.collector.timing.stopwatch import Sample, Stopwatch
+from roofwatch.model.errors import TimerError
 from roofwatch.spec import UnsupportedError
 
 

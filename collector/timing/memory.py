@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from roofwatch.collector.errors import TimerError
-from roofwatch.collector.record.measurement import CacheState, MemoryUse
 from roofwatch.collector.timing.stopwatch import Launch
+from roofwatch.model.errors import TimerError
+from roofwatch.model.measurement import CacheState, MemoryUse
 from roofwatch.spec import UnsupportedError
 
 _INFINITY_CACHE_BYTES = 256 * 2**20

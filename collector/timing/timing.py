@@ -10,9 +10,6 @@ from time import monotonic_ns, perf_counter_ns
 
 import torch
 
-from roofwatch.collector.errors import TimerError
-from roofwatch.collector.record.measurement import Block, CacheState, Timer, median_of
-from roofwatch.collector.record.record import utc_now
 from roofwatch.collector.timing.cuda_timers import EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch
 from roofwatch.collector.timing.memory import (
@@ -21,13 +18,6 @@ from roofwatch.collector.timing.memory import (
     cache_preparation,
     copy_count,
     last_level_cache_bytes,
-)
-from roofwatch.collector.timing.method import (
-    ChosenMethod,
-    SamplingPlan,
-    TimingMethod,
-    default_method,
-    possible_methods,
 )
 from roofwatch.collector.timing.stopwatch import (
     ALONE,
@@ -38,6 +28,16 @@ from roofwatch.collector.timing.stopwatch import (
     Stopwatch,
 )
 from roofwatch.collector.workers.protocol import TimedBlock
+from roofwatch.model.errors import TimerError
+from roofwatch.model.measurement import Block, CacheState, Timer, median_of
+from roofwatch.model.record import utc_now
+from roofwatch.model.timing_method import (
+    ChosenMethod,
+    SamplingPlan,
+    TimingMethod,
+    default_method,
+    possible_methods,
+)
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CHECK = 10

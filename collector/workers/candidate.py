@@ -26,7 +26,6 @@ from typing import Any, Self
 
 import torch
 
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.candidate_main import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.candidate_protocol import (
     ALIGNMENT,
@@ -43,6 +42,7 @@ from roofwatch.collector.workers.candidate_protocol import (
 )
 from roofwatch.collector.workers.sandbox import Policy
 from roofwatch.install import python_command
+from roofwatch.model.errors import CollectorError
 
 _SHIFTS = 4096
 """Places where the first input may begin, so that an address does not identify an input."""

@@ -18,9 +18,9 @@ import time
 from collections.abc import Mapping
 from typing import IO, Any, Literal, NoReturn, Self
 
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.workers.protocol import Mode
 from roofwatch.install import python_command
+from roofwatch.model.errors import CollectorError
 
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500

@@ -12,9 +12,6 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.record.record import SourceLine
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import (
     CaseKind,
@@ -23,6 +20,9 @@ from roofwatch.collector.workers.protocol import (
     KernelInfo,
 )
 from roofwatch.install import INSTALL_ROOT
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.record import SourceLine
 from roofwatch.spec import Case, Implementation, KernelSpec
 
 _MAX_SOURCE_LINES = 16

@@ -8,20 +8,13 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from roofwatch.collector.accuracy.check_report import CheckReport, Layout
-from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.measurement import (
-    Autotuning,
-    Block,
-    CacheState,
-    CaseRecord,
-    MemoryUse,
-    Timer,
-)
-from roofwatch.collector.record.record import SourceLine
-from roofwatch.collector.record.results import CaseProfile, StaticFacts
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.timing.method import ChosenMethod, SamplingPlan, TimingMethod
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
+from roofwatch.model.record import SourceLine
+from roofwatch.model.results import CaseProfile, StaticFacts
+from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
 
 
 class _Message(BaseModel):

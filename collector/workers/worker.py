@@ -12,8 +12,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
 from roofwatch.collector.workers.protocol import (
@@ -27,6 +25,8 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     WorkerSettings,
 )
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
 
 _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0

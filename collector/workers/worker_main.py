@@ -27,10 +27,7 @@ from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
-from roofwatch.collector.errors import CollectorError, TimerError
 from roofwatch.collector.profiling.case_profile import profile_calls
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Autotuning
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import (
     Copies,
@@ -58,6 +55,9 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     WorkerSettings,
 )
+from roofwatch.model.errors import CollectorError, TimerError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Autotuning
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
 from roofwatch.spec.workload import WORKLOADS
 

@@ -4,7 +4,6 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CaseJob,
@@ -17,6 +16,7 @@ from roofwatch.collector.workers.protocol import (
     WorkerSettings,
 )
 from roofwatch.collector.workers.worker import Worker
+from roofwatch.model.machine import Outcome
 
 SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic)
 

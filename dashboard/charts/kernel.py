@@ -11,9 +11,6 @@ import pandas as pd
 import plotly.express as px
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import Autotuning, CaseRecord, Measurement
-from roofwatch.collector.record.metrics import Metric, metric
 from roofwatch.dashboard.charts.style import (
     BLUE,
     GREY,
@@ -25,7 +22,10 @@ from roofwatch.dashboard.charts.style import (
     rows_of,
 )
 from roofwatch.dashboard.wording import escaped, natural_order, rate_text, shortened
-from roofwatch.db.values import Series
+from roofwatch.model.history import Series
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.measurement import Autotuning, CaseRecord, Measurement
+from roofwatch.model.metrics import Metric, metric
 
 _MEASURED_DASHES = ("solid", "dash", "longdash")
 _DATASHEET_DASHES = ("dot", "dashdot")

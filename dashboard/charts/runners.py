@@ -9,8 +9,6 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard.charts.style import (
     GREY,
     NAMED_PARTS,
@@ -26,8 +24,10 @@ from roofwatch.dashboard.charts.style import (
     style_of,
 )
 from roofwatch.dashboard.wording import escaped, rate_text, shortened
-from roofwatch.db.queries.results import FleetRun
-from roofwatch.db.values import CommitRef, Series, SeriesPoint
+from roofwatch.model.history import CommitRef, Series, SeriesPoint
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.stored_results import FleetRun
 
 _PANEL_PX = 150
 NS_PER_HOUR = 3_600e9

@@ -14,10 +14,6 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from roofwatch.collector.profiling.activities import Activity
-from roofwatch.collector.record.machine import Telemetry
-from roofwatch.collector.record.measurement import Block, Measurement
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.charts.style import (
     BLUE,
     DOUBTFUL,
@@ -35,6 +31,10 @@ from roofwatch.dashboard.charts.style import (
     style_of,
 )
 from roofwatch.dashboard.wording import escaped, shortened
+from roofwatch.model.machine import Telemetry
+from roofwatch.model.measurement import Block, Measurement
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.record import RunRecord
 
 _MAX_POINTS = 2_000
 """Maximum points of a line, and blocks of an implementation."""

@@ -13,9 +13,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.metrics import Metric
 from roofwatch.dashboard.wording import escaped, shortened, written
-from roofwatch.db.values import CommitRef
+from roofwatch.model.history import CommitRef
+from roofwatch.model.metrics import Metric
 
 # Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on
 # one of the two pages

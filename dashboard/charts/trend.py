@@ -6,7 +6,6 @@ from enum import StrEnum
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard.charts.style import (
     AXES,
     VERMILLION,
@@ -26,7 +25,8 @@ from roofwatch.dashboard.charts.trend_marks import (
     setting_changes,
 )
 from roofwatch.dashboard.wording import escaped, outcome_text, shortened
-from roofwatch.db.values import BandPoint, CommitRef, Regression, Series, SeriesPoint
+from roofwatch.model.history import BandPoint, CommitRef, Regression, Series, SeriesPoint
+from roofwatch.model.metrics import metric
 
 _VALUES, _FAILURES = "y", "y2"
 """Axes; that of the marks and those of more metrics follow."""

@@ -16,7 +16,7 @@ from roofwatch.dashboard.wording import (
     shortened,
     transition_text,
 )
-from roofwatch.db.values import (
+from roofwatch.model.history import (
     ChangePoint,
     CommitRef,
     Regression,
@@ -24,8 +24,8 @@ from roofwatch.db.values import (
     RunSetting,
     Series,
     SeriesPoint,
-    Verdict,
 )
+from roofwatch.model.verdict import Verdict
 
 MARKS = "y3"
 _VERDICT_STYLES = {

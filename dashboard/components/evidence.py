@@ -10,9 +10,6 @@ from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.collector.record.measurement import Measurement, median_of
-from roofwatch.collector.record.metrics import Layer, format_counter, format_ns, metric
-from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
@@ -21,7 +18,11 @@ from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
-from roofwatch.db.values import ChangePoint, Verdict
+from roofwatch.model.history import ChangePoint
+from roofwatch.model.measurement import Measurement, median_of
+from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
+from roofwatch.model.record import ArtefactKind, RunRecord
+from roofwatch.model.verdict import Verdict
 
 _DIFF_LINES = 400
 _DIFF_LINES_UNFOLDED, _DIFF_PX = 24, 480

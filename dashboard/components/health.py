@@ -22,9 +22,9 @@ from roofwatch.dashboard.components.table import Column, show_numbers, show_tabl
 from roofwatch.dashboard.wording import age_text, code_span, percent
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import RecentRuns, RunnerCoverage
-from roofwatch.db.regression_values import TriagedRegression
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
+from roofwatch.model.stored_results import RecentRuns, RunnerCoverage
+from roofwatch.model.triage import TriagedRegression
 
 _NOISY = 0.05
 _POSSIBLE_SHOWN = 5

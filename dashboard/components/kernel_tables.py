@@ -10,13 +10,13 @@ from roofwatch.ci.ab.side_by_side import BestImplementation, find_best
 from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.static.facts import fact_values, facts_in_words
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.collector.record.metrics import METRICS, format_counter, format_ns, metric
-from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts, TensorError
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
+from roofwatch.model.metrics import METRICS, format_counter, format_ns, metric
+from roofwatch.model.results import Accuracy, Counters, StaticFacts, TensorError
+from roofwatch.model.verdict import Verdict
 
 FACT_TITLES: Mapping[str, str] = {
     "registers": "registers",

@@ -22,8 +22,8 @@ from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FilterOptions, FleetRun
-from roofwatch.db.values import CommitRef
+from roofwatch.model.history import CommitRef
+from roofwatch.model.stored_results import FilterOptions, FleetRun
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"

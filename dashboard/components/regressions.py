@@ -33,9 +33,10 @@ from roofwatch.dashboard.wording import (
     written,
 )
 from roofwatch.db.access import AuditEntry
-from roofwatch.db.regression_values import TriagedRegression, TriageState
 from roofwatch.db.regressions.triage import StaleTriageError
-from roofwatch.db.values import ChangePoint, Regression, RegressionState, Verdict
+from roofwatch.model.history import ChangePoint, Regression, RegressionState
+from roofwatch.model.triage import TriagedRegression, TriageState
+from roofwatch.model.verdict import Verdict
 from roofwatch.settings import load_settings
 
 _SPARK_PX = (140, 48)

@@ -6,16 +6,16 @@ from typing import Any
 import streamlit as st
 
 from roofwatch.collector.device.datasheets import DatasheetComparison, compare_with_datasheet
-from roofwatch.collector.record.machine import Ceiling, Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts
 from roofwatch.dashboard.charts.runners import ceiling_name
 from roofwatch.dashboard.charts.style import UNCOUNTED
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import duration_text, outcome_text, rate_text
-from roofwatch.db.queries.results import FleetRun
+from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.metrics import format_bytes, format_ns
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import Accuracy, CaseProfile, ProfiledActivity, StaticFacts
+from roofwatch.model.stored_results import FleetRun
 
 _KINDS = {Measurement: "measurement", Accuracy: "accuracy", StaticFacts: "compilation"}
 

@@ -10,8 +10,8 @@ import streamlit as st
 
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.step import signed_ns
-from roofwatch.collector.record.metrics import format_bytes, format_ns
 from roofwatch.dashboard.wording import duration_text, energy_text
+from roofwatch.model.metrics import format_bytes, format_ns
 
 Key = TypeVar("Key")
 Row = TypeVar("Row")

@@ -6,7 +6,6 @@ from math import ceil, floor
 
 import streamlit as st
 
-from roofwatch.collector.record.metrics import Metric
 from roofwatch.dashboard.charts.trend import commits_of, series_names
 from roofwatch.dashboard.charts.trend_marks import changes_of
 from roofwatch.dashboard.components.page import View
@@ -21,8 +20,9 @@ from roofwatch.dashboard.wording import (
     transition_text,
     written,
 )
-from roofwatch.db.queries.results import Trend
-from roofwatch.db.values import CommitRef, Regression, Series, SeriesPoint
+from roofwatch.model.history import CommitRef, Regression, Series, SeriesPoint
+from roofwatch.model.metrics import Metric
+from roofwatch.model.stored_results import Trend
 
 EVERY_COMMIT = "all"
 _ZOOM = "zoom"

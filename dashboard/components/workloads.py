@@ -20,8 +20,6 @@ from roofwatch.ci.report.step import (
     terms,
     what_a_step_is,
 )
-from roofwatch.collector.record.metrics import format_ns, metric
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.comparison import ComparedCase
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View
@@ -29,8 +27,10 @@ from roofwatch.dashboard.components.regressions import sparkline
 from roofwatch.dashboard.components.table import Column, grouped, show_html_table, show_table
 from roofwatch.dashboard.wording import natural_order, percent, shortened
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import RecentRuns, RecentSeries
-from roofwatch.db.values import Verdict
+from roofwatch.model.metrics import format_ns, metric
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import RecentRuns, RecentSeries
+from roofwatch.model.verdict import Verdict
 from roofwatch.spec.workload import WORKLOADS
 
 CPU_NOTE = "Rates and times of a CPU say nothing about a GPU."

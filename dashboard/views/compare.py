@@ -13,8 +13,6 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci import messages
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import format_ns, metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.comparison import (
@@ -38,7 +36,9 @@ from roofwatch.dashboard.components.table import Column, frame_of, show_table
 from roofwatch.dashboard.components.workloads import show_step_changes
 from roofwatch.dashboard.wording import choice_text, code_span, percent, written
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import MeasuredCase, RunDetail
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import format_ns, metric
+from roofwatch.model.stored_results import MeasuredCase, RunDetail
 
 _METRICS = {
     "utilisation": "Achieved share of the roofline: base → head. Comparable across devices.",

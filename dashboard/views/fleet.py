@@ -10,14 +10,14 @@ from uuid import UUID
 import pandas as pd
 import streamlit as st
 
-from roofwatch.collector.record.metrics import format_ns
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import hours_by_activity, hours_of, spending_figure, summed
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view
 from roofwatch.dashboard.components.table import Column, grouped, show_numbers, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FleetRun, KernelCost
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.stored_results import FleetRun, KernelCost
 from roofwatch.settings import load_settings
 
 _WINDOWS = ("50", "100", "200")

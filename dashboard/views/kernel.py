@@ -9,8 +9,6 @@ from streamlit.delta_generator import DeltaGenerator
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.collector.device.datasheets import datasheet_ceilings
-from roofwatch.collector.record.machine import Ceiling, Outcome
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import kernel as charts
 from roofwatch.dashboard.components.kernel_tables import (
@@ -26,8 +24,10 @@ from roofwatch.dashboard.components.table import grouped
 from roofwatch.dashboard.components.workloads import show_step_values
 from roofwatch.dashboard.wording import choice_text, code_span, written
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FleetRun
-from roofwatch.db.values import Series
+from roofwatch.model.history import Series
+from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import FleetRun
 from roofwatch.spec.workload import WORKLOADS
 
 _RUNS_OFFERED = 300

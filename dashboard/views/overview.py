@@ -11,7 +11,6 @@ import streamlit as st
 from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.ci.messages import count_of
-from roofwatch.collector.record.metrics import Layer
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.health import (
     show_false_alarms,
@@ -39,8 +38,9 @@ from roofwatch.dashboard.components.table import show_html_table
 from roofwatch.dashboard.components.workloads import show_workloads
 from roofwatch.dashboard.wording import percent, shortened
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import RunnerCoverage
-from roofwatch.db.regression_values import TriagedRegression, TriageState
+from roofwatch.model.metrics import Layer
+from roofwatch.model.stored_results import RunnerCoverage
+from roofwatch.model.triage import TriagedRegression, TriageState
 
 _ROWS_AT_FIRST = 10
 _WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}

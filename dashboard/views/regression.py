@@ -39,8 +39,8 @@ from roofwatch.dashboard.wording import (
 from roofwatch.db.bisections import Bisection
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
-from roofwatch.db.regression_values import Answer, BisectionState, TriagedRegression
-from roofwatch.db.values import ChangePoint, Regression
+from roofwatch.model.history import ChangePoint, Regression
+from roofwatch.model.triage import Answer, BisectionState, TriagedRegression
 
 _TREND_PX = 260
 _ROWS_UNFOLDED, _ROWS_PX = 8, 320

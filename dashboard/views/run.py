@@ -8,14 +8,8 @@ from uuid import UUID
 
 import streamlit as st
 
-from roofwatch.collector.errors import ProfileError
-from roofwatch.collector.outbox.files import read_document
 from roofwatch.collector.profiling.activities import Activity
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import format_bytes, format_ns
-from roofwatch.collector.record.record import ArtefactKind, RunRecord
-from roofwatch.collector.record.results import CaseProfile
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import (
     MAX_KERNELS,
@@ -42,7 +36,13 @@ from roofwatch.dashboard.wording import (
     written,
 )
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FleetRun, StoredArtefact
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import read_document
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import format_bytes, format_ns
+from roofwatch.model.record import ArtefactKind, RunRecord
+from roofwatch.model.results import CaseProfile
+from roofwatch.model.stored_results import FleetRun, StoredArtefact
 
 _RUNS_OFFERED = 100
 _MAX_READ_BYTES = 64 * 2**20

@@ -11,8 +11,6 @@ from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
 from roofwatch.ci.alerts.conditions import report_interval
 from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.collector.device.datasheets import compare_with_datasheet
-from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.metrics import metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import (
     ceiling_history_figure,
@@ -32,7 +30,9 @@ from roofwatch.dashboard.components.table import Column, grouped, show_table
 from roofwatch.dashboard.components.trend import show_changes
 from roofwatch.dashboard.wording import duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import FleetRun
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.metrics import metric
+from roofwatch.model.stored_results import FleetRun
 
 _RUNS_READ = 300
 """Maximum runs over all runner classes."""

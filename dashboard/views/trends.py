@@ -9,8 +9,6 @@ from streamlit.delta_generator import DeltaGenerator
 from streamlit.elements.plotly_chart import PlotlyState
 
 from roofwatch.ci.messages import on_one_line
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import METRICS, metric
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.trend import Scale, trend_figure
 from roofwatch.dashboard.components.page import (
@@ -30,9 +28,12 @@ from roofwatch.dashboard.components.trend import (
 from roofwatch.dashboard.components.workloads import CPU_NOTE
 from roofwatch.dashboard.wording import code_span, date_written, natural_order
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.trend import TrendQuestion
-from roofwatch.db.values import CommitRef, Regression, RegressionState, Series, SeriesKey, Verdict
+from roofwatch.model.history import CommitRef, Regression, RegressionState, Series, SeriesKey
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import METRICS, metric
+from roofwatch.model.stored_results import Trend
+from roofwatch.model.verdict import Verdict
 from roofwatch.spec.workload import WORKLOADS
 
 _NARROWED_BY = {

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, Engine, delete, func, select, text, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.access import add_entry
 from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
@@ -28,6 +27,7 @@ from roofwatch.db.ingest.shared_rows import note_values, store_shared
 from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.runs import ProjectRow, RunRow
+from roofwatch.model.record import RunRecord
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """A NUL character in JSON, not a backslash before `u0000`."""

@@ -13,8 +13,6 @@ import zstandard
 from numpy.typing import NDArray
 from sqlalchemy import Connection, insert
 
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.ingest.shared_rows import SharedIds, as_json
 from roofwatch.db.schema.measurements import (
@@ -28,6 +26,8 @@ from roofwatch.db.schema.measurements import (
 )
 from roofwatch.db.schema.runs import RunArtefactRow, RunRow
 from roofwatch.db.schema.table import Base
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord
 
 _MEASUREMENT = (
     "run_number",

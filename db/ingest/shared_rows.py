@@ -14,13 +14,13 @@ import orjson
 from sqlalchemy import Connection, TextClause, UniqueConstraint, case, func, select, text
 from sqlalchemy.dialects.postgresql import insert as upsert
 
-from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import Commit, RunRecord
 from roofwatch.db.errors import IngestError
 from roofwatch.db.schema.measurements import SeriesRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow
 from roofwatch.db.schema.table import Base
+from roofwatch.model.machine import Environment
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import Commit, RunRecord
 
 _FACT_FIELDS = sorted(
     set(StaticFactRow.__table__.columns.keys()) - {"id", "case_id", "fingerprint"}
@@ -149,9 +149,8 @@ def _statements(
     table: type[Base], columns: tuple[str, ...]
 ) -> tuple[tuple[str, ...], TextClause, TextClause]:
     """The columns of the unique key, and the statements that find and insert rows given as JSON."""
-    constraint = next(
-        one for one in table.__table__.constraints if isinstance(one, UniqueConstraint)
-    )  # type: ignore[attr-defined]
+    constraints = table.__table__.constraints  # type: ignore[attr-defined]
+    constraint = next(each for each in constraints if isinstance(each, UniqueConstraint))
     key = tuple(constraint.columns.keys())
     name, keys, listed = f'"{table.__tablename__}"', ", ".join(key), ", ".join(columns)
     given = f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given"

@@ -16,13 +16,13 @@ from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.outbox.files import atomic_path, reason_of
 from roofwatch.db.access import add_entry
 from roofwatch.db.engine.embedded import wheel_programs
 from roofwatch.db.engine.migrate import upgrade
 from roofwatch.db.engine.session import driver_connection, open_url
 from roofwatch.db.errors import StoreError
 from roofwatch.db.maintenance.verify import Verification, verify_store
+from roofwatch.model.files import atomic_path, reason_of
 
 _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"

@@ -30,11 +30,11 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.access import add_entry
 from roofwatch.db.artefacts import drop_unlinked
 from roofwatch.db.projects import QUARANTINE
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow
-from roofwatch.db.values import RegressionState
+from roofwatch.model.history import RegressionState
+from roofwatch.model.triage import TriageState
 
 _BATCH_RUNS = 200
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)

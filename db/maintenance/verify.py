@@ -10,13 +10,13 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import SCHEMA_VERSION
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record, load_without_measurements
 from roofwatch.db.schema import Base
 from roofwatch.db.schema.runs import RunRow
+from roofwatch.model.record import SCHEMA_VERSION
 
 _MAX_PROBLEMS = 1_000
 _MEASURED = ("run_number", "series_id")

@@ -8,15 +8,15 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.record import RunRecord, Side
 from roofwatch.db.errors import NotStoredError
 from roofwatch.db.queries.records import load_cases
-from roofwatch.db.queries.results import RunDetail
 from roofwatch.db.queries.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.model.record import RunRecord, Side
+from roofwatch.model.stored_results import RunDetail
 
 REVISION_PATTERN = r"^([0-9a-f]{4,64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$"
 """A commit's sha, an abbreviation of it, or a run id."""

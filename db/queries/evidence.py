@@ -11,10 +11,6 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.results import CaseProfile, Counters
-from roofwatch.db.queries.results import CountedRun, KernelFunction, ProfiledRun, StepShare
 from roofwatch.db.queries.run_filter import (
     COMMIT_COLUMNS,
     Word,
@@ -30,7 +26,11 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
 )
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
-from roofwatch.db.values import CommitRef
+from roofwatch.model.history import CommitRef
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.results import CaseProfile, Counters
+from roofwatch.model.stored_results import CountedRun, KernelFunction, ProfiledRun, StepShare
 
 Subject = tuple[str, str]
 """Case id and implementation."""

@@ -22,9 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.machine import Ceiling
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.queries.results import CaseCost, FleetRun, KernelCost
 from roofwatch.db.queries.run_filter import CaseIds, Limit, RunIds, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
@@ -36,6 +34,8 @@ from roofwatch.db.schema.runs import (
     ProjectRow,
     RunRow,
 )
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.stored_results import CaseCost, FleetRun, KernelCost
 
 
 def list_fleet_runs(

@@ -7,12 +7,12 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.record import Side
 from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
-from roofwatch.db.values import Pair, timing_of
+from roofwatch.model.history import Pair, timing_of
+from roofwatch.model.record import Side
 
 _MAX_CALIBRATIONS = 3
 """Calibrations per runner: several, because one of few kernels must not hide an earlier one of all

@@ -23,8 +23,6 @@ from sqlalchemy import (
     union_all,
 )
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Layer, Metric
 from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.queries.series_keys import COSTS, SECONDARY
 from roofwatch.db.schema.measurements import (
@@ -37,7 +35,9 @@ from roofwatch.db.schema.measurements import (
     TensorErrorRow,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
-from roofwatch.db.values import SeriesKey
+from roofwatch.model.history import SeriesKey
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Layer, Metric
 
 _KEY_PARTS = ("case_id", "implementation", "runner_class", "function", "target", "tensor")
 _COLUMNS = {

@@ -11,7 +11,6 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import QUARANTINE
-from roofwatch.db.queries.results import CaseOption, FilterOptions, FoundCommit, SearchResults
 from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST
 from roofwatch.db.queries.series_keys import COSTS
@@ -23,7 +22,8 @@ from roofwatch.db.schema.runs import (
     ProjectRow,
     RunRow,
 )
-from roofwatch.db.values import CommitRef, MeasuredCommit
+from roofwatch.model.history import CommitRef, MeasuredCommit
+from roofwatch.model.stored_results import CaseOption, FilterOptions, FoundCommit, SearchResults
 
 _RECENT_RUNS = 4
 """Runs of each environment that case properties are read from: the newest may lack some."""

@@ -28,10 +28,10 @@ from roofwatch.db.queries import (
     trend,
 )
 from roofwatch.db.queries.run_filter import Word
-from roofwatch.db.regression_values import TriagedRegression
 from roofwatch.db.regressions import judgements
 from roofwatch.db.regressions.triage import TRIAGE_ACTION
-from roofwatch.db.values import Pair, SeriesKey
+from roofwatch.model.history import Pair, SeriesKey
+from roofwatch.model.triage import TriagedRegression
 
 P = ParamSpec("P")
 A = TypeVar("A")

@@ -11,10 +11,6 @@ from pydantic import BaseModel
 from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import Artefact, RunRecord
-from roofwatch.collector.record.results import Accuracy, ImportedValue, StaticFacts, TensorError
 from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.projects import record_name
@@ -39,7 +35,11 @@ from roofwatch.db.schema.runs import (
     RunArtefactRow,
     RunRow,
 )
-from roofwatch.db.values import BOUNDS
+from roofwatch.model.history import BOUNDS
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import Artefact, RunRecord
+from roofwatch.model.results import Accuracy, ImportedValue, StaticFacts, TensorError
 
 _Row = Mapping[str, Any]
 """One row of a query as JSON, by column."""

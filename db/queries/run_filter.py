@@ -11,7 +11,7 @@ from sqlalchemy.orm import aliased
 
 from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, ProjectRow, RunRow
-from roofwatch.db.values import CommitRef
+from roofwatch.model.history import CommitRef
 
 COMMIT_COLUMNS = tuple(getattr(CommitRow, field.name) for field in fields(CommitRef))
 _DEFAULT_BRANCHES = ("main", "master", "trunk")

@@ -11,14 +11,6 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.results import (
-    CaseCoverage,
-    RecentRuns,
-    RecentSeries,
-    RunnerCoverage,
-    RunnerRun,
-)
 from roofwatch.db.queries.run_filter import (
     COMMIT_COLUMNS,
     Limit,
@@ -30,7 +22,15 @@ from roofwatch.db.queries.run_filter import (
 )
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
-from roofwatch.db.values import CommitRef, SeriesKey, timing_of
+from roofwatch.model.history import CommitRef, SeriesKey, timing_of
+from roofwatch.model.machine import Outcome
+from roofwatch.model.stored_results import (
+    CaseCoverage,
+    RecentRuns,
+    RecentSeries,
+    RunnerCoverage,
+    RunnerRun,
+)
 
 _MAX_TIMES = 51
 """Result times per runner class: fifty gaps show the usual interval."""

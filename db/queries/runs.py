@@ -10,9 +10,7 @@ from uuid import UUID
 from sqlalchemy import ARRAY, ColumnElement, Integer, Select, and_, any_, func, literal, or_, select
 from sqlalchemy.orm import Session, load_only
 
-from roofwatch.collector.record.machine import Ceiling, Outcome
 from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
-from roofwatch.db.queries.results import MeasuredCase, RunDetail, RunSummary, StaticRow
 from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
@@ -34,7 +32,9 @@ from roofwatch.db.schema.runs import (
     RunRow,
 )
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import BOUNDS, OUTCOMES
+from roofwatch.model.history import BOUNDS, OUTCOMES
+from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.stored_results import MeasuredCase, RunDetail, RunSummary, StaticRow
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 _SUMMARY_COLUMNS = (
@@ -185,13 +185,15 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
     for run_number, series_id, outcome, is_memory_bound, *measured in rows:
         case_row_id, implementation, description = descriptions[series_id]
         key = run_number, case_row_id, implementation
+        accuracy_outcome, rmse_ratio = checks.get(key, (None, None))
         cases[run_number, series_id] = MeasuredCase(
             *description,
             OUTCOMES[outcome],
             BOUNDS[is_memory_bound],
             *measured,
-            *checks.get(key, (None, None)),
-            key in profiled,
+            accuracy_outcome=accuracy_outcome,
+            rmse_ratio=rmse_ratio,
+            is_profiled=key in profiled,
         )
     return {
         run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids)

@@ -35,7 +35,7 @@ from roofwatch.db.queries.run_filter import (
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
-from roofwatch.db.values import (
+from roofwatch.model.history import (
     OUTCOMES,
     CommitRef,
     RunSetting,
@@ -118,7 +118,7 @@ def read_series(
             if runner_class in ("", runner_of_run):
                 conditions = {} if content is None else _conditions(content)
                 points[number].append(
-                    SeriesPoint(*run, OUTCOMES[outcome], *values, setting, **conditions)
+                    SeriesPoint(*run, OUTCOMES[outcome], *values, setting=setting, **conditions)
                 )
         found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
     return found

@@ -25,8 +25,6 @@ from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.selectable import LateralFromClause
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import METRICS, Layer
 from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
@@ -38,7 +36,9 @@ from roofwatch.db.schema.measurements import (
     TensorErrorRow,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, RunRow
-from roofwatch.db.values import SeriesKey
+from roofwatch.model.history import SeriesKey
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import METRICS, Layer
 
 COSTS = {
     "flop_per_s": CaseVersionRow.flop_count,

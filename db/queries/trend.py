@@ -26,14 +26,14 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import is_metric
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, is_in_series, project_id
 from roofwatch.db.queries.series import POINT_COLUMNS, setting_of
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
-from roofwatch.db.values import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
+from roofwatch.model.history import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import is_metric
+from roofwatch.model.stored_results import Trend
 
 MAX_POINTS = 600
 """Maximum of all series together that are drawn run by run."""
@@ -307,7 +307,7 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         outcome, *values = row[-len(POINT_COLUMNS) :]
         setting = settings[row.environment_id, row.harness_version]
         places[run[0].sha] = row.place
-        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *values, setting))
+        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *values, setting=setting))
         if row.value_count:
             low, median, high = row.quantiles
             bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))

@@ -12,11 +12,11 @@ from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.run_filter import is_in_series
-from roofwatch.db.regression_values import Triage, TriageState
 from roofwatch.db.schema.regressions import TriageRow
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
+from roofwatch.model.triage import Triage, TriageState
 
 _NAMESPACE = UUID("6f1b0f5e-5f0e-4a53-9f55-2f6d1b6f6a10")
 _MIN_COMMON_SERIES = 0.5

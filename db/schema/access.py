@@ -6,7 +6,7 @@ from sqlalchemy import CheckConstraint, Identity, Index, LargeBinary, func
 from sqlalchemy.orm import Mapped, mapped_column
 
 from roofwatch.db.schema.table import Base, quoted
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 
 
 class TokenRow(Base):

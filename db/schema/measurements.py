@@ -21,11 +21,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.record.metrics import Better
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
 from roofwatch.db.schema.table import Base, RowId, not_negative, one_of
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.metrics import Better
 
 RunNumber = Annotated[int, mapped_column(Integer, ForeignKey(RunRow.number, ondelete="CASCADE"))]
 

@@ -10,11 +10,12 @@ from sqlalchemy import CheckConstraint, ForeignKey, Identity, Index, UniqueConst
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.db.alert_values import AlertEvent, AlertState, DeliveryState
-from roofwatch.db.regression_values import BisectionState, TriageState
 from roofwatch.db.schema.runs import ProjectRow
 from roofwatch.db.schema.table import Base
-from roofwatch.db.values import RegressionState, Verdict
+from roofwatch.model.alert import AlertEvent, AlertState, DeliveryState
+from roofwatch.model.history import RegressionState
+from roofwatch.model.triage import BisectionState, TriageState
+from roofwatch.model.verdict import Verdict
 
 
 class RegressionRow(Base):

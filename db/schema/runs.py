@@ -20,10 +20,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
-from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.record import Side
 from roofwatch.db.schema.table import Base, RowId, not_negative, one_of, to_value
-from roofwatch.db.values import CommitRef
+from roofwatch.model.history import CommitRef
+from roofwatch.model.machine import Environment
+from roofwatch.model.record import Side
 
 
 class ProjectRow(Base):

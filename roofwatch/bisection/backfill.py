@@ -23,12 +23,12 @@ from roofwatch.bisection.commits import (
 )
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.ci.messages import on_one_line
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.values import CommitRef, Regression
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import measure_suite
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.history import CommitRef, Regression
 from roofwatch.records import RECORD_SUFFIX, failed_results, read_record_files
 from roofwatch.settings import load_settings
 from roofwatch.store.reading import Source, open_source

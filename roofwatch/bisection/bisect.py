@@ -29,24 +29,19 @@ from roofwatch.ci.bisect.search import (
     with_inputs,
     with_pair,
 )
-from roofwatch.collector.errors import JournalError, SuiteError
-from roofwatch.collector.outbox.files import atomic_write, reason_of
 from roofwatch.collector.outbox.journal import journal_path, make_header
-from roofwatch.collector.record.record import RunRecord, utc_now
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import OnProgress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
-from roofwatch.db.regression_values import (
-    BisectionProgress,
-    BisectionRange,
-    BisectionState,
-    CommitStatus,
-)
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
+from roofwatch.model.errors import JournalError, SuiteError
+from roofwatch.model.files import atomic_write, reason_of
+from roofwatch.model.record import RunRecord, utc_now
+from roofwatch.model.triage import BisectionProgress, BisectionRange, BisectionState, CommitStatus
 from roofwatch.records import RECORD_SUFFIX
 
 _STATE_FILE = "bisection.json"

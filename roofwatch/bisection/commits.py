@@ -14,9 +14,7 @@ from roofwatch.collector.case_run import select
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.compile.targets import TargetError, parse_target
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.git import run_git
-from roofwatch.collector.record.machine import Environment, Outcome
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -27,8 +25,10 @@ from roofwatch.collector.workers.protocol import (
     machine_error,
 )
 from roofwatch.collector.workers.worker import Worker
-from roofwatch.db.values import CommitRef
 from roofwatch.measurement.revisions import affects_every_kernel, open_suite, source_digests
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.history import CommitRef
+from roofwatch.model.machine import Environment, Outcome
 
 _TIMEOUT_S = 120.0
 _SERIES = re.compile(r"(.+/.+/(?:fwd|bwd))(?:/([^/]+))?")

@@ -22,7 +22,6 @@ from roofwatch.ci.bisect.pairs import (
 )
 from roofwatch.ci.bisect.search import SAME_CODE, Result
 from roofwatch.ci.messages import count_of, on_one_line
-from roofwatch.collector.errors import JournalError
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import (
@@ -36,7 +35,10 @@ from roofwatch.db.bisections import (
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.regression_values import (
+from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.model.errors import JournalError
+from roofwatch.model.history import CommitRef
+from roofwatch.model.triage import (
     Answer,
     BisectionCommit,
     BisectionProgress,
@@ -45,8 +47,7 @@ from roofwatch.db.regression_values import (
     BisectionState,
     CommitStatus,
 )
-from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.values import CommitRef, Verdict
+from roofwatch.model.verdict import Verdict
 from roofwatch.terminal import console, make_table, print_error
 from roofwatch.terminal import progress as progress_bar
 

@@ -34,7 +34,7 @@ def run(*, project: OneProject = None, rules: RulesFile = None, as_json: AsJson 
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.alerts.evaluation import deliver_waiting, raise_alerts
     from roofwatch.comparison_tables import alert_tables
-    from roofwatch.db.alert_values import DeliveryState
+    from roofwatch.model.alert import DeliveryState
     from roofwatch.settings import load_settings
 
     configured = read_alerts(rules, load_settings())
@@ -66,8 +66,8 @@ def list_(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.comparison_tables import alert_tables
-    from roofwatch.db.alert_values import AlertState, DeliveryState
     from roofwatch.db.alerts import list_alerts, list_deliveries
+    from roofwatch.model.alert import AlertState, DeliveryState
 
     states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
     unsent = (

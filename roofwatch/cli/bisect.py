@@ -78,7 +78,7 @@ def bisect(
     )
     from roofwatch.ci.bisect.search import SearchPlan
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.db.regression_values import BisectionRange
+    from roofwatch.model.triage import BisectionRange
     from roofwatch.settings import load_settings
 
     if sum([series is not None, regression is not None, next_one]) != 1 or (

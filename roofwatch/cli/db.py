@@ -29,8 +29,8 @@ def upgrade() -> None:
 def status(*, as_json: AsJson = False) -> None:
     """Show the server, schema revision, size and row counts."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.db.engine.migrate import read_status
+    from roofwatch.model.metrics import format_bytes
 
     with open_configured_store() as engine:
         found = read_status(engine)
@@ -59,11 +59,11 @@ def prune(
     from datetime import UTC, datetime
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.collector.run_plan import Progress
     from roofwatch.db.errors import StoreError
     from roofwatch.db.maintenance.retention import Part
     from roofwatch.db.maintenance.retention import prune as prune_store
+    from roofwatch.model.metrics import format_bytes
     from roofwatch.settings import load_settings
 
     policy = load_settings().retention
@@ -103,9 +103,9 @@ def export(
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.collector.record.metrics import format_bytes
     from roofwatch.collector.run_plan import Progress
     from roofwatch.db.maintenance.parquet import export_parquet
+    from roofwatch.model.metrics import format_bytes
 
     with open_configured_store() as engine, progress("exporting") as show:
         exported = export_parquet(

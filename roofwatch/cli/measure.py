@@ -183,9 +183,9 @@ def run(
     """
     from roofwatch import tables
     from roofwatch.arguments import suite_at
-    from roofwatch.collector.errors import GitError
     from roofwatch.measurement.revisions import only_affected
     from roofwatch.measurement.run import measure_suite
+    from roofwatch.model.errors import GitError
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
 
     plan = options.plan()

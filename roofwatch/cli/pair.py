@@ -61,9 +61,6 @@ def ab(
     import os
 
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-    from roofwatch.ci.verdicts import exit_code
-    from roofwatch.collector.record.record import RunRecord
-    from roofwatch.collector.timing.method import Preset
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import judgement_tables, verdict_line
     from roofwatch.measurement.revisions import (
@@ -79,6 +76,9 @@ def ab(
         needs_more,
         read_noise_floor,
     )
+    from roofwatch.model.record import RunRecord
+    from roofwatch.model.timing_method import Preset
+    from roofwatch.model.verdict import exit_code
     from roofwatch.records import device_summary
     from roofwatch.static_gate import baseline_file, read_baseline
 
@@ -163,7 +163,6 @@ def calibrate(
     """
     from roofwatch.arguments import suite_at
     from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.collector.timing.method import Preset
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import noise_floor_table
     from roofwatch.measurement.run import (
@@ -173,6 +172,7 @@ def calibrate(
         noise_floor,
         noise_floor_summary,
     )
+    from roofwatch.model.timing_method import Preset
 
     if options.blocks is not None and options.blocks < _FEWEST_BLOCKS:
         raise typer.BadParameter(

@@ -40,11 +40,11 @@ def diagnose(
     Exit status 1 means that the case fails, 2 that nothing is known about it.
     """
     from roofwatch.arguments import suite_at
-    from roofwatch.collector.errors import CollectorError
-    from roofwatch.collector.outbox.files import check_writable
-    from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run import measure
     from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.model.errors import CollectorError
+    from roofwatch.model.files import check_writable
+    from roofwatch.model.record import RunRecord
     from roofwatch.profiles.diagnosing import (
         diagnose_record,
         exit_status,
@@ -122,14 +122,14 @@ def ncu(
     Exit status 1 means that the case failed, 2 that it could not be counted here.
     """
     from roofwatch.arguments import suite_at, suite_source
-    from roofwatch.collector.errors import SuiteError
     from roofwatch.collector.profiling.ncu_count import count_call, find_ncu
-    from roofwatch.collector.record.measurement import CacheState
-    from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.run_plan import Progress
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
+    from roofwatch.model.errors import SuiteError
+    from roofwatch.model.measurement import CacheState
+    from roofwatch.model.record import RunRecord
     from roofwatch.profiles.reading import describe, exit_status, select_calls, with_counters
 
     executable, source = find_ncu(), suite_source(path)

@@ -146,8 +146,8 @@ def compare(
     base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
-    from roofwatch.ci.verdicts import exit_code
     from roofwatch.comparison_tables import judgement_tables, verdict_line
+    from roofwatch.model.verdict import exit_code
 
     sides, judgement = options.judge(base, head)
     runs, status = [sides.base.run_id, sides.head.run_id], exit_code(judgement.verdict)
@@ -176,7 +176,7 @@ def report(
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.findings import to_junit, to_sarif
-    from roofwatch.ci.verdicts import exit_code
+    from roofwatch.model.verdict import exit_code
 
     _, judgement = options.judge(base, head)
     if junit is not None:
@@ -194,7 +194,7 @@ def report(
 @app.command()
 def schema(*, output: Output = None) -> None:
     """Print the JSON Schema of the record."""
-    from roofwatch.collector.record.record import json_schema
+    from roofwatch.model.record import json_schema
 
     print_or_write(json.dumps(json_schema(), indent=2, sort_keys=True) + "\n", output)
 
@@ -292,8 +292,8 @@ def add(
     """Attach redacted copies of files to a record that was not sent yet; push and ingest take them
     along.
     """
-    from roofwatch.collector.record.record import RunRecord
     from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
     redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
@@ -306,7 +306,7 @@ def add(
 @artefact_app.command("list")
 def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
     """List the files of a run."""
-    from roofwatch.collector.record.metrics import format_bytes
+    from roofwatch.model.metrics import format_bytes
     from roofwatch.store.reading import open_source
 
     with open_source(url) as source:

@@ -75,9 +75,9 @@ def series(
     nine times in ten.
     """
     from roofwatch.ci.history.steps import series_noise
-    from roofwatch.collector.record.metrics import METRICS, is_metric
     from roofwatch.comparison_tables import series_table
     from roofwatch.db.errors import StoreError
+    from roofwatch.model.metrics import METRICS, is_metric
     from roofwatch.store.reading import choose_project, open_source
 
     if metric is not None and not is_metric(metric):
@@ -124,8 +124,8 @@ def regressions(
 ) -> None:
     """List the regressions of a project with their triage, newest commit first."""
     from roofwatch.comparison_tables import regressions_table
-    from roofwatch.db.regression_values import TriageState
-    from roofwatch.db.values import RegressionState
+    from roofwatch.model.history import RegressionState
+    from roofwatch.model.triage import TriageState
     from roofwatch.store.reading import choose_project, open_source
 
     with open_source(url) as source:

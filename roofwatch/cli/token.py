@@ -47,7 +47,7 @@ def create(
     from roofwatch.arguments import open_configured_store
     from roofwatch.db.access import create_token
     from roofwatch.db.errors import StoreError
-    from roofwatch.db.values import Scope
+    from roofwatch.model.history import Scope
 
     unknown = [one for one in scope if one not in set(Scope)]
     if unknown:

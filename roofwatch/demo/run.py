@@ -18,17 +18,14 @@ from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import suite_at_revision
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Subject
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
-from roofwatch.db.values import Regression
 from roofwatch.demo.scenario import (
     BENCHMARK_FILE,
     CommitOutcome,
@@ -36,6 +33,9 @@ from roofwatch.demo.scenario import (
     outcomes,
     outcomes_table,
 )
+from roofwatch.model.history import Regression
+from roofwatch.model.record import RunRecord
+from roofwatch.model.timing_method import SamplingPlan
 from roofwatch.terminal import print_note, print_table, progress, write_text
 
 PROJECT = "demo"

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.collector.git import run_git
-from roofwatch.db.values import Regression, RegressionState, Verdict
+from roofwatch.model.history import Regression, RegressionState
+from roofwatch.model.verdict import Verdict
 from roofwatch.tables import verdict
 from roofwatch.terminal import make_table
 

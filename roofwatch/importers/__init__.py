@@ -12,11 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.outbox.files import TooLargeError, read_document
-from roofwatch.collector.record.machine import Outcome as Outcome  # importers take it from here
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import MAX_DEPTH, MAX_RECORD_BYTES, is_deeper
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.files import TooLargeError, read_document
+from roofwatch.model.machine import Outcome as Outcome  # importers take it from here
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import MAX_DEPTH, MAX_RECORD_BYTES, is_deeper
 
 Json = Mapping[str, Any]
 LOWER, HIGHER, UNKNOWN = Better.LOWER, Better.HIGHER, Better.UNKNOWN

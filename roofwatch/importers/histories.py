@@ -7,7 +7,6 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.importers import (
     HIGHER,
     LOWER,
@@ -27,6 +26,7 @@ from roofwatch.importers import (
     samples_of,
     seconds_of,
 )
+from roofwatch.model.machine import Outcome
 
 # --- asv. Source: asv/results.py (a failed benchmark is null, a skipped one NaN) and the types of
 # asv_runner

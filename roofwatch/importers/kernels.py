@@ -10,10 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from roofwatch.collector.record.machine import CaseResult, Outcome
-from roofwatch.collector.record.measurement import measured_values
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import MAX_RECORD_BYTES, RunRecord
 from roofwatch.importers import (
     HIGHER,
     LOWER,
@@ -31,6 +27,10 @@ from roofwatch.importers import (
     samples_of,
     with_words,
 )
+from roofwatch.model.machine import CaseResult, Outcome
+from roofwatch.model.measurement import measured_values
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import MAX_RECORD_BYTES, RunRecord
 
 # --- nvbench. Source: NVIDIA/nvbench, nvbench/json_printer.cu, detail/measure_*.cu and
 # python/scripts

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.importers import (
     HIGHER,
     LOWER,
@@ -25,6 +24,7 @@ from roofwatch.importers import (
     seconds_of,
     with_words,
 )
+from roofwatch.model.machine import Outcome
 
 # --- pytest-benchmark. Source: pytest_benchmark/stats.py: all times in seconds, `ops` is 1 / mean
 

@@ -17,13 +17,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from rich.table import Table
 
-from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import find_repository, project_of, read_commit
-from roofwatch.collector.record.machine import Environment, Outcome
-from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import Commit, RunRecord, utc_now
-from roofwatch.collector.record.results import ImportedValue
 from roofwatch.importers import (
     FileImportError,
     ImportedCommit,
@@ -36,6 +30,12 @@ from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
 from roofwatch.importers.programs import PROGRAMS
 from roofwatch.importers.serving import SERVING
+from roofwatch.model.errors import GitError
+from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import Commit, RunRecord, utc_now
+from roofwatch.model.results import ImportedValue
 from roofwatch.terminal import make_table
 
 MAX_VALUES = 2_000_000

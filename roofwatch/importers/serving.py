@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.importers import (
     HIGHER,
     LOWER,
@@ -26,6 +25,7 @@ from roofwatch.importers import (
     samples_of,
     seconds_of,
 )
+from roofwatch.model.machine import Outcome
 
 _LATENCY = re.compile(r"(?P<statistic>mean|median|std|min|max|p\d+(?:\.\d+)?)_(?P<metric>\w+)_ms")
 _NUMBERS = {

@@ -13,8 +13,6 @@ from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -27,6 +25,8 @@ from roofwatch.collector.workers.protocol import (
     WorkerSettings,
 )
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
 
 _FAST_TAGS = {"small", "quick"}
 """Tags of cases that a GPU checks within moments."""

@@ -15,7 +15,6 @@ from pathlib import Path, PurePosixPath
 from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
-from roofwatch.collector.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.collector.git import merge_base, read_commit, run_git
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.run_plan import RunPlan
@@ -23,6 +22,7 @@ from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
+from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.terminal import json_text, print_error, write_text
 
 AUTO = "auto"

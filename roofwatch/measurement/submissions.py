@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.ci.submission import SubmissionVerdict
-from roofwatch.collector.errors import CollectorError
+from roofwatch.model.errors import CollectorError
 from roofwatch.settings import load_settings
 
 

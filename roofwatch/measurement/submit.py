@@ -33,11 +33,9 @@ from roofwatch.collector.accuracy.variations import (
 )
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
-from roofwatch.collector.errors import CollectorError, SuiteError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.suite import load_suite, suite_at_revision
 from roofwatch.collector.timing.memory import keep_freed_memory
-from roofwatch.collector.timing.method import default_method
 from roofwatch.collector.workers.candidate_protocol import (
     CandidateError,
     CandidateGoneError,
@@ -47,6 +45,8 @@ from roofwatch.collector.workers.candidate_protocol import (
 from roofwatch.collector.workers.kernel_info import case_record
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
 from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
+from roofwatch.model.errors import CollectorError, SuiteError
+from roofwatch.model.timing_method import default_method
 from roofwatch.spec import Case, KernelSpec
 
 _MAX_TIMED, _MAX_UNSEEN, _MAX_FAILURES = 3, 6, 5

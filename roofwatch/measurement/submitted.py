@@ -22,7 +22,6 @@ from roofwatch.collector.accuracy.trial import Bench, NotComparableError
 from roofwatch.collector.accuracy.variations import Test, Trial
 from roofwatch.collector.compile.cache import digest_of_file
 from roofwatch.collector.environment import choose_device
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import CandidateError, CandidateLateError
@@ -35,6 +34,7 @@ from roofwatch.collector.workers.sandbox import (
 )
 from roofwatch.install import INSTALL_ROOT
 from roofwatch.measurement.submissions import Request, Result, confirmations
+from roofwatch.model.errors import CollectorError
 from roofwatch.spec import Case, KernelSpec, Language
 
 MAX_LISTED = 8

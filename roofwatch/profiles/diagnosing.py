@@ -8,10 +8,10 @@ from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.ci.messages import listed
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.record.metrics import metric
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan, matches
+from roofwatch.model.errors import RecordError
+from roofwatch.model.metrics import metric
+from roofwatch.model.record import RunRecord
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
 _MIN_SPEEDUP = 1.05

@@ -18,12 +18,12 @@ from roofwatch.ci.report.step import (
     terms,
     what_a_step_is,
 )
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.steps import HOST, StepTimes, has_markers, read_steps
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.record.metrics import format_ns
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.metrics import format_ns
+from roofwatch.model.record import RunRecord
 from roofwatch.pages import page
 from roofwatch.terminal import make_table
 

@@ -9,7 +9,6 @@ from typing import Any
 from rich.table import Table
 
 from roofwatch.ci.messages import listed, short_name
-from roofwatch.collector.errors import RecordError, SuiteError
 from roofwatch.collector.profiling.ncu_count import CountedCall
 from roofwatch.collector.profiling.ncu_metrics import (
     STALL_REASONS,
@@ -17,13 +16,14 @@ from roofwatch.collector.profiling.ncu_metrics import (
     finding_rank,
     stalls_of,
 )
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.record.metrics import format_bytes, format_counter, format_ns
-from roofwatch.collector.record.record import Commit, RunRecord
-from roofwatch.collector.record.results import Counters
 from roofwatch.collector.run_plan import matches
 from roofwatch.collector.workers.protocol import SuiteInfo
+from roofwatch.model.errors import RecordError, SuiteError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.metrics import format_bytes, format_counter, format_ns
+from roofwatch.model.record import Commit, RunRecord
+from roofwatch.model.results import Counters
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.profiles.report import percent
 from roofwatch.terminal import make_table

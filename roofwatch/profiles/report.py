@@ -18,7 +18,7 @@ from roofwatch.collector.profiling.profile_program import (
     CapturedTrace,
 )
 from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
-from roofwatch.collector.record.metrics import format_bytes, format_ns
+from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.terminal import console, make_table
 
 _MOSTLY_IDLE = 0.5

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.collector.errors import RecordError
 from roofwatch.collector.git import find_repository, project_of
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
-from roofwatch.db.queries.results import StepShare
+from roofwatch.model.errors import RecordError
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import StepShare
 from roofwatch.store.server import Server, server_to_read
 
 if TYPE_CHECKING:  # a client of a server has no SQLAlchemy

@@ -20,14 +20,14 @@ from pydantic_core import to_json
 
 from roofwatch import __version__
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFailedError, HttpClient
-from roofwatch.collector.record.record import MAX_RECORD_BYTES, Artefact, RunRecord
 from roofwatch.db.errors import AgedError
-from roofwatch.db.queries.results import RunSummary, StepShare, StoredArtefact
-from roofwatch.db.regression_values import TriagedRegression, TriageState
-from roofwatch.db.values import RegressionState, Series
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.history import RegressionState, Series
+from roofwatch.model.record import MAX_RECORD_BYTES, Artefact, RunRecord
+from roofwatch.model.stored_results import RunSummary, StepShare, StoredArtefact
+from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.settings import load_settings
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.files import reason_of
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, HttpSender
 from roofwatch.collector.outbox.spool import Delivery, Spool
-from roofwatch.collector.record.record import Artefact, RunRecord
 from roofwatch.collector.redaction import Redaction
-from roofwatch.db.queries.results import RunSummary, StoredArtefact
+from roofwatch.model.errors import RecordError, SpoolError
+from roofwatch.model.files import reason_of
+from roofwatch.model.record import Artefact, RunRecord
+from roofwatch.model.stored_results import RunSummary, StoredArtefact
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings

@@ -25,7 +25,7 @@ from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 from tests.builders import PROJECT, make_artefact, make_record, make_regression, sha_of
 from tests.databases import ingest_all
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.db.access import revoke_token
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 from tests.api.conftest import (
     NOW,
     PARAMETERS,

@@ -12,8 +12,8 @@ from roofwatch.api.limits import Limits
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Spool
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
+from roofwatch.model.record import RunRecord
 from tests.api.conftest import MakeToken, headers_of, make_app, served
 from tests.api.test_reading import pages
 from tests.builders import make_artefact, make_record

@@ -14,7 +14,7 @@ from starlette.types import Message
 
 from roofwatch.api.limits import BodyReader, Limits
 from roofwatch.api.problems import ProblemError
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 from tests.api.conftest import PARAMETERS, MakeToken, headers_of, make_app
 from tests.builders import PROJECT
 

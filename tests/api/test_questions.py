@@ -18,10 +18,7 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpClient
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
@@ -30,10 +27,13 @@ from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.questions import QUESTIONS, SUBJECTS, Question, Subjects, answer_to_json
 from roofwatch.db.queries.trend import TrendQuestion
-from roofwatch.db.regression_values import BisectionRange, TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Regression, Scope
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.history import Regression, Scope
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.record import RunRecord
+from roofwatch.model.triage import BisectionRange, TriageState
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source
 from roofwatch.store.server import Server

@@ -13,14 +13,14 @@ from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.project import list_commits, list_projects
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
+from roofwatch.model.record import RunRecord
 from tests.api.conftest import MakeToken, headers_of, make_app
 from tests.builders import (
     PROJECT,

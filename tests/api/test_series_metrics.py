@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Verdict
 from tests.api.conftest import UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import (
     PROJECT,

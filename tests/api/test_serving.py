@@ -12,12 +12,12 @@ from sqlalchemy.orm import Session
 
 from bench.chaos import VICTIMS, run_chaos
 from roofwatch.api.limits import Limits
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Spool
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
-from roofwatch.db.values import Scope
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.history import Scope
 from tests.api.conftest import MakeToken, served, token_of_today
 from tests.builders import PROJECT, make_measurement, make_record
 from tests.databases import allow_connections

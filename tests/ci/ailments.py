@@ -8,8 +8,8 @@ from typing import Any
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome
-from roofwatch.collector.record.measurement import (
+from roofwatch.model.machine import Ceiling, DeviceState, Environment, Outcome
+from roofwatch.model.measurement import (
     AutotuneTiming,
     Autotuning,
     Block,
@@ -17,8 +17,8 @@ from roofwatch.collector.record.measurement import (
     Measurement,
     Timer,
 )
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import Counters, ProfilerFinding, StaticFacts
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import Counters, ProfilerFinding, StaticFacts
 from tests.builders import (
     NOON,
     make_case,

@@ -9,16 +9,16 @@ from datetime import timedelta
 import numpy as np
 from numpy.typing import NDArray
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.values import (
+from roofwatch.model.history import (
     CommitRef,
     Regression,
     RunSetting,
     Series,
     SeriesKey,
     SeriesPoint,
-    Verdict,
 )
+from roofwatch.model.machine import Outcome
+from roofwatch.model.verdict import Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 
 _KERNELS = (

@@ -9,7 +9,7 @@ from enum import StrEnum
 import numpy as np
 
 from roofwatch.ci.bisect.search import Measure, Result, SearchPlan, compare_ends, next_move
-from roofwatch.db.regression_values import BisectionCommit, CommitStatus
+from roofwatch.model.triage import BisectionCommit, CommitStatus
 from tests.builders import make_commit_ref
 
 PLAIN_SAMPLES = 10

@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement, MemoryUse
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import StaticFacts
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement, MemoryUse
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
 from tests.builders import (
     CASE_ID,
     make_accuracy,

@@ -11,11 +11,11 @@ import numpy as np
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.history import analyse_series
-from roofwatch.collector.record.machine import DeviceState, Outcome
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.collector.record.record import Pairing, RunRecord, Side
-from roofwatch.collector.record.results import Accuracy, Counters, StaticFacts
-from roofwatch.db.values import Pair, Regression, Series, SeriesPoint
+from roofwatch.model.history import Pair, Regression, Series, SeriesPoint
+from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
+from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.results import Accuracy, Counters, StaticFacts
 from tests.builders import (
     CASE_ID,
     NOON,

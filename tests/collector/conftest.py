@@ -6,11 +6,11 @@ from typing import IO
 
 import pytest
 
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import Mode
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord
 from tests.builders import make_commit
 
 SUITES = Path(__file__).parents[1] / "suites"

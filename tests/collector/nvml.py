@@ -12,7 +12,7 @@ import pytest
 
 from roofwatch.collector.device.nvml import NvmlDevice
 from roofwatch.collector.device.telemetry import Reading, Sampler
-from roofwatch.collector.record.machine import Telemetry
+from roofwatch.model.machine import Telemetry
 from tests.collector import replayed_nvml
 from tests.collector.replayed_nvml import ReplayedNvml
 

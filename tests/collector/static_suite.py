@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.compile.static import compile_case
-from roofwatch.collector.record.results import StaticFacts
+from roofwatch.model.results import StaticFacts
 
 HEADER = """
 import torch, triton, triton.language as tl

@@ -14,7 +14,7 @@ from triton.runtime.jit import JITFunction
 
 from roofwatch.collector.autotune import AutotuneRecorder, merged
 from roofwatch.collector.compile.launches import target_driver
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
+from roofwatch.model.measurement import AutotuneTiming, Autotuning
 from tests.suites.tuned_function import scale
 
 SMALL, LARGE = (

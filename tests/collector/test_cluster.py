@@ -10,10 +10,10 @@ import pytest
 
 from roofwatch.collector.case_run import CaseRun
 from roofwatch.collector.cluster import Share, connect, deal, join, ship
-from roofwatch.collector.errors import CollectorError
-from roofwatch.collector.record.measurement import CaseRecord
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.measurement import CaseRecord
 from tests import builders
 
 RUN_ID = uuid.UUID(int=7)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import GitError
 from roofwatch.collector.git import (
     checked_out,
     commit_of,
@@ -13,6 +12,7 @@ from roofwatch.collector.git import (
     read_commit,
     run_git,
 )
+from roofwatch.model.errors import GitError
 from tests.git_repository import commit_file, make_repository
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement, Timer
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement, Timer
+from roofwatch.model.timing_method import SamplingPlan
 from tests.collector.conftest import by_kernel, suite_of
 
 pytestmark = pytest.mark.gpu

@@ -8,10 +8,8 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.workers import protocol
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -24,6 +22,8 @@ from roofwatch.collector.workers.protocol import (
 )
 from roofwatch.collector.workers.worker import combined
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.machine import Outcome
+from roofwatch.model.timing_method import SamplingPlan
 from tests.builders import make_check_report, make_tensor_report
 from tests.collector.conftest import NotingForkServer, by_kernel, suite_of
 

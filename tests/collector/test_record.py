@@ -6,12 +6,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.files import check_writable
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import measured_values
-from roofwatch.collector.record.metrics import format_bytes, format_ns, metric
-from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord, json_schema
+from roofwatch.model.errors import RecordError
+from roofwatch.model.files import check_writable
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import measured_values
+from roofwatch.model.metrics import format_bytes, format_ns, metric
+from roofwatch.model.record import SCHEMA_VERSION, RunRecord, json_schema
 from tests.builders import (
     make_blocks,
     make_case,

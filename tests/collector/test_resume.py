@@ -12,14 +12,14 @@ import psutil
 import pytest
 
 from roofwatch.collector.outbox.journal import ALONE, Journal, journal_path, make_header
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Block
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Block
+from roofwatch.model.record import RunRecord
+from roofwatch.model.timing_method import SamplingPlan
 from tests.collector.conftest import SUITES, by_kernel, suite_of
 from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 

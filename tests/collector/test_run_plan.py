@@ -3,9 +3,9 @@
 import pytest
 
 from roofwatch.collector.case_run import select
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.run_plan import Activity, RunPlan, SpentTime
 from roofwatch.collector.workers.protocol import KernelInfo, SuiteInfo
+from roofwatch.model.errors import SuiteError
 from roofwatch.records import time_spent
 from tests.builders import make_case, make_implementation_info, make_kernel_info, make_record
 

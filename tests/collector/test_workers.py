@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.errors import SuiteError
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan, Steps
 from roofwatch.collector.suite import SuiteAt, SuiteSource
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import (
     CheckAccuracy,
@@ -28,6 +25,9 @@ from roofwatch.collector.workers.protocol import (
 )
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.timing_method import SamplingPlan
 from tests.builders import make_commit
 from tests.collector.conftest import SUITES, NotingForkServer, by_kernel, suite_of
 

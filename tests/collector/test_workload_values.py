@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.record.machine import Ceiling, Outcome
-from roofwatch.collector.record.measurement import CaseRecord, MemoryUse
-from roofwatch.collector.record.results import ImportedValue
 from roofwatch.collector.workload_values import ARRIVALS, Request, Served, serve, workload_values
+from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.measurement import CaseRecord, MemoryUse
+from roofwatch.model.results import ImportedValue
 from tests.builders import make_activity, make_blocks, make_case, make_measurement, make_profile
 
 BLOCK = "hidden=256,ffn=688,H=4,H_KV=2,D=64"

@@ -14,8 +14,8 @@ from streamlit.navigation.page import StreamlitPage
 from streamlit.testing.v1 import AppTest
 
 import roofwatch.dashboard.app
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
+from roofwatch.model.record import RunRecord
 from tests.dashboard.gpu_history import store_gpu_history
 from tests.dashboard.history import store_history
 from tests.databases import Databases

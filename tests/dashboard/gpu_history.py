@@ -8,11 +8,11 @@ from typing import Any
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.machine import Ceiling, DeviceState, Environment, Outcome, Telemetry
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning, Measurement, Timer
-from roofwatch.collector.record.record import Pairing, RunRecord, Side
-from roofwatch.collector.record.results import Counters, ProfilerFinding
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.model.machine import Ceiling, DeviceState, Environment, Outcome, Telemetry
+from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement, Timer
+from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.results import Counters, ProfilerFinding
 from tests.builders import (
     make_accuracy,
     make_blocks,

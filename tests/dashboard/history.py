@@ -8,14 +8,15 @@ from collections.abc import Mapping
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Cause, Regression, RegressionState, SeriesKey, Suspect, Verdict
+from roofwatch.model.history import Cause, Regression, RegressionState, SeriesKey, Suspect
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.record import RunRecord
+from roofwatch.model.triage import TriageState
+from roofwatch.model.verdict import Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,

@@ -17,8 +17,8 @@ from roofwatch.dashboard.access import (
     sign_in_secrets,
 )
 from roofwatch.db.access import list_entries
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import StaleTriageError, regression_id
+from roofwatch.model.triage import TriageState
 from roofwatch.settings import Settings
 from tests.builders import PROJECT
 from tests.dashboard.conftest import forget_everything

@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.comparison import (
     SHOWN,
     change_points_between,
@@ -20,6 +19,7 @@ from roofwatch.dashboard.comparison import (
 from roofwatch.dashboard.components.evidence import code_columns, worst_first
 from roofwatch.dashboard.components.table import frame_of
 from roofwatch.dashboard.views.compare import comparison_columns, to_csv
+from roofwatch.model.machine import Outcome
 from tests.builders import (
     CASE_ID,
     make_change_point,

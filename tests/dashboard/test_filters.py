@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from roofwatch.dashboard.filters import Filters
-from roofwatch.db.queries.results import CaseOption, FilterOptions
+from roofwatch.model.stored_results import CaseOption, FilterOptions
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 
 SOFTMAX, MATMUL = "softmax/n=8/float16/fwd", "matmul/M=8/float32/fwd"

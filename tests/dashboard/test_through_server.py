@@ -9,14 +9,14 @@ from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
 from roofwatch.cli import serve
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person
 from roofwatch.dashboard.app import VIEWS
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Scope
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.history import Scope
+from roofwatch.model.triage import TriageState
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT
 from tests.dashboard.conftest import OpenView, forget_everything

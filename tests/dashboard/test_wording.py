@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roofwatch.dashboard.wording import certainty_text, code_span
-from roofwatch.db.values import ChangePoint
+from roofwatch.model.history import ChangePoint
 from tests.builders import make_change_point, make_regression, make_series_key
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.queries.results import FleetRun, MeasuredCase, RunDetail, RunSummary
-from roofwatch.db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.model.history import Series, SeriesKey, SeriesPoint
+from roofwatch.model.machine import Outcome
+from roofwatch.model.stored_results import FleetRun, MeasuredCase, RunDetail, RunSummary
 from tests.builders import (
     CASE_ID,
     NOON,

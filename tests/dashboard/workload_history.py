@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.machine import Environment
-from roofwatch.collector.record.measurement import CaseRecord
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import CaseProfile
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.model.machine import Environment
+from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import CaseProfile
 from tests.builders import (
     PROJECT,
     make_activity,

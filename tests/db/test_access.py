@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.access import check_token, create_token, list_entries, list_tokens, revoke_token
 from roofwatch.db.errors import StoreError
-from roofwatch.db.values import Scope
+from roofwatch.model.history import Scope
 from tests.api.conftest import NOW
 from tests.api.conftest import new_token as make_token
 from tests.builders import PROJECT

@@ -7,12 +7,12 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
 from roofwatch.db.errors import IngestError, StoreError
 from roofwatch.db.ingest.ingest import ingest_record, release_run
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.records import load_record
+from roofwatch.model.record import RunRecord
 from tests.builders import make_artefact, make_record
 
 CONTENT = bytes(range(256)) * 10_000  # 2.4 MiB: three chunks

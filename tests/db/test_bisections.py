@@ -19,7 +19,8 @@ from roofwatch.db.bisections import (
     update_bisection,
 )
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regression_values import (
+from roofwatch.db.schema.regressions import BisectionRow
+from roofwatch.model.triage import (
     Answer,
     BisectionCommit,
     BisectionProgress,
@@ -29,7 +30,6 @@ from roofwatch.db.regression_values import (
     BisectionStep,
     CommitStatus,
 )
-from roofwatch.db.schema.regressions import BisectionRow
 from tests.builders import NOON, PROJECT, make_commit_ref, sha_of
 
 RANGE = BisectionRange(PROJECT, "total/n=500/float32/fwd", "torch", sha_of(0), sha_of(4), "H200")

@@ -14,11 +14,11 @@ from sqlalchemy import Engine, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import Pairing, Side
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.record import Pairing, Side
 from tests.builders import (
     PROJECT,
     make_commit,

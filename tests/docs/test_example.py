@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
 from tests.docs.markdown import ROOT, code_blocks, shell_lines
 from tests.roofwatch.command import roofwatch, started_roofwatch
 

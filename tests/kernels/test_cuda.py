@@ -9,12 +9,12 @@ import torch
 
 from roofwatch import Case, CudaKernel, KernelSpec, UnsupportedError
 from roofwatch.collector.compile.binary import nvidia_resources
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.building_blocks.rows import row_layout, vector_length
 from roofwatch.kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_reference
 from roofwatch.kernels.reduction.softmax import softmax_cuda
 from roofwatch.kernels.registry import MODULES, single_kernels
+from roofwatch.model.machine import Outcome
 from roofwatch.spec import Language
 from tests.kernels.builders import check, instructions, make_case
 from tests.kernels.host import COMPILER, Host

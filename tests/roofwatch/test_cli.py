@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL
 
-from roofwatch.collector.record.record import SCHEMA_VERSION, RunRecord
+from roofwatch.model.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
 from tests.databases import text_of
 from tests.git_repository import commit_file, git, make_repository

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.git import run_git
-from roofwatch.db.values import CommitRef, RegressionState, Verdict
 from roofwatch.demo.run import DemoError, run_demo, settings_of
 from roofwatch.demo.scenario import STEPS, MadeCommit, make_repository, outcomes
+from roofwatch.model.history import CommitRef, RegressionState
+from roofwatch.model.verdict import Verdict
 from tests.builders import make_commit_ref, make_regression
 
 # The first commit, the wrong gradient and the spill: what is found without a time that moved.

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 from tests.docs.markdown import ROOT, code_blocks
 from tests.git_repository import commit_file, make_repository
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.record.machine import DeviceState, Telemetry
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.machine import DeviceState, Telemetry
+from roofwatch.model.record import RunRecord
 from roofwatch.records import device_summary, read_record_files
 from tests.builders import NOON, make_blocks, make_measurement, make_record
 

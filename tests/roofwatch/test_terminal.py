@@ -15,11 +15,11 @@ import pytest
 from rich.table import Table
 
 from roofwatch.ci.changepoint.detect import NoiseFloor
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.collector.run_plan import Progress
 from roofwatch.comparison_tables import runs_table, series_table
-from roofwatch.db.values import Series, SeriesPoint
+from roofwatch.model.history import Series, SeriesPoint
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Block, CacheState, Measurement, MemoryUse, Timer
 from roofwatch.tables import launches, measurements, memory_use, profiles
 from roofwatch.terminal import print_error, print_json, print_note, print_table, progress, sparkline
 from tests.builders import (

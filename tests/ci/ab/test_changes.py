@@ -12,17 +12,10 @@ import pytest
 from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, find_best, side_by_side
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.ci.verdicts import Reason, exit_code
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import (
-    Autotuning,
-    CacheState,
-    Measurement,
-    MemoryUse,
-    Timer,
-)
-from roofwatch.collector.record.results import Accuracy
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Autotuning, CacheState, Measurement, MemoryUse, Timer
+from roofwatch.model.results import Accuracy
+from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import (
     CASE_ID,
     make_accuracy,

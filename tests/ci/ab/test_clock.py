@@ -11,9 +11,9 @@ import pytest
 
 from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.db.values import RegressionState, Series, Verdict
+from roofwatch.model.history import RegressionState, Series
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.verdict import Reason, Verdict
 from tests.builders import make_series_key
 from tests.ci.values import (
     judge_history,

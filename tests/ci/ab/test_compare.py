@@ -23,8 +23,7 @@ from roofwatch.ci.ab.compare import (
     control_false_discoveries,
     looks_after,
 )
-from roofwatch.ci.verdicts import Reason
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Reason, Verdict
 
 FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
 

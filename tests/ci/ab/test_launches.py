@@ -7,10 +7,9 @@ import pytest
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.ab.side_by_side import side_by_side
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.measurement import Autotuning
-from roofwatch.collector.record.results import ProfiledActivity
-from roofwatch.db.values import Verdict
+from roofwatch.model.measurement import Autotuning
+from roofwatch.model.results import ProfiledActivity
+from roofwatch.model.verdict import Reason, Verdict
 from tests.builders import (
     CASE_ID,
     make_activity,

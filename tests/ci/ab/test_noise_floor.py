@@ -16,9 +16,9 @@ from roofwatch.ci.ab.noise_floor import (
     stored_floor,
 )
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
-from roofwatch.collector.timing.method import Preset
-from roofwatch.db.values import Verdict
+from roofwatch.model.measurement import CacheState, Measurement, Timer
+from roofwatch.model.timing_method import Preset
+from roofwatch.model.verdict import Verdict
 from tests.builders import CASE_ID, make_record, sha_of
 from tests.ci.values import QUIET, RUNNER_CLASS, make_pair, make_records, make_timed
 

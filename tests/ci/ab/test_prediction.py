@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from roofwatch.ci.ab.prediction import KernelChange, changes_of, functions_of, predict_steps
-from roofwatch.db.queries.results import StepShare
+from roofwatch.model.stored_results import StepShare
 from tests.builders import make_change_point, make_static_facts
 
 STEP = "transformer_training/B=1,T=128/bfloat16/fwd"

@@ -17,10 +17,10 @@ from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regression_values import BisectionState, TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions, request_analysis
 from roofwatch.db.schema.regressions import BisectionRow
-from roofwatch.db.values import Verdict
+from roofwatch.model.triage import BisectionState, TriageState
+from roofwatch.model.verdict import Verdict
 from roofwatch.settings import Settings
 from tests.builders import (
     NOON,

@@ -11,11 +11,12 @@ import pytest
 from roofwatch.ci.alerts.conditions import ProjectState, coverage, coverage_text, is_idle
 from roofwatch.ci.alerts.evaluation import conditions_at
 from roofwatch.ci.alerts.rules import MetricRule, RegressionRule, Rule, SilenceRule
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.db.alert_values import AlertCondition
-from roofwatch.db.queries.results import CaseOption, MeasuredCase, RunnerRun
-from roofwatch.db.regression_values import Triage, TriagedRegression, TriageState
-from roofwatch.db.values import Cause, ChangePoint, RegressionState, Suspect, Verdict
+from roofwatch.model.alert import AlertCondition
+from roofwatch.model.history import Cause, ChangePoint, RegressionState, Suspect
+from roofwatch.model.machine import Outcome
+from roofwatch.model.stored_results import CaseOption, MeasuredCase, RunnerRun
+from roofwatch.model.triage import Triage, TriagedRegression, TriageState
+from roofwatch.model.verdict import Verdict
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -23,11 +23,11 @@ from roofwatch.ci.alerts.evaluation import (
 )
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alert_values import AlertState, Delivery, DeliveryState
 from roofwatch.db.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
+from roofwatch.model.alert import AlertState, Delivery, DeliveryState
+from roofwatch.model.triage import TriageState
 from tests.builders import NOON, PROJECT, make_commit_ref, make_regression
 from tests.ci.alerts.conftest import Hook
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn

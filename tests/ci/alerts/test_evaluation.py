@@ -18,11 +18,11 @@ from roofwatch.ci.alerts.evaluation import (
     replay,
 )
 from roofwatch.ci.alerts.rules import AlertRules, parse_rules
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import SourceLine
-from roofwatch.db.alert_values import Alert, AlertCondition, AlertState, Delivery, Message, Severity
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import quarantine_name
+from roofwatch.model.alert import Alert, AlertCondition, AlertState, Delivery, Message, Severity
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import SourceLine
 from tests.builders import (
     NOON,
     PROJECT,

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from roofwatch.alerting import trial_delivery
 from roofwatch.ci.alerts.channels import to_markdown, to_text, to_title
-from roofwatch.db.alert_values import AlertEvent, Change, Delivery, Fact, Link, Message
+from roofwatch.model.alert import AlertEvent, Change, Delivery, Fact, Link, Message
 from tests.builders import PROJECT
 
 HOSTILE = (

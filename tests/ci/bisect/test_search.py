@@ -23,11 +23,11 @@ from roofwatch.ci.bisect.search import (
     change_probabilities,
     prior_weights,
 )
-from roofwatch.collector.record.machine import DeviceState, Outcome
-from roofwatch.collector.record.measurement import Timer
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.db.regression_values import BisectionState
-from roofwatch.db.values import Series
+from roofwatch.model.history import Series
+from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.measurement import Timer
+from roofwatch.model.record import RunRecord
+from roofwatch.model.triage import BisectionState
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -12,9 +12,9 @@ import pytest
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import analyse_series
-from roofwatch.collector.record.results import Counters, ProfiledActivity
-from roofwatch.db.queries.results import CountedRun, ProfiledRun
-from roofwatch.db.values import Cause, RunSetting, Series, SeriesPoint, Suspect
+from roofwatch.model.history import Cause, RunSetting, Series, SeriesPoint, Suspect
+from roofwatch.model.results import Counters, ProfiledActivity
+from roofwatch.model.stored_results import CountedRun, ProfiledRun
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -19,7 +19,7 @@ from roofwatch.ci.causes.explain import (
     explain_outcome,
     weigh,
 )
-from roofwatch.db.values import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
+from roofwatch.model.history import Cause, RunSetting, SeriesPoint, Suspect, TunedChoice
 from tests.builders import make_commit_ref
 from tests.ci.values import make_point
 

@@ -8,8 +8,8 @@ import pytest
 from roofwatch.ci.diagnosis.diagnose import RULES, bottleneck_changes
 from roofwatch.ci.diagnosis.evidence import Limit
 from roofwatch.ci.diagnosis.finding import Weight
-from roofwatch.collector.record.measurement import Measurement
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.record import RunRecord
 from roofwatch.profiles.diagnosing import to_lines
 from tests.builders import make_case, make_measurement
 from tests.ci.ailments import (

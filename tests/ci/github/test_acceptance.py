@@ -7,7 +7,7 @@ import pytest
 
 from roofwatch.ci.github.acceptance import Acceptance, findings_of
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.model.machine import Outcome
 from tests.builders import make_accuracy, make_static_facts, make_tensor_error, sha_of
 from tests.ci.situations import head_timed
 from tests.ci.values import SOFTMAX, Result, make_records, make_timed

@@ -19,7 +19,7 @@ from roofwatch.ci.github.event import (
     RunOrder,
     command_request,
 )
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
 from tests.ci.github.jobs import actions_variables, comment_event, label_event

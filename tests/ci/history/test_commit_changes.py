@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.db.values import Cause, RunSetting, Series, Verdict
+from roofwatch.model.history import Cause, RunSetting, Series
+from roofwatch.model.verdict import Verdict
 from tests.builders import make_commit_ref
 from tests.ci.values import judge_history, make_series, make_static_series, only, stepped
 

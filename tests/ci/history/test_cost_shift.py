@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from roofwatch.collector.record.metrics import SHARE_OF_STEP, Better, imported_key
-from roofwatch.db.values import Regression, Series, Verdict
+from roofwatch.model.history import Regression, Series
+from roofwatch.model.metrics import SHARE_OF_STEP, Better, imported_key
+from roofwatch.model.verdict import Verdict
 from tests.ci.values import judge_history, make_series, only, stepped
 
 STEP = "transformer_inference/B=1,T=128/float32/fwd"

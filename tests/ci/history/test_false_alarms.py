@@ -13,8 +13,9 @@ import pytest
 from roofwatch.ci.history.finding import Status, TrendFinding, Window
 from roofwatch.ci.history.history import choose_alerts
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms
-from roofwatch.db.regression_values import Triage, TriagedRegression, TriageState
-from roofwatch.db.values import Regression, RegressionState, Series, Verdict
+from roofwatch.model.history import Regression, RegressionState, Series
+from roofwatch.model.triage import Triage, TriagedRegression, TriageState
+from roofwatch.model.verdict import Verdict
 from tests.builders import NOON, make_change_point, make_regression, make_series_key
 from tests.ci.values import judge_history, make_point
 

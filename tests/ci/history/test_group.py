@@ -13,15 +13,15 @@ from roofwatch.ci.history.group import group_findings
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.summary import Movement, movements
-from roofwatch.db.values import (
+from roofwatch.model.history import (
     Cause,
     ChangePoint,
     CommitRef,
     Regression,
     RegressionState,
     SeriesKey,
-    Verdict,
 )
+from roofwatch.model.verdict import Verdict
 from tests.builders import (
     CASE_ID,
     make_change_point,

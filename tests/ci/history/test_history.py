@@ -10,14 +10,15 @@ from roofwatch.ci.history import analyse
 from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.history.history import unconfirmed
-from roofwatch.collector.record.machine import DeviceState, Outcome
-from roofwatch.collector.record.measurement import Measurement
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged
-from roofwatch.db.values import Cause, RegressionState, Verdict
+from roofwatch.model.history import Cause, RegressionState
+from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.verdict import Verdict
 from tests.builders import (
     PROJECT,
     make_accuracy,

@@ -11,8 +11,8 @@ from roofwatch.ci.history.recent import (
     noise_from_history,
     possible_changes,
 )
-from roofwatch.db.queries.results import RecentRuns, RecentSeries
-from roofwatch.db.values import Verdict
+from roofwatch.model.stored_results import RecentRuns, RecentSeries
+from roofwatch.model.verdict import Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
 from tests.ci.values import stepped
 

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.project import list_commits
@@ -18,6 +17,7 @@ from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.schema.runs import CommitRow, RunRow
+from roofwatch.model.machine import Outcome
 from tests.builders import (
     NOON,
     PROJECT,

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.steps import find_value_steps, series_noise
-from roofwatch.db.values import Cause, Regression, RunSetting, Series, Verdict
+from roofwatch.model.history import Cause, Regression, RunSetting, Series
+from roofwatch.model.verdict import Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import judge_history, make_pair, make_point, make_series, only, stepped
 

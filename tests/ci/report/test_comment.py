@@ -18,8 +18,8 @@ from roofwatch.ci.messages import code
 from roofwatch.ci.report.comment import Links, to_markdown
 from roofwatch.ci.report.not_measured import CoverageGap, Gap, NotMeasured, coverage_gaps
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.ci.verdicts import exit_code
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.model.machine import Outcome
+from roofwatch.model.verdict import exit_code
 from tests.builders import make_commit
 from tests.ci.situations import SITUATIONS
 

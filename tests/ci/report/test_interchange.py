@@ -9,7 +9,7 @@ import pytest
 
 from roofwatch.ci.report.findings import to_junit, to_sarif
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.db.values import Verdict
+from roofwatch.model.verdict import Verdict
 from tests.builders import make_source_line
 from tests.ci.situations import HOSTILE, SITUATIONS
 

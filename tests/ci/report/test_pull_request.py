@@ -3,12 +3,11 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
-from roofwatch.ci.verdicts import Reason, exit_code
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState, Measurement, Timer
-from roofwatch.collector.record.record import Pairing, Side
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState, Measurement, Timer
+from roofwatch.model.record import Pairing, Side
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import (
     make_accuracy,
     make_commit,

@@ -20,10 +20,9 @@ from roofwatch.ci.static.baseline import (
     with_accepted,
 )
 from roofwatch.ci.static.comparison import compare_static
-from roofwatch.ci.verdicts import Reason, exit_code
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import make_static_facts
 from tests.ci.values import SOFTMAX, make_records, make_timed
 

@@ -7,10 +7,10 @@ import pytest
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import CodeFacts, code_facts, judge_code
-from roofwatch.ci.verdicts import Reason
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Cause, Verdict
+from roofwatch.model.history import Cause
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
 from tests.builders import make_static_facts
 
 OLD, NEW = {"triton": "3.6.0"}, {"triton": "3.7.1"}

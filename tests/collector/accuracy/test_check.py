@@ -11,13 +11,13 @@ from roofwatch import cases
 from roofwatch.collector.accuracy.check import in_layout, layouts_of, rearranged
 from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
 from roofwatch.collector.accuracy.evaluation import prepare
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, Checked, Reply, SuiteInfo
 from roofwatch.measurement.check import check_suite, select_jobs
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
 from tests.builders import (
     make_check_report,
     make_implementation_info,

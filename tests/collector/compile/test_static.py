@@ -13,8 +13,8 @@ import triton
 from roofwatch.collector.compile import launches
 from roofwatch.collector.compile.launches import without_aslr
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.errors import ToolchainError
-from roofwatch.collector.record.machine import Outcome
+from roofwatch.model.errors import ToolchainError
+from roofwatch.model.machine import Outcome
 from tests.collector.static_suite import COPY, facts_of, use_caches
 
 CUDA = '''

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.static.comparison import compare_static
-from roofwatch.ci.verdicts import Reason
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.results import StaticFacts
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
 from tests.collector.static_suite import GEMM, facts_of, use_caches
 
 TILED = GEMM.format(m=64, n=64)

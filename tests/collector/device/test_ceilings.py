@@ -19,8 +19,8 @@ from roofwatch.collector.device.datasheets import (
     compare_with_datasheet,
     datasheet_ceilings,
 )
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.timing.method import TimingMethod
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import TimingMethod
 from tests.builders import make_ceiling
 
 GPU = pytest.mark.skipif(

@@ -12,7 +12,7 @@ import pytest
 
 from roofwatch.collector.device.device_state import holds_clock
 from roofwatch.collector.device.nvml import ClockLock
-from roofwatch.collector.errors import CollectorError
+from roofwatch.model.errors import CollectorError
 from tests.collector.nvml import UUID, calls_in, make_reading, replay_everywhere
 
 LOCKED = ["nvmlDeviceSetGpuLockedClocks", UUID, 1500, 1500]

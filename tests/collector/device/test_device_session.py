@@ -9,18 +9,18 @@ from roofwatch.arguments import suite_at
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.device_state import Window
 from roofwatch.collector.device.telemetry import Sampler, join_telemetry
-from roofwatch.collector.errors import CollectorError
 from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
-from roofwatch.collector.record.machine import Telemetry
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import RunPlan, Steps
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.timing.method import SamplingPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Telemetry
+from roofwatch.model.record import RunRecord
+from roofwatch.model.timing_method import SamplingPlan
 from tests.builders import make_environment
 from tests.collector.conftest import suite_of
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.device.device_state import Window, device_state, energy_between
-from roofwatch.collector.record.machine import DeviceState
-from roofwatch.collector.record.measurement import measured_values
+from roofwatch.model.machine import DeviceState
+from roofwatch.model.measurement import measured_values
 from tests.builders import make_blocks, make_case, make_measurement
 from tests.collector.nvml import MS, make_reading
 

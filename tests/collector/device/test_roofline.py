@@ -1,8 +1,8 @@
 import pytest
 
 from roofwatch.collector.device.roofline import binding_level, level_positions, roof_of
-from roofwatch.collector.record.machine import Ceiling
-from roofwatch.collector.record.measurement import CacheState
+from roofwatch.model.machine import Ceiling
+from roofwatch.model.measurement import CacheState
 from tests.builders import make_case, make_ceiling
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import RecordError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder, artefact_name
-from roofwatch.collector.outbox.files import TooLargeError, atomic_path, compress, read_document
-from roofwatch.collector.record.record import ArtefactKind, RunRecord
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError
+from roofwatch.model.errors import RecordError
+from roofwatch.model.files import TooLargeError, atomic_path, compress, read_document
+from roofwatch.model.record import ArtefactKind, RunRecord
 from tests.builders import make_artefact, make_record
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.errors import JournalError
 from roofwatch.collector.outbox.journal import Entry, Header, Journal, journal_path, make_header
-from roofwatch.collector.record.measurement import Timer
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.model.errors import JournalError
+from roofwatch.model.measurement import Timer
 from tests.builders import make_accuracy, make_ceiling, make_commit, make_environment
 
 

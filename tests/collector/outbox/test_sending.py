@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Refused, Unavailable
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.record import RunRecord
 from tests.builders import NOON, make_record
 from tests.http_server import TOKEN, FakeServer, acknowledge, answer
 

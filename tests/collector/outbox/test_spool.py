@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Answer, Refused, Spool, Unavailable
-from roofwatch.collector.record.record import Artefact, RunRecord
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.record import Artefact, RunRecord
 from tests.builders import make_record
 
 

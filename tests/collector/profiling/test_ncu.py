@@ -25,11 +25,11 @@ from roofwatch.collector.profiling.ncu_metrics import (
     stalls_of,
 )
 from roofwatch.collector.profiling.profile_file import read_profile
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.protocol import Failure
 from roofwatch.install import python_command
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState
 from tests.roofwatch.command import SUITES
 
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")

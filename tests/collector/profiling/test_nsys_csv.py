@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_profile, redact_profile
 from roofwatch.collector.redaction import Redaction
+from roofwatch.model.errors import ProfileError
 
 TOOL_LINE = "Processing [/home/alice/run.sqlite] with [/opt/nsys/reports/cuda_gpu_kern_sum.py]..."
 KERNELS = """Time (%),Total Time (ns),Instances,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name

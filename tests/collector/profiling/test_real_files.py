@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_profile
+from roofwatch.model.errors import ProfileError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 EXPECTED: dict[str, Any] = json.loads((DATA / "expected.json").read_text())

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.outbox.artefact_folder import redact_file
 from roofwatch.collector.profiling.profile_file import read_profile, redact_profile
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError
+from roofwatch.model.errors import ProfileError
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"
 

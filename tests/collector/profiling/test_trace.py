@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.case_profile import profile_of_calls
 from roofwatch.collector.profiling.summary import summarise_trace
 from roofwatch.collector.profiling.time_spent import time_spent
 from roofwatch.collector.profiling.trace import Trace, scan_trace
-from roofwatch.collector.record.results import MOST_NAME, MOST_ROWS, CaseProfile
+from roofwatch.model.errors import ProfileError
+from roofwatch.model.results import MOST_NAME, MOST_ROWS, CaseProfile
 from tests.builders import CASE_ID, make_trace
 
 EVENTS: list[dict[str, Any]] = [

@@ -7,23 +7,23 @@ import torch
 
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.environment import choose_device
-from roofwatch.collector.errors import CollectorError, TimerError
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run import measure
 from roofwatch.collector.run_plan import Progress, RunPlan, Steps
 from roofwatch.collector.suite_run import SuiteRun
-from roofwatch.collector.timing.method import (
+from roofwatch.collector.timing.timing import choose_method
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply
+from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import CollectorError, TimerError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import (
     ChosenMethod,
     SamplingPlan,
     TimingMethod,
     default_method,
     possible_methods,
 )
-from roofwatch.collector.timing.timing import choose_method
-from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply
-from roofwatch.collector.workers.worker_pool import WorkerPool
 from tests.builders import make_environment
 from tests.collector.conftest import suite_of
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.errors import TimerError
 from roofwatch.collector.timing.cupti import Activity, Recorder, Window, recorder, samples_of
+from roofwatch.model.errors import TimerError
 from roofwatch.spec import UnsupportedError
 
 

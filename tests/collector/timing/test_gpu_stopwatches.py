@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.record.measurement import CacheState
 from roofwatch.collector.timing import memory
 from roofwatch.collector.timing.cuda_timers import BusyDevice, EventStopwatch, GraphStopwatch
 from roofwatch.collector.timing.cupti import CuptiStopwatch
 from roofwatch.collector.timing.memory import CacheFlush, Rotation
 from roofwatch.collector.timing.stopwatch import ALONE, Ranks, Sample
+from roofwatch.model.measurement import CacheState
 from roofwatch.spec import UnsupportedError
 from tests.collector.timing.cuda import StandInGpu
 from tests.collector.timing.test_cupti_records import StandIn, kernel, recorder_of

@@ -7,13 +7,13 @@ from itertools import combinations
 import pytest
 import torch
 
-from roofwatch.collector.errors import TimerError
-from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
-from roofwatch.collector.timing.method import SamplingPlan, possible_methods
 from roofwatch.collector.timing.stopwatch import Launch
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
 from roofwatch.collector.workers.protocol import TimedBlock
+from roofwatch.model.errors import TimerError
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import SamplingPlan, possible_methods
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roofwatch.collector.record.measurement import CacheState, Timer
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.timing.memory import (
     CacheFlush,
@@ -21,9 +20,10 @@ from roofwatch.collector.timing.memory import (
     memory_floor,
     memory_use,
 )
-from roofwatch.collector.timing.method import EFFORTS, Preset, SamplingPlan, TimingMethod
 from roofwatch.collector.timing.stopwatch import Ranks, Sample
 from roofwatch.collector.timing.timing import relative_width_of_median, sample_launches
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.timing_method import EFFORTS, Preset, SamplingPlan, TimingMethod
 
 FIVE = SamplingPlan(warmup_ms=0, budget_ms=0, min_samples=5)
 

@@ -13,9 +13,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.record import RunRecord
 from tests.builders import (
     NOON,
     PROJECT,

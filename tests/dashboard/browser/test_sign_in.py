@@ -14,10 +14,10 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import list_entries
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
+from roofwatch.model.triage import TriageState
 from tests.builders import PROJECT
 from tests.dashboard.browsing import Watched, new_context, watch
 from tests.dashboard.history import store_history

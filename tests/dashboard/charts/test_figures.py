@@ -9,8 +9,6 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pytest
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import AutotuneTiming, Autotuning
 from roofwatch.dashboard.charts.kernel import landscape_figure
 from roofwatch.dashboard.charts.runners import (
     ceiling_history_figure,
@@ -20,6 +18,8 @@ from roofwatch.dashboard.charts.runners import (
 )
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.charts.style import OTHERS
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import AutotuneTiming, Autotuning
 from tests.builders import (
     NOON,
     make_blocks,

@@ -10,7 +10,7 @@ import pytest
 
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
 from roofwatch.dashboard.charts.trend_marks import setting_changes
-from roofwatch.db.values import BandPoint, RunSetting, Series
+from roofwatch.model.history import BandPoint, RunSetting, Series
 from tests.builders import (
     make_change_point,
     make_commit_ref,

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.measurement import CacheState, Measurement, MemoryUse
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.model.measurement import CacheState, Measurement, MemoryUse
 from tests.builders import (
     NOON,
     make_blocks,

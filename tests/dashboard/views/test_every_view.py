@@ -11,7 +11,7 @@ from sqlalchemy import URL, Engine
 from roofwatch.dashboard import data
 from roofwatch.dashboard.app import VIEWS
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
 from tests.builders import PROJECT, make_record
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history, store_hostile_project

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import URL, Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.record import Pairing, RunRecord, Side
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.record import Pairing, RunRecord, Side
 from tests.builders import (
     PROJECT,
     make_blocks,

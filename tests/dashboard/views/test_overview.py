@@ -11,12 +11,13 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Cause, Regression, Suspect, Verdict
+from roofwatch.model.history import Cause, Regression, Suspect
+from roofwatch.model.machine import Outcome
+from roofwatch.model.triage import TriageState
+from roofwatch.model.verdict import Verdict
 from tests.builders import (
     PROJECT,
     make_environment,

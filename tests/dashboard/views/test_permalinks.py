@@ -10,10 +10,10 @@ import pytest
 from sqlalchemy import URL, Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.record import ArtefactKind
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.record import ArtefactKind
 from tests.builders import (
     PROJECT,
     make_artefact,

@@ -9,10 +9,6 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.record import ArtefactKind
-from roofwatch.collector.record.results import Counters
 from roofwatch.dashboard.access import Person
 from roofwatch.dashboard.components import regressions
 from roofwatch.dashboard.components.evidence import condition_rows
@@ -21,10 +17,14 @@ from roofwatch.dashboard.wording import code_span
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regression_values import BisectionRange, TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Outline, Regression
+from roofwatch.model.history import Outline, Regression
+from roofwatch.model.machine import DeviceState
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.record import ArtefactKind
+from roofwatch.model.results import Counters
+from roofwatch.model.triage import BisectionRange, TriageState
 from tests.builders import (
     CASE_ID,
     PROJECT,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text, update
 
-from roofwatch.collector.record.measurement import MemoryUse
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.schema.runs import RunRow
+from roofwatch.model.measurement import MemoryUse
+from roofwatch.model.record import RunRecord
 from tests.builders import (
     CASE_ID,
     make_activity,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.dashboard.charts.runners import hours_by_activity
 from roofwatch.dashboard.views.fleet import Spent
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.model.record import RunRecord
 from tests.builders import make_commit_ref, make_environment, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, gpu, store_gpu_history

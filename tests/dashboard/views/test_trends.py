@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.dashboard.components.trend import window_of
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.results import Trend
+from roofwatch.model.machine import Outcome
+from roofwatch.model.stored_results import Trend
 from tests.builders import make_commit, make_environment, make_measurement, make_record, sha_of
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import BROKEN_AT, COMMIT_COUNT, RMS_NORM, RMS_NORM_BWD, SLOWER_AT

@@ -12,9 +12,9 @@ from roofwatch.db.access import list_entries
 from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.model.triage import TriageState
 from tests.builders import PROJECT, make_record, make_regression
 from tests.databases import ingest_all, reading_role, set_triage, text_of
 

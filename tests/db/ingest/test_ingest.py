@@ -16,8 +16,6 @@ from sqlalchemy import Engine, create_engine, func, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import IngestResult, ingest_record
@@ -28,6 +26,8 @@ from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import Base
+from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
 from tests.builders import (
     PROJECT,
     make_accuracy,

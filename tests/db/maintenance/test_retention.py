@@ -9,8 +9,6 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Telemetry
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
@@ -18,10 +16,12 @@ from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.series import read_series
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import RegressionState
+from roofwatch.model.history import RegressionState
+from roofwatch.model.machine import Telemetry
+from roofwatch.model.record import RunRecord
+from roofwatch.model.triage import TriageState
 from tests.builders import (
     NOON,
     PROJECT,

@@ -8,10 +8,6 @@ from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import Measurement, MemoryUse
-from roofwatch.collector.record.record import RunRecord
-from roofwatch.collector.record.results import CaseProfile, Counters
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.columns import list_case_row_ids, read_error_columns, read_time_columns
 from roofwatch.db.queries.evidence import (
@@ -20,6 +16,10 @@ from roofwatch.db.queries.evidence import (
     read_counted_runs,
     read_profiled_runs,
 )
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement, MemoryUse
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import CaseProfile, Counters
 from tests.builders import (
     CASE_ID,
     NOON,

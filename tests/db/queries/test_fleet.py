@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState, Outcome
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.fleet import (
     list_case_costs,
@@ -16,8 +15,9 @@ from roofwatch.db.queries.fleet import (
     read_run_energies,
 )
 from roofwatch.db.queries.pairs import list_pairs
-from roofwatch.db.queries.results import CaseCoverage, RunnerCoverage
 from roofwatch.db.queries.runners import list_runner_coverage
+from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.stored_results import CaseCoverage, RunnerCoverage
 from tests.builders import (
     CASE_ID,
     NOON,

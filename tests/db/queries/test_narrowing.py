@@ -12,14 +12,14 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.comparing import read_runs_of_commits
 from roofwatch.db.queries.fleet import list_case_costs, list_fleet_runs, list_kernel_costs
 from roofwatch.db.queries.project import list_commits, read_filter_options, search
-from roofwatch.db.queries.results import CaseOption, FilterOptions, SearchResults
 from roofwatch.db.queries.runners import list_runner_coverage
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import CaseOption, FilterOptions, SearchResults
 from tests.builders import (
     NOON,
     PROJECT,

@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState, Timer
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.queries.pairs import list_newest_calibrations, list_pairs
-from roofwatch.db.values import Pair
+from roofwatch.model.history import Pair
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState, Timer
+from roofwatch.model.record import RunRecord
 from tests.builders import (
     CASE_ID,
     NOON,

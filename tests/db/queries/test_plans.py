@@ -17,7 +17,6 @@ from bench.made_up_store import Shape, fill, settle
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.access import list_entries
-from roofwatch.db.alert_values import AlertState, DeliveryState
 from roofwatch.db.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
@@ -53,10 +52,11 @@ from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
-from roofwatch.db.values import SeriesKey
+from roofwatch.model.alert import AlertState, DeliveryState
+from roofwatch.model.history import SeriesKey
+from roofwatch.model.triage import TriageState
 from tests.builders import NOON
 from tests.databases import Databases
 from tests.db.queries.made_up_results import fill_checks, fill_evidence

@@ -9,8 +9,13 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState, Outcome, Telemetry
-from roofwatch.collector.record.measurement import (
+from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.records import load_cases, load_record
+from roofwatch.db.queries.runs import read_run_detail
+from roofwatch.db.schema.runs import CaseRow, RunRow
+from roofwatch.model.machine import DeviceState, Outcome, Telemetry
+from roofwatch.model.measurement import (
     AutotuneTiming,
     Autotuning,
     Block,
@@ -18,13 +23,8 @@ from roofwatch.collector.record.measurement import (
     MemoryUse,
     Timer,
 )
-from roofwatch.collector.record.record import Pairing, RunRecord, Side
-from roofwatch.collector.record.results import CaseProfile, Counters, ProfilerFinding
-from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.records import load_cases, load_record
-from roofwatch.db.queries.runs import read_run_detail
-from roofwatch.db.schema.runs import CaseRow, RunRow
+from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.results import CaseProfile, Counters, ProfilerFinding
 from tests.builders import (
     make_accuracy,
     make_activity,

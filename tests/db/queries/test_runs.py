@@ -8,13 +8,13 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.comparing import find_runs_to_compare, read_runs_of_commits
 from roofwatch.db.queries.project import list_commits, list_projects
-from roofwatch.db.queries.results import StaticRow
 from roofwatch.db.queries.runs import list_runs, read_run_detail
-from roofwatch.db.values import MeasuredCommit
+from roofwatch.model.history import MeasuredCommit
+from roofwatch.model.machine import Outcome
+from roofwatch.model.stored_results import StaticRow
 from tests.builders import (
     CASE_ID,
     NOON,

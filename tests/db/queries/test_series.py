@@ -8,15 +8,15 @@ import pytest
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from roofwatch.collector.record.machine import DeviceState, Outcome
-from roofwatch.collector.record.measurement import Autotuning, MemoryUse, measured_values
-from roofwatch.collector.record.metrics import METRICS
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
-from roofwatch.db.values import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
+from roofwatch.model.history import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
+from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.measurement import Autotuning, MemoryUse, measured_values
+from roofwatch.model.metrics import METRICS
+from roofwatch.model.record import RunRecord
 from tests.builders import (
     CASE_ID,
     NOON,

@@ -11,15 +11,15 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from bench.made_up_store import Shape, fill
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.measurement import CacheState
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries import trend
-from roofwatch.db.queries.results import Trend
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import BAND_QUANTILES, TrendQuestion, list_window_ends, read_trend
-from roofwatch.db.values import Series, SeriesKey, SeriesPoint
+from roofwatch.model.history import Series, SeriesKey, SeriesPoint
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import CacheState
+from roofwatch.model.stored_results import Trend
 from tests.builders import (
     PROJECT,
     make_commit,

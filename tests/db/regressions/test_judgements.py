@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
-from roofwatch.db.values import Cause, Regression, RegressionState, Suspect, Verdict
+from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
+from roofwatch.model.verdict import Verdict
 from tests.builders import (
     PROJECT,
     make_change_point,

@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session
 from roofwatch.db.access import list_entries
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regression_values import Triage, TriageState
 from roofwatch.db.regressions.branch_line import BranchCommit, find_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
+from roofwatch.model.triage import Triage, TriageState
 from tests.builders import (
     NOON,
     PROJECT,

@@ -5,7 +5,6 @@ import torch
 
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels import KernelError
 from roofwatch.kernels.memory.copies import (
     embedding_gather,
@@ -19,6 +18,7 @@ from roofwatch.kernels.memory.kv_cache_write import (
     kv_cache_write_spec,
 )
 from roofwatch.kernels.memory.rotary import rotary
+from roofwatch.model.machine import Outcome
 from roofwatch.spec import Direction, Implementation, Language
 from tests.kernels.builders import make_inputs
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from roofwatch import Case, KernelSpec, cases, workload
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.kernels.registry import single_kernels, workloads
 from roofwatch.kernels.workloads import (
     dit_inference_spec,
@@ -18,6 +17,7 @@ from roofwatch.kernels.workloads import (
     transformer_training_spec,
     weight_count,
 )
+from roofwatch.model.machine import Outcome
 from tests.kernels.builders import check
 
 SMALL = [

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from roofwatch.bisection.backfill import Aim, Backfill, plan_backfill
-from roofwatch.db.values import Regression
+from roofwatch.model.history import Regression
 from tests.builders import make_change_point, make_commit_ref, make_regression, sha_of
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from roofwatch.bisection.backfill import BackfillJob
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.record import RunRecord
 from tests.roofwatch.bisection.slowed_repository import SlowedRepository, make_slowed_repository
 from tests.roofwatch.command import roofwatch
 

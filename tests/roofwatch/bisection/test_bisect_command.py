@@ -17,13 +17,13 @@ from roofwatch.bisection.bisect import BisectPlan
 from roofwatch.bisection.commits import list_commits, parse_series
 from roofwatch.bisection.job import range_of_regression, run_bisection
 from roofwatch.ci.bisect.search import SearchPlan
-from roofwatch.collector.errors import GitError, JournalError, SuiteError
 from roofwatch.collector.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import claim_bisection
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regression_values import BisectionRange, BisectionState, CommitStatus
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
+from roofwatch.model.errors import GitError, JournalError, SuiteError
+from roofwatch.model.triage import BisectionRange, BisectionState, CommitStatus
 from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
 from tests.databases import ingest_all, text_of
 from tests.db.test_bisections import only, request

@@ -11,7 +11,7 @@ from roofwatch.bisection.job import StoredBisection, exit_status, result_of, sen
 from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, Result, begin_search, with_inputs, with_pair
 from roofwatch.db.bisections import ClaimLostError, begin_bisection
-from roofwatch.db.regression_values import (
+from roofwatch.model.triage import (
     BisectionProgress,
     BisectionRange,
     BisectionResult,

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.importers import FileImportError, ImportedRow, ImportedRun
 from roofwatch.importers.records import import_file
+from roofwatch.model.machine import Outcome
 
 DATA = Path(__file__).parents[2] / "data" / "imports"
 EXPECTED = json.loads((DATA / "expected.json").read_text())

@@ -16,16 +16,16 @@ import pytest
 from sqlalchemy import URL, Engine
 
 from roofwatch.ci.history.analyse import analyse_project
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Better
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.values import Regression
 from roofwatch.importers import FileImportError
 from roofwatch.importers.records import import_file, to_records, turned
+from roofwatch.model.history import Regression
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Better
+from roofwatch.model.record import RunRecord
 from tests.builders import make_record, sha_of
 from tests.databases import ingest_all
 from tests.docs.markdown import ROOT, code_blocks

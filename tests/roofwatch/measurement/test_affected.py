@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.measurement.revisions import Affected, find_affected
+from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_all, commit_file, make_repository
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.accuracy.check_report import Arrangement, Layout
-from roofwatch.collector.errors import SuiteError
-from roofwatch.collector.record.machine import Outcome
 from roofwatch.collector.suite import SuiteSource
 from roofwatch.measurement.check import check_target, explain_failures
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
 from tests.builders import make_check_report, make_tensor_report
 from tests.roofwatch.command import SUITES, roofwatch
 

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.timing.method import EFFORTS, Preset
+from roofwatch.model.machine import Outcome
+from roofwatch.model.record import RunRecord
+from roofwatch.model.timing_method import EFFORTS, Preset
 from roofwatch.options import RunOptions
 from roofwatch.records import nothing_done
 from tests.builders import make_accuracy, make_case, make_measurement, make_record

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import GitError
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.collector.suite import replace_benchmarks
 from roofwatch.measurement.revisions import find_base
+from roofwatch.model.errors import GitError
+from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_file, git, make_repository
 from tests.roofwatch.command import Done, roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark

@@ -17,7 +17,7 @@ import pytest
 from ray.cluster_utils import Cluster
 
 from roofwatch.collector.outbox.journal import journal_path
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch
 from tests.roofwatch.measurement.test_affected import benchmark_of

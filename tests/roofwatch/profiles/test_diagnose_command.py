@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 from tests.ci.ailments import AILMENTS, NORM
 from tests.roofwatch.command import SUITES, roofwatch
 

@@ -15,7 +15,7 @@ from roofwatch.collector.profiling.profile_file import read_bytes
 from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.record import RunRecord
 from roofwatch.profiles.report import ProfileReport, folder_for, report_of
 from tests.builders import make_record
 from tests.roofwatch.command import roofwatch

@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.errors import ProfileError
 from roofwatch.collector.profiling.profile_file import read_profile
+from roofwatch.model.errors import ProfileError
 from tests.builders import make_record
 
 DATA = Path(__file__).parents[2] / "data" / "profiles"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine
 
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.values import Scope
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.history import Scope
+from roofwatch.model.record import RunRecord
 from roofwatch.store.transfer import fetch_records
 from tests.api.conftest import served, token_of_today
 from tests.builders import PROJECT, make_commit, make_record, sha_of

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Delivery, Spool
-from roofwatch.collector.record.record import RunRecord
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.record import RunRecord
 from roofwatch.options import EXIT_CANNOT
 from roofwatch.store.transfer import exit_status
 from tests.builders import make_record

@@ -9,18 +9,18 @@ import pytest
 from sqlalchemy import URL, Engine
 
 from roofwatch.bisection.backfill import measured_in_source
-from roofwatch.collector.errors import RecordError, SpoolError
 from roofwatch.collector.git import run_git
 from roofwatch.collector.outbox.http_client import HttpClient
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import SHARE_OF_STEP
-from roofwatch.collector.record.record import RunRecord
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.regression_values import TriageState
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
-from roofwatch.db.values import RegressionState, Scope
+from roofwatch.model.errors import RecordError, SpoolError
+from roofwatch.model.history import RegressionState, Scope
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.record import RunRecord
+from roofwatch.model.triage import TriageState
 from roofwatch.store import server as server_module
 from roofwatch.store.database_source import DatabaseSource
 from roofwatch.store.reading import Source, choose_project, read_sides

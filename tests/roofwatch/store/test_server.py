@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from roofwatch.collector.errors import SpoolError
 from roofwatch.collector.outbox.http_client import ConnectionFailedError, HttpClient
+from roofwatch.model.errors import SpoolError
 from roofwatch.store.server import Server, server_to_read
 from tests.http_server import TOKEN, Answers, FakeServer, answer, hang_up, hang_up_within
 

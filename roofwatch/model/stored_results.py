@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from roofwatch.collector.record.machine import Ceiling, Environment, Outcome
-from roofwatch.collector.record.record import Artefact
-from roofwatch.collector.record.results import CaseProfile, Counters
-from roofwatch.db.values import CommitRef, Series, SeriesKey
+from roofwatch.model.history import CommitRef, Series, SeriesKey
+from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.record import Artefact
+from roofwatch.model.results import CaseProfile, Counters
 
 
 @dataclass(frozen=True)

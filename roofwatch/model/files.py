@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from roofwatch.collector.errors import RecordError
+from roofwatch.model.errors import RecordError
 
 SUFFIX = ".gz"
 GZIP_MAGIC = b"\x1f\x8b"

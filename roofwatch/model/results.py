@@ -7,16 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from roofwatch.collector.record.machine import (
-    CaseResult,
-    Count,
-    Integer,
-    Message,
-    Name,
-    Outcome,
-    Part,
-)
-from roofwatch.collector.record.metrics import Better, imported_key
+from roofwatch.model.machine import CaseResult, Count, Integer, Message, Name, Outcome, Part
+from roofwatch.model.metrics import Better, imported_key
 
 
 class TensorError(Part):

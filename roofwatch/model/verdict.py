@@ -3,8 +3,14 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.collector.record.machine import DOCUMENTATION_URL
-from roofwatch.db.values import Verdict
+from roofwatch.model.machine import DOCUMENTATION_URL
+
+
+class Verdict(StrEnum):
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    INCONCLUSIVE = "inconclusive"
 
 
 class Reason(StrEnum):

@@ -5,7 +5,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from roofwatch.db.values import CommitRef, Regression, RegressionState, Verdict
+from roofwatch.model.history import CommitRef, Regression, RegressionState
+from roofwatch.model.verdict import Verdict
 
 
 class TriageState(StrEnum):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from roofwatch.collector.record.machine import (
+from roofwatch.model.machine import (
     CaseResult,
     Count,
     DeviceState,
@@ -19,7 +19,7 @@ from roofwatch.collector.record.machine import (
     PositiveNs,
     UtcDatetime,
 )
-from roofwatch.collector.record.metrics import METRICS
+from roofwatch.model.metrics import METRICS
 
 
 class CaseRecord(Part):

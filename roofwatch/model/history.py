@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from roofwatch.collector.record.machine import Outcome
-from roofwatch.collector.record.metrics import Metric, metric
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Metric, metric
+from roofwatch.model.verdict import Verdict
 
 
 class Cause(StrEnum):
@@ -18,13 +19,6 @@ class Cause(StrEnum):
     RUNNER = "runner"
     HARNESS = "harness"
     UNKNOWN = "unknown"
-
-
-class Verdict(StrEnum):
-    REGRESSED = "regressed"
-    IMPROVED = "improved"
-    UNCHANGED = "unchanged"
-    INCONCLUSIVE = "inconclusive"
 
 
 class RegressionState(StrEnum):

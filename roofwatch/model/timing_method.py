@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.collector.errors import TimerError
-from roofwatch.collector.record.measurement import CacheState, Timer
+from roofwatch.model.errors import TimerError
+from roofwatch.model.measurement import CacheState, Timer
 
 _BY_DEVICE = {
     "cpu": (Timer.PERF_COUNTER,),

@@ -10,8 +10,8 @@ from uuid import UUID
 import orjson
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from roofwatch.collector.errors import RecordError
-from roofwatch.collector.outbox.files import (
+from roofwatch.model.errors import RecordError
+from roofwatch.model.files import (
     SUFFIX,
     TooLargeError,
     atomic_write,
@@ -20,7 +20,7 @@ from roofwatch.collector.outbox.files import (
     read_document,
     reason_of,
 )
-from roofwatch.collector.record.machine import (
+from roofwatch.model.machine import (
     Ceiling,
     Count,
     Environment,
@@ -30,14 +30,8 @@ from roofwatch.collector.record.machine import (
     Telemetry,
     UtcDatetime,
 )
-from roofwatch.collector.record.measurement import CaseRecord, Measurement
-from roofwatch.collector.record.results import (
-    Accuracy,
-    CaseProfile,
-    Counters,
-    ImportedValue,
-    StaticFacts,
-)
+from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
 
 SCHEMA_MAJOR = 1
 SCHEMA_VERSION = "1.0"

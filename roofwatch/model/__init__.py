@@ -1,0 +1,1 @@
+"""The words that every component shares: values only, which import nothing of ours."""
