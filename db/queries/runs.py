@@ -185,16 +185,16 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
     for run_number, series_id, outcome, is_memory_bound, *measured in rows:
         case_row_id, implementation, description = descriptions[series_id]
         key = run_number, case_row_id, implementation
-        accuracy_outcome, rmse_ratio = checks.get(key, (None, None))
-        cases[run_number, series_id] = MeasuredCase(
+        checked = checks.get(key, (None, None))
+        columns = [
             *description,
             OUTCOMES[outcome],
             BOUNDS[is_memory_bound],
             *measured,
-            accuracy_outcome=accuracy_outcome,
-            rmse_ratio=rmse_ratio,
-            is_profiled=key in profiled,
-        )
+            *checked,
+            key in profiled,
+        ]
+        cases[run_number, series_id] = MeasuredCase(*columns)
     return {
         run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids)
         for run in runs

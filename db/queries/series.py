@@ -117,9 +117,8 @@ def read_series(
             run, setting, runner_of_run = runs[run_number]
             if runner_class in ("", runner_of_run):
                 conditions = {} if content is None else _conditions(content)
-                points[number].append(
-                    SeriesPoint(*run, OUTCOMES[outcome], *values, setting=setting, **conditions)
-                )
+                measured = [*values, setting]
+                points[number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured, **conditions))
         found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
     return found
 

@@ -307,7 +307,8 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         outcome, *values = row[-len(POINT_COLUMNS) :]
         setting = settings[row.environment_id, row.harness_version]
         places[run[0].sha] = row.place
-        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *values, setting=setting))
+        measured = [*values, setting]
+        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured))
         if row.value_count:
             low, median, high = row.quantiles
             bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))
