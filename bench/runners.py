@@ -27,7 +27,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from bench.service import Service, copy_of
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Acknowledged, Unavailable
 from roofwatch.db.queries.fleet import list_fleet_runs
@@ -37,6 +36,7 @@ from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.model.record import RunRecord
+from tests.api.service import Service, copy_of
 
 _PROJECTS = 5
 _SENT_TWICE = 0.1

@@ -27,7 +27,6 @@ import numpy as np
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_store import DEEP, WIDE, Shape, fill, settle
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import make_engine, open_store, reading_session
@@ -49,6 +48,7 @@ from tests.builders import (
     make_static_facts,
     make_tensor_error,
 )
+from tests.db.made_up_store import DEEP, WIDE, Shape, fill, settle
 
 _TARGET_MS = 50.0
 _WARMUP_QUESTIONS = 12

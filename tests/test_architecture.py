@@ -247,3 +247,15 @@ def test_the_core_dependencies_are_those_that_pyproject_declares() -> None:
     providers = packages_distributions()
 
     assert {name.split(">")[0] for name in declared} == {providers[name][0] for name in CORE}
+
+
+def test_tests_do_not_import_developer_tools() -> None:
+    folder = PACKAGE.parent / "tests"
+    wrong = [
+        (file.name, statement.lineno)
+        for file in folder.rglob("*.py")
+        for statement, _ in _walk(ast.parse(file.read_text()), is_at_load=True)
+        if "bench" in ast.unparse(statement).split()[1].split(".")[:1]
+    ]
+
+    assert wrong == []

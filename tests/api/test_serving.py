@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, text
 from sqlalchemy.orm import Session
 
-from bench.chaos import VICTIMS, run_chaos
 from roofwatch.api.limits import Limits
 from roofwatch.collector.outbox.http_client import HttpSender
 from roofwatch.collector.outbox.spool import Spool
@@ -18,6 +17,7 @@ from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Scope
+from tests.api.chaos import VICTIMS, run_chaos
 from tests.api.conftest import MakeToken, served, token_of_today
 from tests.builders import PROJECT, make_measurement, make_record
 from tests.databases import allow_connections

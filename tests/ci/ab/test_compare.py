@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bench.timings import Order, compare_timings
 from roofwatch.ci.ab.compare import (
     ERROR_RATE,
     Comparison,
@@ -24,6 +23,7 @@ from roofwatch.ci.ab.compare import (
     looks_after,
 )
 from roofwatch.model.verdict import Reason, Verdict
+from tests.ci.ab.timings import Order, compare_timings
 
 FLIPPED = {Verdict.IMPROVED: Verdict.REGRESSED, Verdict.REGRESSED: Verdict.IMPROVED}
 

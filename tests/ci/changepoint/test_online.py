@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bench.detection import Detector
-from bench.detection import detect_offline as detect
 from roofwatch.ci.changepoint.online import Alarm, OnlineDetector
+from tests.ci.changepoint.detector import Detector
+from tests.ci.changepoint.detector import detect_offline as detect
 from tests.ci.changepoint.noises import NOISES
 
 Values = NDArray[np.float64]

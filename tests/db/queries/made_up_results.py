@@ -1,4 +1,4 @@
-"""Results around the measurements of a project that `bench.made_up_store` filled,
+"""Results around the measurements of a project that `tests.db.made_up_store` filled,
 by SQL over sets.
 """
 
@@ -8,12 +8,12 @@ import numpy as np
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_store import Shape
 from roofwatch.db.ingest.run_rows import SampleSet, pack_samples
 from roofwatch.db.queries.project import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from tests.builders import make_change_point, make_regression
+from tests.db.made_up_store import Shape
 
 _CHECKS = (
     """

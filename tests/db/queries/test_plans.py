@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_store import Shape, fill, settle
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.access import list_entries
@@ -59,6 +58,7 @@ from roofwatch.model.history import SeriesKey
 from roofwatch.model.triage import TriageState
 from tests.builders import NOON
 from tests.databases import Databases
+from tests.db.made_up_store import Shape, fill, settle
 from tests.db.queries.made_up_results import fill_checks, fill_evidence
 from tests.db.queries.test_records import full_record
 

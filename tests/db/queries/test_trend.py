@@ -10,7 +10,6 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from bench.made_up_store import Shape, fill
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries import trend
 from roofwatch.db.queries.series import read_series
@@ -30,6 +29,7 @@ from tests.builders import (
     sha_of,
 )
 from tests.databases import Databases, ingest_all
+from tests.db.made_up_store import Shape, fill
 from tests.db.queries.test_series import varied_records
 
 LONG = Shape("thinned", run_count=4_000, series_count=2, day_count=60)

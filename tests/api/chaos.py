@@ -6,7 +6,7 @@ artefact of 300 kB. It kills one process with SIGKILL, restarts it, pushes again
 stored records with what was sent. Then the database is away for a while, and then the client's disk
 is full.
 
-    PYTHONPATH=. python bench/chaos.py record.json.gz --kills 200
+    PYTHONPATH=. python -m tests.api.chaos record.json.gz --kills 200
 """
 
 import argparse
@@ -26,7 +26,6 @@ from subprocess import Popen, TimeoutExpired
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from bench.service import Service, copy_of
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Spool
 from roofwatch.db.artefacts import list_artefacts, read_artefact
@@ -34,6 +33,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.model.record import Artefact, RunRecord
+from tests.api.service import Service, copy_of
 
 VICTIMS = ("client", "api", "postgres", "backend")
 
@@ -292,7 +292,7 @@ def run_chaos(
     full_disks: int = 0,
 ) -> Tally:
     """Run all rounds in an empty folder."""
-    draw = random.Random(seed)  # noqa: S311  not for security
+    draw = random.Random(seed)
     victims = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
     draw.shuffle(victims)
     with Service(folder) as service:
