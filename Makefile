@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 	  { echo "venv is missing; install it (Debian: apt install python3-venv)"; exit 2; }
 	$(BIN)/pip install $(PIP_OPTIONS) --upgrade pip setuptools wheel
 	PYTHONWARNINGS=ignore $(BIN)/pip install $(PIP_OPTIONS) --no-build-isolation --editable '.[$(EXTRAS)]'
-	@$(BIN)/python -c 'import roofwatch.collector.workers.worker_main'
+	@$(BIN)/python -c 'import roofwatch.collector.jobs.worker_main'
 	@touch $@
 
 demo: $(STAMP) ## Measure sixteen commits, find the four that changed something, serve the dashboard (SERVE=0: do not serve)

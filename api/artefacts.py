@@ -23,7 +23,7 @@ from roofwatch.api.models import (
 )
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import State, state_of
-from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
+from roofwatch.db.ingest.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.model.stored_results import StoredArtefact
 
 router = APIRouter(tags=["artefacts"], responses=PROBLEMS)

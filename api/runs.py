@@ -27,8 +27,9 @@ from roofwatch.api.models import (
 )
 from roofwatch.api.problems import PROBLEMS
 from roofwatch.api.state import State, state_of
-from roofwatch.db.artefacts import list_artefacts
-from roofwatch.db.ingest.ingest import ingest_record, release_run
+from roofwatch.db.ingest.artefacts import list_artefacts
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.queries.runs import list_runs, read_run_detail

@@ -26,10 +26,10 @@ from roofwatch.api.models import (
 )
 from roofwatch.api.problems import PROBLEMS, ProblemError, not_found
 from roofwatch.api.state import state_of
-from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.series import count_series_runs, read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged
+from roofwatch.db.schema.run_filter import IncludedRuns
 from roofwatch.model.history import RegressionState, Series, SeriesKey
 from roofwatch.model.verdict import Verdict
 

@@ -13,34 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from roofwatch.collector.compile.cache import digest_of, digest_of_file
+from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import GitError, SuiteError
 from roofwatch.model.record import Commit
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
-
-
-@dataclass(frozen=True)
-class SuiteSource:
-    path: Path | None = None
-    """A benchmark file or a folder of `bench_*.py`; None for the bundled suite."""
-    import_roots: tuple[Path, ...] = ()
-    """Folders put first on the import path."""
-
-    @property
-    def name(self) -> str | None:
-        """Path from the root of its repository, with `/` between names; None outside one."""
-        root = self.import_roots[-1] if self.import_roots else None
-        if (
-            self.path is None
-            or root is None
-            or self.path == root
-            or not self.path.is_relative_to(root)
-        ):
-            return None
-        return self.path.relative_to(root).as_posix()
-
 
 BENCHMARK_PATTERN = "bench_*.py"
 CAPTURE_HEADER = '"""Launches that `roofwatch static capture` recorded, one for each way that Triton compiles them."""\n'

@@ -15,7 +15,12 @@ from roofwatch.api.app import create_app
 from roofwatch.cli.main import app
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.db.engine.session import make_engine
-from roofwatch.kernels.models import DIFFUSION_TRANSFORMERS, GEMMA_2_9B, LANGUAGE_MODELS, SDXL
+from roofwatch.kernels.building_blocks.models import (
+    DIFFUSION_TRANSFORMERS,
+    GEMMA_2_9B,
+    LANGUAGE_MODELS,
+    SDXL,
+)
 from roofwatch.kernels.registry import MODULES, single_kernels
 from roofwatch.model import machine, measurement, record, results
 from roofwatch.model.machine import Part

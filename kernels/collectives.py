@@ -13,9 +13,13 @@ import torch
 from torch import Tensor, distributed
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels import KernelError
-from roofwatch.kernels.operands import refuse_gradients, require_contiguous, require_operands
-from roofwatch.kernels.shapes import (
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import (
+    refuse_gradients,
+    require_contiguous,
+    require_operands,
+)
+from roofwatch.kernels.building_blocks.shapes import (
     Workload,
     exchanged_tokens,
     model_cases,

@@ -20,11 +20,11 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.models import GEMMA_2_9B
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
-from roofwatch.kernels.models import GEMMA_2_9B
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import Workload, ffn_rows, model_cases, small_cases
+from roofwatch.kernels.building_blocks.shapes import Workload, ffn_rows, model_cases, small_cases
 
 _GELU_SLOPE = tl.constexpr(2 * math.sqrt(2 / math.pi))
 _GELU_CUBIC = tl.constexpr(0.044715)

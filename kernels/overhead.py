@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels import KernelError
-from roofwatch.kernels.operands import refuse_gradients, require_operands
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import refuse_gradients, require_operands
 
 MAX_ELEMENTS = 1024
 _NEEDS_A_GPU = dict.fromkeys(

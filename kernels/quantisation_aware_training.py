@@ -28,12 +28,12 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import round_half_even
+from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, whole_row_config
-from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import model_cases, projection_weights, small_rows
+from roofwatch.kernels.building_blocks.shapes import model_cases, projection_weights, small_rows
 
 SMALLEST_SCALE = 1e-30
 """Keeps a row of zeros finite."""

@@ -21,21 +21,21 @@ from torch.nn import functional
 from roofwatch import Case, InputMaker, cases, workload
 from roofwatch.kernels.attention.attention import attention_spec
 from roofwatch.kernels.attention.paged_decode_attention import paged_decode_attention_spec
-from roofwatch.kernels.memory.kv_cache_write import kv_cache_write_spec
-from roofwatch.kernels.memory.rotary import rotary_angles, rotary_spec
-from roofwatch.kernels.mlp import swiglu_spec
-from roofwatch.kernels.models import (
+from roofwatch.kernels.building_blocks.models import (
     DEEPSEEK_V3,
     DIT_XL_2,
     LLAMA_3_1_8B,
     LLAMA_3_1_70B,
     LLAMA_3_1_405B,
 )
+from roofwatch.kernels.building_blocks.shapes import heads_of
+from roofwatch.kernels.memory.kv_cache_write import kv_cache_write_spec
+from roofwatch.kernels.memory.rotary import rotary_angles, rotary_spec
+from roofwatch.kernels.mlp import swiglu_spec
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm_reference, grouped_gemm_spec
 from roofwatch.kernels.moe.moe_permute import chosen_experts, moe_permute_spec, moe_unpermute_spec
 from roofwatch.kernels.normalisation.layer_norm import adaln_modulate_spec
 from roofwatch.kernels.normalisation.rms_norm import rms_norm_spec
-from roofwatch.kernels.shapes import heads_of
 
 _TRAINED_TOKENS = 4096
 _BLOCK_SIZE = 16

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofwatch.collector.git import commit_of, find_repository
-from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
+from roofwatch.collector.suite import SuiteAt, import_roots
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import GitError, SuiteError
+from roofwatch.model.suite_source import SuiteSource
 
 if TYPE_CHECKING:  # the core installs no SQLAlchemy
     from sqlalchemy import Engine

@@ -13,7 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from roofwatch.ci.report.pull_request import PullRequestJudgement
-    from roofwatch.collector.run_plan import RunPlan
+    from roofwatch.collector.runs.run_plan import RunPlan
     from roofwatch.store.reading import Sides
 
 EXIT_WRONG = 1
@@ -182,7 +182,7 @@ class RunOptions:
             TargetError: a target is unknown.
         """
         from roofwatch.collector.compile.targets import DEFAULT_TARGETS, parse_target
-        from roofwatch.collector.run_plan import RunPlan
+        from roofwatch.collector.runs.run_plan import RunPlan
         from roofwatch.model.measurement import CacheState, Timer
         from roofwatch.model.timing_method import EFFORTS, Preset
 

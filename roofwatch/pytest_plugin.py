@@ -133,7 +133,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     files = sorted(parts.glob("*.json")) if parts is not None else []
     if not files:
         return
-    from roofwatch.collector.cluster import join
+    from roofwatch.collector.runs.cluster import join
     from roofwatch.model.metrics import format_ns
     from roofwatch.model.record import RunRecord
 
@@ -261,8 +261,8 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
     machine.
     """
     from roofwatch.ci.report.pull_request import judge_pull_request
-    from roofwatch.collector.run import measure
-    from roofwatch.collector.run_plan import RunPlan
+    from roofwatch.collector.runs.measure import measure
+    from roofwatch.collector.runs.run_plan import RunPlan
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.comparison_tables import verdict_line
     from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
@@ -298,7 +298,8 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
 def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
     """The calls of a test as a suite, in the work tree or at a revision."""
     from roofwatch.collector.git import checked_out, commit_of, find_repository, read_commit
-    from roofwatch.collector.suite import SuiteAt, SuiteSource, import_roots
+    from roofwatch.collector.suite import SuiteAt, import_roots
+    from roofwatch.model.suite_source import SuiteSource
 
     commit, project = commit_of(item.path)
     repository, root = find_repository(item.path), item.config.rootpath

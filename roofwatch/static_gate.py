@@ -33,14 +33,15 @@ from roofwatch.ci.static.comparison import (
     compare_static,
     function_key,
 )
-from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
-from roofwatch.collector.suite import CAPTURE_HEADER, SuiteSource, suite_at_revision
+from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
+from roofwatch.collector.runs.static_compiler import compile_suite
+from roofwatch.collector.suite import CAPTURE_HEADER, suite_at_revision
 from roofwatch.cuda import cache_dir
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.results import StaticFacts
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.terminal import write_text
 

@@ -8,15 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.messages import visible
-from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.collector.workers.protocol import KernelInfo
+from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
+from roofwatch.model.worker_protocol import KernelInfo
 from roofwatch.records import device_summary, time_spent
 from roofwatch.terminal import make_table
 

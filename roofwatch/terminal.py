@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from roofwatch.collector.run_plan import OnProgress, Progress
+    from roofwatch.collector.runs.run_plan import OnProgress, Progress
 
 _EXPECTED_ERRORS = {
     # names, because importing the classes would load SQLAlchemy

@@ -13,9 +13,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
 from roofwatch.collector.profiling.trace import Trace
-from roofwatch.collector.workers.protocol import ImplementationInfo, KernelInfo
+from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -37,6 +36,7 @@ from roofwatch.model.results import (
     TensorError,
 )
 from roofwatch.model.verdict import Verdict
+from roofwatch.model.worker_protocol import ImplementationInfo, KernelInfo
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 CASE_ID = "rms_norm/n_rows=64,n_cols=128/float32/fwd"

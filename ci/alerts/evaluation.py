@@ -28,13 +28,13 @@ from roofwatch.ci.alerts.metric_conditions import metric_conditions
 from roofwatch.ci.alerts.rules import AlertRules, MetricRule, RegressionRule, Rule, SilenceRule
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts import claim_next, list_alerts, write_outcome, write_steps
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.projects import lock_project
 from roofwatch.db.queries.project import find_commit, list_projects, read_filter_options
 from roofwatch.db.queries.runners import read_runner_history
 from roofwatch.db.queries.runs import list_cases_of_run, list_imported_values
 from roofwatch.db.queries.series import read_series
+from roofwatch.db.regressions.alerts import claim_next, list_alerts, write_outcome, write_steps
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.alert import (
     Alert,

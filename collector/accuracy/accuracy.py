@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.accuracy.check_report import Errors, TensorReport, WrongElement
 from roofwatch.collector.accuracy.deviation import (
     count_different_bits,
     describe_values,
@@ -23,6 +22,7 @@ from roofwatch.collector.accuracy.evaluation import (
     evaluate,
     prepare,
 )
+from roofwatch.model.check_report import Errors, TensorReport, WrongElement
 from roofwatch.spec import (
     BASELINE_FACTOR,
     Case,

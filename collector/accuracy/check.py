@@ -13,12 +13,12 @@ from roofwatch.collector.accuracy.accuracy import (
     run_once,
     worst_message,
 )
-from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
     PreparedCase,
     differentiated_names,
 )
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from roofwatch.collector.accuracy.check_report import Errors
+from roofwatch.model.check_report import Errors
 
 _TINY = 1e-30
 _HUGE = 1e30

@@ -16,7 +16,6 @@ from roofwatch.collector.accuracy.accuracy import (
     dtype_name,
     worst_message,
 )
-from roofwatch.collector.accuracy.check_report import TensorReport
 from roofwatch.collector.accuracy.deviation import deviation
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
@@ -35,6 +34,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     CandidateGoneError,
     Returned,
 )
+from roofwatch.model.check_report import TensorReport
 from roofwatch.model.errors import CollectorError
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, Language
 from roofwatch.spec.tolerance import EXACT_DTYPES

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from roofwatch.collector.accuracy.check import rearranged
-from roofwatch.collector.accuracy.check_report import Arrangement
+from roofwatch.model.check_report import Arrangement
 from roofwatch.spec import Case
 
 _MAX_LAYOUTS, _OUTLIERS = 8, 3

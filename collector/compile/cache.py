@@ -1,7 +1,6 @@
 """The disk cache of the static layer, and the digests that its keys are made of."""
 
 import contextlib
-import hashlib
 import platform
 import sys
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.cuda import cache_dir, write_to_cache
 from roofwatch.install import PACKAGE_DIR
 
@@ -43,22 +43,6 @@ _IGNORED_VARIABLES = frozenset(
 )
 
 
-def digest_of(*values: Any) -> str:
-    """Return the SHA-256 of JSON-compatible values;
-    the order of dictionary keys does not matter.
-    """
-    return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def digest_of_file(path: str | Path) -> str | None:
-    """Return the SHA-256 of a file's content; None if it cannot be read."""
-    try:
-        with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
 def toolchain_digest(environment: Mapping[str, str]) -> str:
     """Return a digest of Python, installed packages, compiler settings and roofwatch itself,
     without importing them.
@@ -69,6 +53,7 @@ def toolchain_digest(environment: Mapping[str, str]) -> str:
     }
     own_files = [
         *sorted((PACKAGE_DIR / "collector").resolve().rglob("*.py")),
+        *sorted((PACKAGE_DIR / "model").glob("*.py")),
         *sorted((PACKAGE_DIR / "spec").glob("*.py")),
         PACKAGE_DIR / "__init__.py",
         PACKAGE_DIR / "cuda.py",

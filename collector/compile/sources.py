@@ -17,7 +17,7 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from roofwatch.collector.compile.cache import digest_of, digest_of_file
+from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 

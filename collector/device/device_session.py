@@ -18,9 +18,9 @@ from roofwatch.collector.device.device_state import (
 )
 from roofwatch.collector.device.nvml import ClockLock, NvmlDevice, NvmlError
 from roofwatch.collector.device.telemetry import PERIOD_S, Sampler, join_telemetry, no_telemetry
-from roofwatch.collector.workers.protocol import TimedBlock
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import DeviceState, Environment, Telemetry
+from roofwatch.model.worker_protocol import TimedBlock
 
 _LOCK_TIMEOUT_S = 3.0
 _COOLING_PERIOD_S = 1.0

@@ -18,13 +18,13 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from roofwatch.collector.profiling.ncu_files import read_ncu_report, require_module
 from roofwatch.collector.profiling.ncu_metrics import counters_of
-from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.workers.protocol import Failure
 from roofwatch.install import python_command
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState
 from roofwatch.model.results import Counters
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import Failure
 
 _USUAL_PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 _WARM_UP_COUNT = 3
@@ -173,7 +173,7 @@ def count_call(
             answer=folder / "answer.json",
         )
         job_file.write_text(job.model_dump_json())
-        target = python_command("roofwatch.collector.profiling.ncu_target", str(job_file))
+        target = python_command("roofwatch.collector.jobs.ncu_target", str(job_file))
         kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = profile_command(
             executable, target, report, metrics=metrics, kept=kept, cache=cache

@@ -11,8 +11,8 @@ from typing import ClassVar
 import torch
 from torch import distributed
 
-from roofwatch.collector.workers.protocol import RankPlace
 from roofwatch.model.measurement import CacheState
+from roofwatch.model.worker_protocol import RankPlace
 from roofwatch.spec import UnsupportedError
 
 Launch = Callable[[], object]

@@ -27,7 +27,6 @@ from roofwatch.collector.timing.stopwatch import (
     Sample,
     Stopwatch,
 )
-from roofwatch.collector.workers.protocol import TimedBlock
 from roofwatch.model.errors import TimerError
 from roofwatch.model.measurement import Block, CacheState, Timer, median_of
 from roofwatch.model.record import utc_now
@@ -38,6 +37,7 @@ from roofwatch.model.timing_method import (
     default_method,
     possible_methods,
 )
+from roofwatch.model.worker_protocol import TimedBlock
 from roofwatch.spec import UnsupportedError
 
 _FIRST_CHECK = 10

@@ -26,7 +26,7 @@ from typing import Any, Self
 
 import torch
 
-from roofwatch.collector.workers.candidate_main import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
+from roofwatch.collector.workers.candidate_limits import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.candidate_protocol import (
     ALIGNMENT,
     Answer,
@@ -134,7 +134,7 @@ class CandidateProcess:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                python_command("roofwatch.collector.workers.candidate_main", theirs.fileno()),
+                python_command("roofwatch.collector.jobs.candidate_main", theirs.fileno()),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

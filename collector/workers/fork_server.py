@@ -16,12 +16,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from importlib import import_module
 from typing import IO, Any, Literal, NoReturn, Self
 
-from roofwatch.collector.workers.protocol import Mode
 from roofwatch.install import python_command
 from roofwatch.model.errors import CollectorError
+from roofwatch.model.worker_protocol import Mode
 
+_WORKER_PROGRAM = "roofwatch.collector.jobs.worker_main"
 _POLL_S = 0.01
 _LOG_TAIL_BYTES = 1_500
 _MAX_MESSAGE_BYTES = 2**16
@@ -157,7 +159,7 @@ def main(control_fd: int) -> None:
 
     It must never start a thread or use a GPU: neither survives a fork.
     """
-    import roofwatch.collector.workers.worker_main  # noqa: F401  loads torch, once for all workers
+    import_module(_WORKER_PROGRAM)  # loads torch, once for all workers
 
     with socket.socket(fileno=control_fd) as control:
         while True:
@@ -189,7 +191,8 @@ def _fork(control: socket.socket, fds: list[int]) -> int:
 
 
 def _become_worker(fds: list[int]) -> NoReturn:
-    from roofwatch.collector.workers.worker_main import main as run_worker
+    # by name: the program imports the collector's other folders, which import this one
+    run_worker = import_module(_WORKER_PROGRAM).main
 
     status = 1
     try:

@@ -14,7 +14,9 @@ from typing import Self
 
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.workers.fork_server import ForkServer, read_tail
-from roofwatch.collector.workers.protocol import (
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.worker_protocol import (
     CaseJob,
     Failure,
     Job,
@@ -25,8 +27,6 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     WorkerSettings,
 )
-from roofwatch.model.errors import SuiteError
-from roofwatch.model.machine import Outcome
 
 _START_TIMEOUT_S = 180.0
 _KILL_TIMEOUT_S = 5.0

@@ -5,7 +5,9 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
 
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.workers.worker import Worker
+from roofwatch.model.machine import Outcome
+from roofwatch.model.worker_protocol import (
     CaseJob,
     CheckAccuracy,
     CompileStatic,
@@ -15,8 +17,6 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
     WorkerSettings,
 )
-from roofwatch.collector.workers.worker import Worker
-from roofwatch.model.machine import Outcome
 
 SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic)
 

@@ -1,4 +1,4 @@
-"""Store a record: completely or not at all, and once. Release runs from quarantine."""
+"""Store a record: completely or not at all, and once."""
 
 import hashlib
 import re
@@ -8,24 +8,19 @@ from uuid import UUID
 
 import orjson
 import psycopg
-from sqlalchemy import Connection, Engine, delete, func, select, text, update
+from sqlalchemy import Connection, Engine, delete, func, select, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
-from roofwatch.db.access import add_entry
-from roofwatch.db.artefacts import link_contents, list_artefacts
 from roofwatch.db.engine.session import WAIT_FOR_DISK, first_line
 from roofwatch.db.errors import (
     ConflictError,
     FullDiskError,
     IngestError,
-    NotQuarantinedError,
     StoreError,
 )
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
-from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
-from roofwatch.db.queries.records import load_record
+from roofwatch.db.projects import quarantine_name
 from roofwatch.db.schema.runs import ProjectRow, RunRow
 from roofwatch.model.record import RunRecord
 
@@ -113,50 +108,6 @@ def store_record(
     return IngestResult(
         str(record.run_id), record.project, digest, was_new=is_new, was_replaced=not is_new
     )
-
-
-def release_run(engine: Engine, run_id: UUID, *, actor: str, person: str, reason: str) -> None:
-    """Move a run from quarantine to its project because a person vouches for it.
-
-    Raises:
-        NotQuarantinedError: the run is not in quarantine.
-        IngestError: the project gives one of its case IDs another meaning.
-        AgedError: its samples were pruned.
-        StoreError: no such run.
-    """
-    with engine.begin() as connection, Session(connection) as session:
-        lock_run(connection, run_id)
-        run = session.get(RunRow, run_id, with_for_update=True)
-        if run is None:
-            raise StoreError(f"run {run_id}: not in this database")
-        name = session.scalars(select(ProjectRow.name).where(ProjectRow.id == run.project_id)).one()
-        if not is_quarantine(name):
-            raise NotQuarantinedError(f"run {run_id} is not in quarantine")
-        record = load_record(session, run_id)
-        digest, telemetry_pruned_at = run.content_hash, run.telemetry_pruned_at
-        contents = [
-            artefact.sha256 for artefact in list_artefacts(session, run_id) if artefact.is_stored
-        ]
-        session.execute(delete(RunRow).where(RunRow.run_id == run_id))
-        store_record(connection, record, digest)
-        link_contents(connection, run_id, contents)
-        session.execute(
-            update(RunRow)
-            .where(RunRow.run_id == run_id)
-            .values(telemetry_pruned_at=telemetry_pruned_at)
-        )
-        add_entry(
-            session,
-            actor=actor,
-            person=person,
-            action="run.release",
-            project=record_name(name),
-            subject=str(run_id),
-            before="quarantined",
-            after="counted",
-            reason=reason,
-        )
-        session.flush()
 
 
 def lock_run(connection: Connection, run_id: UUID) -> None:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.access import add_entry
-from roofwatch.db.artefacts import drop_unlinked
+from roofwatch.db.ingest.artefacts import drop_unlinked
 from roofwatch.db.projects import QUARANTINE
 from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow

@@ -13,7 +13,6 @@ from sqlalchemy import Date, Double, Row, cast, func, literal, select, true
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
-from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.queries.series_keys import SECONDARY
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
@@ -22,6 +21,7 @@ from roofwatch.db.schema.measurements import (
     SeriesRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome

@@ -10,10 +10,10 @@ from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.errors import NotStoredError
 from roofwatch.db.queries.records import load_cases
-from roofwatch.db.queries.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, read_run_details
 from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
+from roofwatch.db.schema.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.stored_results import RunDetail

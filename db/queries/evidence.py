@@ -11,19 +11,19 @@ from sqlalchemy import func, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
-from roofwatch.db.queries.run_filter import (
-    COMMIT_COLUMNS,
-    Word,
-    is_in_series,
-    is_number_of,
-    project_id,
-)
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CaseDocumentRow,
     CompilationRow,
     ImportedRow,
     StaticFactRow,
+)
+from roofwatch.db.schema.run_filter import (
+    COMMIT_COLUMNS,
+    Word,
+    is_in_series,
+    is_number_of,
+    project_id,
 )
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import CommitRef

@@ -23,9 +23,9 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.projects import quarantine_name
-from roofwatch.db.queries.run_filter import CaseIds, Limit, RunIds, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST, select_runs, summarise
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
+from roofwatch.db.schema.run_filter import CaseIds, Limit, RunIds, Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,

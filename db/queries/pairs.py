@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.ingest.run_rows import unpack_samples
-from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
+from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import Pair, timing_of
 from roofwatch.model.record import Side

@@ -23,7 +23,6 @@ from sqlalchemy import (
     union_all,
 )
 
-from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.queries.series_keys import COSTS, SECONDARY
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
@@ -34,6 +33,7 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome

@@ -11,9 +11,9 @@ from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import QUARANTINE
-from roofwatch.db.queries.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_on, project_id
 from roofwatch.db.queries.runs import NEWEST_FIRST
 from roofwatch.db.queries.series_keys import COSTS
+from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,

@@ -13,8 +13,9 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
-from roofwatch.db import artefacts, bisections
+from roofwatch.db import bisections
 from roofwatch.db.access import AuditEntry, list_entries
+from roofwatch.db.ingest import artefacts
 from roofwatch.db.queries import (
     comparing,
     evidence,
@@ -27,9 +28,9 @@ from roofwatch.db.queries import (
     series_keys,
     trend,
 )
-from roofwatch.db.queries.run_filter import Word
 from roofwatch.db.regressions import judgements
 from roofwatch.db.regressions.triage import TRIAGE_ACTION
+from roofwatch.db.schema.run_filter import Word
 from roofwatch.model.history import Pair, SeriesKey
 from roofwatch.model.triage import TriagedRegression
 

@@ -14,7 +14,6 @@ from sqlalchemy.orm import Session, undefer
 from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.projects import record_name
-from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CaseDocumentRow,
@@ -26,6 +25,7 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.run_filter import compiled_by
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,

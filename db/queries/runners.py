@@ -11,7 +11,8 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from roofwatch.db.queries.run_filter import (
+from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
+from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
     Limit,
     Word,
@@ -20,7 +21,6 @@ from roofwatch.db.queries.run_filter import (
     is_on,
     project_id,
 )
-from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import CommitRef, SeriesKey, timing_of
 from roofwatch.model.machine import Outcome

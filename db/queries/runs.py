@@ -11,7 +11,6 @@ from sqlalchemy import ARRAY, ColumnElement, Integer, Select, and_, any_, func, 
 from sqlalchemy.orm import Session, load_only
 
 from roofwatch.db.projects import is_quarantine, quarantine_name, record_name
-from roofwatch.db.queries.run_filter import compiled_by
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CaseDocumentRow,
@@ -23,6 +22,7 @@ from roofwatch.db.schema.measurements import (
     TensorErrorRow,
 )
 from roofwatch.db.schema.regressions import BisectionRow
+from roofwatch.db.schema.run_filter import compiled_by
 from roofwatch.db.schema.runs import (
     CaseRow,
     CaseVersionRow,

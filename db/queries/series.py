@@ -24,7 +24,9 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.run_filter import (
+from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.schema.measurements import SampleSetRow
+from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
     IncludedRuns,
     Word,
@@ -32,8 +34,6 @@ from roofwatch.db.queries.run_filter import (
     is_in_series,
     is_on,
 )
-from roofwatch.db.queries.series_keys import list_series_keys
-from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import (
     OUTCOMES,

@@ -25,7 +25,6 @@ from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.orm import Session
 from sqlalchemy.sql.selectable import LateralFromClause
 
-from roofwatch.db.queries.run_filter import IncludedRuns, is_in_series, project_id
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -35,6 +34,7 @@ from roofwatch.db.schema.measurements import (
     StaticFactRow,
     TensorErrorRow,
 )
+from roofwatch.db.schema.run_filter import IncludedRuns, is_in_series, project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, RunRow
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome

@@ -10,7 +10,7 @@ from datetime import datetime
 from sqlalchemy import Engine, func, select, update
 from sqlalchemy.orm import Session
 
-from roofwatch.db.queries.run_filter import default_branch
+from roofwatch.db.schema.run_filter import default_branch
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
 

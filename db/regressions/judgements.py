@@ -12,9 +12,9 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
-from roofwatch.db.queries.run_filter import is_in_series, project_id
 from roofwatch.db.regressions.triage import follow_regressions
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
+from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import CommitRef, Regression, RegressionState

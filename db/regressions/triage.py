@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
-from roofwatch.db.queries.run_filter import is_in_series
 from roofwatch.db.schema.regressions import TriageRow
+from roofwatch.db.schema.run_filter import is_in_series
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import Regression

@@ -19,12 +19,16 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.forward import attention_op
 from roofwatch.kernels.attention.tiling import as_heads, require_heads
-from roofwatch.kernels.models import DENSE_MODELS, GEMMA_2_9B
-from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import (
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.models import DENSE_MODELS, GEMMA_2_9B
+from roofwatch.kernels.building_blocks.operands import (
+    require_equal,
+    require_integers,
+    require_operands,
+)
+from roofwatch.kernels.building_blocks.shapes import (
     image_attention,
     model_cases,
     only,

@@ -41,10 +41,10 @@ from roofwatch.kernels.attention.tiling import (
     key_heads_in_cache,
     padded_width,
 )
+from roofwatch.kernels.building_blocks.operands import is_aligned
 from roofwatch.kernels.building_blocks.operators import backward_operator
+from roofwatch.kernels.building_blocks.target import current_target, persistent_program_count
 from roofwatch.kernels.building_blocks.tiles import dot
-from roofwatch.kernels.operands import is_aligned
-from roofwatch.kernels.target import current_target, persistent_program_count
 
 
 @triton.jit

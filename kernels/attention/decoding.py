@@ -16,8 +16,8 @@ from torch import Tensor
 
 from roofwatch.kernels.attention.tiles import LOWEST, add_scores
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
 from roofwatch.kernels.building_blocks.tiles import dot
-from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _PROGRAMS_PER_MULTIPROCESSOR = 16
 """Enough to balance sequences of unequal lengths."""

@@ -33,10 +33,10 @@ from roofwatch.kernels.attention.tiling import (
     key_heads_in_cache,
     padded_width,
 )
+from roofwatch.kernels.building_blocks.operands import is_aligned
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.target import current_target
 from roofwatch.kernels.building_blocks.tiles import dot
-from roofwatch.kernels.operands import is_aligned
-from roofwatch.kernels.target import current_target
 
 
 @triton.jit

@@ -17,9 +17,19 @@ from torch import Tensor
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
 from roofwatch.kernels.attention.decoding import decode_op
 from roofwatch.kernels.attention.tiling import require_heads
-from roofwatch.kernels.models import LLAMA_3_1_70B
-from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import decode_attention, model_cases, only, small_cases, with_choice
+from roofwatch.kernels.building_blocks.models import LLAMA_3_1_70B
+from roofwatch.kernels.building_blocks.operands import (
+    require_equal,
+    require_integers,
+    require_operands,
+)
+from roofwatch.kernels.building_blocks.shapes import (
+    decode_attention,
+    model_cases,
+    only,
+    small_cases,
+    with_choice,
+)
 
 
 def paged_decode_attention_reference(

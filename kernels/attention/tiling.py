@@ -8,9 +8,9 @@ import triton
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from roofwatch.kernels import KernelError
-from roofwatch.kernels.operands import is_aligned
-from roofwatch.kernels.target import Target
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import is_aligned
+from roofwatch.kernels.building_blocks.target import Target
 
 _CACHED_BYTES = 16 * 2**20
 """Part of the L2 cache, which has 40 MiB on an A100 and 50 MiB on an H100."""

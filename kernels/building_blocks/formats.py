@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target
+from roofwatch.kernels.building_blocks.target import IS_INTERPRETED, Target, current_target
 
 # float32 numbers near 1.5 * 2^23 have a spacing of 1, so adding it rounds to integers, ties to even
 _ROUNDER = tl.constexpr(12_582_912.0)

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from roofwatch.kernels.operands import refuse_gradients
+from roofwatch.kernels.building_blocks.operands import refuse_gradients
 
 Parameters = ParamSpec("Parameters")
 Results = TypeVar("Results", bound=Tensor | tuple[Tensor, ...])

@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from roofwatch.kernels.target import persistent_program_count
+from roofwatch.kernels.building_blocks.target import persistent_program_count
 
 MAX_COLS_IN_REGISTERS = 16_384
 """Longest row that one program, or one block of CUDA threads in half precision, keeps in registers.

@@ -5,7 +5,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch.kernels.building_blocks.formats import from_e4m3, halved_in_e4m3fnuz
-from roofwatch.kernels.target import IS_INTERPRETED
+from roofwatch.kernels.building_blocks.target import IS_INTERPRETED
 
 
 @triton.jit

@@ -15,26 +15,26 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import (
+    is_stored_transposed,
+    require_equal,
+    require_operands,
+    supports_tma,
+)
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import model_cases, only, projections, small_cases
+from roofwatch.kernels.building_blocks.target import (
+    Target,
+    current_target,
+    multiprocessor_count,
+    persistent_program_count,
+)
 from roofwatch.kernels.building_blocks.tiles import (
     dot,
     product_of,
     store_product,
     tile_of,
     tile_of_program,
-)
-from roofwatch.kernels.operands import (
-    is_stored_transposed,
-    require_equal,
-    require_operands,
-    supports_tma,
-)
-from roofwatch.kernels.shapes import model_cases, only, projections, small_cases
-from roofwatch.kernels.target import (
-    Target,
-    current_target,
-    multiprocessor_count,
-    persistent_program_count,
 )
 
 _GROUP_M = tl.constexpr(16)

@@ -11,7 +11,17 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import KernelSpec, cases
+from roofwatch.kernels.building_blocks.models import LLAMA_3_1_8B
+from roofwatch.kernels.building_blocks.operands import is_stored_transposed
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import (
+    model_cases,
+    only,
+    projections,
+    small_cases,
+    with_choice,
+)
+from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
 from roofwatch.kernels.building_blocks.tiles import product_of, store_product, sum_shares
 from roofwatch.kernels.gemm.matmul import (
     empty_product,
@@ -21,10 +31,6 @@ from roofwatch.kernels.gemm.matmul import (
     matmul_reference,
     require_factors,
 )
-from roofwatch.kernels.models import LLAMA_3_1_8B
-from roofwatch.kernels.operands import is_stored_transposed
-from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
-from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 _MIN_STEPS_PER_SPLIT = 4

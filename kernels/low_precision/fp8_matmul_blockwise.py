@@ -15,9 +15,11 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import as_kernel_operand
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
 from roofwatch.kernels.building_blocks.tiles import (
     dot_8_bit,
     load_factors,
@@ -31,8 +33,6 @@ from roofwatch.kernels.low_precision.scaled_matmul import (
     scaled_cases,
     scaled_edges,
 )
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 SCALE_BLOCK = 128
 """Columns per scale, and output channels per scale of the weights."""

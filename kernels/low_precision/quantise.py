@@ -18,17 +18,17 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import (
     E4M3_MAX,
     as_kernel_operand,
     round_half_even,
     to_e4m3,
 )
+from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, whole_row_config
-from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import model_cases, small_cases, token_rows
+from roofwatch.kernels.building_blocks.shapes import model_cases, small_cases, token_rows
 
 Quantised = tuple[Tensor, Tensor]
 HIGHEST_LEVEL = 127

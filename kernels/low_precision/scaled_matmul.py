@@ -21,18 +21,18 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import as_kernel_operand
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import model_cases, projections, small_cases
+from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
 from roofwatch.kernels.building_blocks.tiles import (
     dot_8_bit,
     load_factors,
     store_product,
     tile_of_program,
 )
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, projections, small_cases
-from roofwatch.kernels.target import Target, current_target, multiprocessor_count
 
 MAX_K = 131_072
 """Longest sum of int8 products that always fits into int32."""

@@ -20,9 +20,23 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import TERNARY_BLOCK_COLUMNS, unpack_ternary
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import (
+    model_cases,
+    only,
+    projections,
+    small_cases,
+    with_choice,
+)
+from roofwatch.kernels.building_blocks.target import (
+    IS_INTERPRETED,
+    Target,
+    current_target,
+    multiprocessor_count,
+)
 from roofwatch.kernels.building_blocks.tiles import (
     groups_per_split,
     store_product,
@@ -33,9 +47,6 @@ from roofwatch.kernels.low_precision.scaled_matmul import (
     require_row_scale,
     scaled_matmul_flop_count,
 )
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
-from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 MAX_K = 65_536
 """Longest sum of products of int8 and 64 that always fits into int32."""

@@ -25,7 +25,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import (
     NIBBLE_COLUMNS,
     as_floats,
@@ -35,7 +35,26 @@ from roofwatch.kernels.building_blocks.formats import (
     unpack_int4,
     unpacked,
 )
+from roofwatch.kernels.building_blocks.operands import (
+    require_contiguous,
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import (
+    model_cases,
+    only,
+    projections,
+    small_cases,
+    with_choice,
+)
+from roofwatch.kernels.building_blocks.target import (
+    IS_INTERPRETED,
+    Target,
+    current_target,
+    multiprocessor_count,
+)
 from roofwatch.kernels.building_blocks.tiles import (
     dot,
     groups_per_split,
@@ -43,14 +62,6 @@ from roofwatch.kernels.building_blocks.tiles import (
     sum_shares,
     tile_of_program,
 )
-from roofwatch.kernels.operands import (
-    require_contiguous,
-    require_equal,
-    require_integers,
-    require_operands,
-)
-from roofwatch.kernels.shapes import model_cases, only, projections, small_cases, with_choice
-from roofwatch.kernels.target import IS_INTERPRETED, Target, current_target, multiprocessor_count
 
 GROUP_SIZE = 128
 """Rows of weights per scale and zero point."""

@@ -14,11 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import require_integers, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
-from roofwatch.kernels.building_blocks.tiles import tile_of
-from roofwatch.kernels.operands import require_integers, require_operands
-from roofwatch.kernels.shapes import (
+from roofwatch.kernels.building_blocks.shapes import (
     embedded_tokens,
     model_cases,
     small_cases,
@@ -26,6 +25,7 @@ from roofwatch.kernels.shapes import (
     weight_matrices,
     with_choice,
 )
+from roofwatch.kernels.building_blocks.tiles import tile_of
 
 _TILE_BYTES = 16_384
 _GAP_COLS = 64

@@ -15,15 +15,15 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import E4M3_MAX, as_kernel_operand, to_e4m3
-from roofwatch.kernels.operands import (
+from roofwatch.kernels.building_blocks.operands import (
     refuse_gradients,
     require_equal,
     require_integers,
     require_operands,
 )
-from roofwatch.kernels.shapes import cached_tokens, model_cases, small_cases
+from roofwatch.kernels.building_blocks.shapes import cached_tokens, model_cases, small_cases
 
 _TILE = 2048
 _DTYPES = ("bfloat16", "float8_e4m3fn")

@@ -16,10 +16,14 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import (
+    require_contiguous,
+    require_equal,
+    require_operands,
+)
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
-from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, rotated_heads, small_cases
+from roofwatch.kernels.building_blocks.shapes import model_cases, rotated_heads, small_cases
 
 _BASE = 500_000.0
 """Base of the frequencies. Source: Llama 3 (arXiv 2407.21783), section 3.2."""

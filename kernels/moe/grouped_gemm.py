@@ -15,18 +15,22 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
-from roofwatch.kernels.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
-from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
-from roofwatch.kernels.operands import (
+from roofwatch.kernels.building_blocks.models import DEEPSEEK_V3, MIXTRAL_8X7B, QWEN3_235B_A22B
+from roofwatch.kernels.building_blocks.operands import (
     require_equal,
     require_integers,
     require_operands,
     supports_tma,
 )
-from roofwatch.kernels.shapes import expert_tokens, model_cases, small_cases
-from roofwatch.kernels.target import Target, current_target, persistent_program_count
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import expert_tokens, model_cases, small_cases
+from roofwatch.kernels.building_blocks.target import (
+    Target,
+    current_target,
+    persistent_program_count,
+)
+from roofwatch.kernels.building_blocks.tiles import dot, load_factors, store_product, tile_of
+from roofwatch.kernels.moe.moe_permute import chosen_experts, expert_offsets, routed
 
 _PROGRAMS_PER_MULTIPROCESSOR = 2
 """Loads and stores of one overlap with products of the other."""

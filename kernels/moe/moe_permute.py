@@ -17,16 +17,20 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import (
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.memory.copies import no_flop_count
-from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import (
+from roofwatch.kernels.building_blocks.shapes import (
     Workload,
     expert_tokens,
     model_cases,
     small_cases,
     with_dimensions,
 )
+from roofwatch.kernels.memory.copies import no_flop_count
 
 _BLOCK = 512
 _EXPERTS_AT_ONCE = 16

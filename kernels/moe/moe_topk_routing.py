@@ -15,10 +15,15 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import expert_tokens, model_cases, small_cases, with_dimensions
+from roofwatch.kernels.building_blocks.shapes import (
+    expert_tokens,
+    model_cases,
+    small_cases,
+    with_dimensions,
+)
 
 MAX_EXPERTS = 4096
 """A longer row would not fit into registers."""

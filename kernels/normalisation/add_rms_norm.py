@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
@@ -27,8 +28,7 @@ from roofwatch.kernels.building_blocks.rows import (
     sum_rows,
     whole_row_config,
 )
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, only, small_rows, token_rows
+from roofwatch.kernels.building_blocks.shapes import model_cases, only, small_rows, token_rows
 
 
 @triton.jit

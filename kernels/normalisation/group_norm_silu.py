@@ -17,11 +17,20 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import (
+    require_contiguous,
+    require_equal,
+    require_operands,
+)
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.rows import merge_parts, moments_of, piece_of_row
-from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
-from roofwatch.kernels.shapes import feature_maps, model_cases, small_cases, with_choice
+from roofwatch.kernels.building_blocks.shapes import (
+    feature_maps,
+    model_cases,
+    small_cases,
+    with_choice,
+)
 
 _GROUPS = 32
 _TILE = 4_096

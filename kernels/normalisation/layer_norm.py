@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
-from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import (
+from roofwatch.kernels.building_blocks.shapes import (
     image_tokens,
     model_cases,
     only,
@@ -25,6 +24,7 @@ from roofwatch.kernels.shapes import (
     small_rows,
     token_rows,
 )
+from roofwatch.kernels.normalisation.affine_norm import define_affine_norm
 
 _layer_norm = define_affine_norm("layer_norm", weight_offset=0.0)
 

@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
@@ -30,9 +31,8 @@ from roofwatch.kernels.building_blocks.rows import (
     sum_rows,
     whole_row_config,
 )
-from roofwatch.kernels.operands import require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, small_rows, token_rows
-from roofwatch.kernels.target import multiprocessor_count
+from roofwatch.kernels.building_blocks.shapes import model_cases, small_rows, token_rows
+from roofwatch.kernels.building_blocks.target import multiprocessor_count
 
 
 def rms_norm_reference(x: Tensor, weight: Tensor, eps: float = 1e-6) -> Tensor:

@@ -19,11 +19,15 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import (
+    require_contiguous,
+    require_equal,
+    require_operands,
+)
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import piece_of_row
-from roofwatch.kernels.operands import require_contiguous, require_equal, require_operands
-from roofwatch.kernels.shapes import model_cases, small_cases, vocabulary_rows
+from roofwatch.kernels.building_blocks.shapes import model_cases, small_cases, vocabulary_rows
 
 _TILE_COLS = 4_096
 _TILE_COLS_BACKWARD = 2_048

@@ -17,6 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, CudaKernel, InputMaker, KernelSpec, cases
+from roofwatch.kernels.building_blocks.operands import require_operands
 from roofwatch.kernels.building_blocks.operators import backward_operator, operator
 from roofwatch.kernels.building_blocks.rows import (
     MAX_COLS_IN_REGISTERS,
@@ -25,9 +26,8 @@ from roofwatch.kernels.building_blocks.rows import (
     row_config,
     row_layout,
 )
-from roofwatch.kernels.operands import require_operands
-from roofwatch.kernels.shapes import model_cases, small_rows, vocabulary_rows
-from roofwatch.kernels.target import multiprocessor_count, persistent_program_count
+from roofwatch.kernels.building_blocks.shapes import model_cases, small_rows, vocabulary_rows
+from roofwatch.kernels.building_blocks.target import multiprocessor_count, persistent_program_count
 
 _LONG_ROW_CONFIG = {"BLOCK": 16_384, "num_warps": 32}
 """32 KiB in flight per multiprocessor in half precision, by one block."""

@@ -14,18 +14,24 @@ import triton.language as tl
 from torch import Tensor
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels import KernelError
-from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.tiles import dot, tile_of
-from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from roofwatch.kernels.operands import (
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.models import LLAMA_3_1_8B, LLAMA_3_1_70B
+from roofwatch.kernels.building_blocks.operands import (
     require_contiguous,
     require_equal,
     require_integers,
     require_operands,
 )
-from roofwatch.kernels.shapes import model_cases, only, small_cases, weights_first, with_choice
-from roofwatch.kernels.target import Target, current_target
+from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import (
+    model_cases,
+    only,
+    small_cases,
+    weights_first,
+    with_choice,
+)
+from roofwatch.kernels.building_blocks.target import Target, current_target
+from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 
 BLOCK_SIZES = (32, 64, 128)
 _MAX_BLOCK_K = 64

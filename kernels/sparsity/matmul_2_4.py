@@ -17,12 +17,16 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError, cases
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.models import LLAMA_3_1_8B, LLAMA_3_1_70B
+from roofwatch.kernels.building_blocks.operands import (
+    require_equal,
+    require_integers,
+    require_operands,
+)
 from roofwatch.kernels.building_blocks.operators import operator
+from roofwatch.kernels.building_blocks.shapes import model_cases, small_cases, weights_first
 from roofwatch.kernels.building_blocks.tiles import dot, store_product, tile_of
-from roofwatch.kernels.models import LLAMA_3_1_8B, LLAMA_3_1_70B
-from roofwatch.kernels.operands import require_equal, require_integers, require_operands
-from roofwatch.kernels.shapes import model_cases, small_cases, weights_first
 
 _K_PER_BYTE = 8
 """Dense columns per byte of metadata."""

@@ -23,7 +23,7 @@ from roofwatch.bisection.commits import (
 )
 from roofwatch.ci.bisect.search import BuildInputs, compare_inputs
 from roofwatch.ci.messages import on_one_line
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import measure_suite

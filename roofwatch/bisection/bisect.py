@@ -29,12 +29,11 @@ from roofwatch.ci.bisect.search import (
     with_inputs,
     with_pair,
 )
-from roofwatch.collector.outbox.journal import journal_path, make_header
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import OnProgress, RunPlan
+from roofwatch.collector.runs.journal import journal_path, make_header
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Subject, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import resumable
@@ -42,6 +41,7 @@ from roofwatch.model.errors import JournalError, SuiteError
 from roofwatch.model.files import atomic_write, reason_of
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.model.triage import BisectionProgress, BisectionRange, BisectionState, CommitStatus
+from roofwatch.model.worker_protocol import Subject, WorkerSettings
 from roofwatch.records import RECORD_SUFFIX
 
 _STATE_FILE = "bisection.json"

@@ -10,25 +10,25 @@ from pathlib import Path
 
 from roofwatch.arguments import repository_of, suite_source
 from roofwatch.ci.bisect.search import BuildInputs
-from roofwatch.collector.case_run import select
-from roofwatch.collector.compile.cache import digest_of
-from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.compile.targets import TargetError, parse_target
+from roofwatch.collector.digests import digest_of
 from roofwatch.collector.git import run_git
-from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, matches
+from roofwatch.collector.runs.case_run import select
+from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
+from roofwatch.collector.runs.static_compiler import compile_suite
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
-    DescribeEnvironment,
-    SuiteInfo,
-    WorkerSettings,
-    machine_error,
-)
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.measurement.revisions import affects_every_kernel, open_suite, source_digests
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.worker_protocol import (
+    DescribeEnvironment,
+    SuiteInfo,
+    WorkerSettings,
+    machine_error,
+)
 
 _TIMEOUT_S = 120.0
 _SERIES = re.compile(r"(.+/.+/(?:fwd|bwd))(?:/([^/]+))?")

@@ -66,7 +66,7 @@ def list_(
 
     from roofwatch.arguments import open_configured_store
     from roofwatch.comparison_tables import alert_tables
-    from roofwatch.db.alerts import list_alerts, list_deliveries
+    from roofwatch.db.regressions.alerts import list_alerts, list_deliveries
     from roofwatch.model.alert import AlertState, DeliveryState
 
     states = None if everything else {AlertState.FIRING, AlertState.ACKNOWLEDGED}
@@ -168,7 +168,7 @@ def acknowledge_(
 ) -> None:
     """Acknowledge an alert and its regression: it is not escalated."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.db.alerts import acknowledge
+    from roofwatch.db.regressions.alerts import acknowledge
 
     with open_configured_store() as engine:
         alert = acknowledge(

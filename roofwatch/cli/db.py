@@ -59,7 +59,7 @@ def prune(
     from datetime import UTC, datetime
 
     from roofwatch.arguments import open_configured_store
-    from roofwatch.collector.run_plan import Progress
+    from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.db.errors import StoreError
     from roofwatch.db.maintenance.retention import Part
     from roofwatch.db.maintenance.retention import prune as prune_store
@@ -103,7 +103,7 @@ def export(
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
     from roofwatch.arguments import open_configured_store
-    from roofwatch.collector.run_plan import Progress
+    from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.db.maintenance.parquet import export_parquet
     from roofwatch.model.metrics import format_bytes
 
@@ -170,7 +170,7 @@ def verify(*, as_json: AsJson = False) -> None:
     Exit status 1: problems were found; each is named.
     """
     from roofwatch.arguments import open_configured_server
-    from roofwatch.collector.run_plan import Progress
+    from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.db.maintenance.verify import verify_store
 
     with open_configured_server() as engine, progress("verifying") as show:

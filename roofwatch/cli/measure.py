@@ -76,8 +76,8 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
     from roofwatch import tables
     from roofwatch.arguments import suite_source
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
+    from roofwatch.model.worker_protocol import WorkerSettings
 
     with (
         ForkServer() as fork_server,

@@ -245,7 +245,7 @@ def submit(
 
     Exit status 0: faster. 1: not faster, incorrect or invalid. 2: not decided.
     """
-    from roofwatch.collector.run_plan import Progress
+    from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.comparison_tables import submission_lines
     from roofwatch.measurement.submissions import Request
     from roofwatch.measurement.submit import submit

@@ -40,7 +40,7 @@ def diagnose(
     Exit status 1 means that the case fails, 2 that nothing is known about it.
     """
     from roofwatch.arguments import suite_at
-    from roofwatch.collector.run import measure
+    from roofwatch.collector.runs.measure import measure
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.model.errors import CollectorError
     from roofwatch.model.files import check_writable
@@ -123,13 +123,13 @@ def ncu(
     """
     from roofwatch.arguments import suite_at, suite_source
     from roofwatch.collector.profiling.ncu_count import count_call, find_ncu
-    from roofwatch.collector.run_plan import Progress
+    from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.collector.workers.protocol import WorkerSettings
     from roofwatch.collector.workers.worker import Worker
     from roofwatch.model.errors import SuiteError
     from roofwatch.model.measurement import CacheState
     from roofwatch.model.record import RunRecord
+    from roofwatch.model.worker_protocol import WorkerSettings
     from roofwatch.profiles.reading import describe, exit_status, select_calls, with_counters
 
     executable, source = find_ncu(), suite_source(path)

@@ -18,11 +18,10 @@ from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import Progress, RunPlan
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import Progress, RunPlan
 from roofwatch.collector.suite import suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Subject
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
@@ -36,6 +35,7 @@ from roofwatch.demo.scenario import (
 from roofwatch.model.history import Regression
 from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_protocol import Subject
 from roofwatch.terminal import print_note, print_table, progress, write_text
 
 PROJECT = "demo"

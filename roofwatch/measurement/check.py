@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
-from roofwatch.collector.accuracy.check_report import CheckReport, TensorReport
-from roofwatch.collector.run_plan import ALL, OnProgress, Progress, RunPlan, matches
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.check_report import CheckReport, TensorReport
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import (
     CheckableCase,
     CheckAccuracy,
     KernelInfo,
@@ -24,9 +27,6 @@ from roofwatch.collector.workers.protocol import (
     SuiteInfo,
     WorkerSettings,
 )
-from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.model.errors import SuiteError
-from roofwatch.model.machine import Outcome
 
 _FAST_TAGS = {"small", "quick"}
 """Tags of cases that a GPU checks within moments."""

@@ -17,12 +17,13 @@ from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.git import merge_base, read_commit, run_git
 from roofwatch.collector.redaction import Redaction
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import DescribeSources, WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import DescribeSources, WorkerSettings
 from roofwatch.terminal import json_text, print_error, write_text
 
 AUTO = "auto"

@@ -16,17 +16,17 @@ from pathlib import Path
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
 from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
-from roofwatch.collector.cluster import spread_run
-from roofwatch.collector.outbox.journal import ALONE, Header, Journal, journal_path, make_header
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import Activity, Progress, RunPlan
+from roofwatch.collector.runs.cluster import spread_run
+from roofwatch.collector.runs.journal import ALONE, Header, Journal, journal_path, make_header
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import Activity, Progress, RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Subject
 from roofwatch.model.files import check_writable
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.timing_method import Preset
 from roofwatch.model.verdict import Reason
+from roofwatch.model.worker_protocol import Subject
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.terminal import print_error, progress
 

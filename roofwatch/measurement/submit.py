@@ -34,6 +34,7 @@ from roofwatch.collector.accuracy.variations import (
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.git import run_git
+from roofwatch.collector.jobs.kernel_info import case_record
 from roofwatch.collector.suite import load_suite, suite_at_revision
 from roofwatch.collector.timing.memory import keep_freed_memory
 from roofwatch.collector.workers.candidate_protocol import (
@@ -42,7 +43,6 @@ from roofwatch.collector.workers.candidate_protocol import (
     CandidateLateError,
     ForgeryError,
 )
-from roofwatch.collector.workers.kernel_info import case_record
 from roofwatch.measurement.submissions import Request, Result, append, confirmations
 from roofwatch.measurement.submitted import MAX_LISTED, Rejected, Submission
 from roofwatch.model.errors import CollectorError, SuiteError

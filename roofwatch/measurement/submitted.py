@@ -20,8 +20,8 @@ from roofwatch.ci.submission import MAX_CONFIRMATIONS, SubmissionVerdict
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.accuracy.trial import Bench, NotComparableError
 from roofwatch.collector.accuracy.variations import Test, Trial
-from roofwatch.collector.compile.cache import digest_of_file
-from roofwatch.collector.environment import choose_device
+from roofwatch.collector.device.environment import choose_device
+from roofwatch.collector.digests import digest_of_file
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import CandidateError, CandidateLateError

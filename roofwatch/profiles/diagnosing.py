@@ -8,7 +8,7 @@ from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
 from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
 from roofwatch.ci.messages import listed
-from roofwatch.collector.run_plan import RunPlan, matches
+from roofwatch.collector.runs.run_plan import RunPlan, matches
 from roofwatch.model.errors import RecordError
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import RunRecord

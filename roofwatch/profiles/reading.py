@@ -16,14 +16,14 @@ from roofwatch.collector.profiling.ncu_metrics import (
     finding_rank,
     stalls_of,
 )
-from roofwatch.collector.run_plan import matches
-from roofwatch.collector.workers.protocol import SuiteInfo
+from roofwatch.collector.runs.run_plan import matches
 from roofwatch.model.errors import RecordError, SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CaseRecord
 from roofwatch.model.metrics import format_bytes, format_counter, format_ns
 from roofwatch.model.record import Commit, RunRecord
 from roofwatch.model.results import Counters
+from roofwatch.model.worker_protocol import SuiteInfo
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 from roofwatch.profiles.report import percent
 from roofwatch.terminal import make_table

@@ -11,20 +11,20 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor, stored_floor
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.db.artefacts import list_artefacts, read_artefact
 from roofwatch.db.engine.session import reading_session
 from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.artefacts import list_artefacts, read_artefact
 from roofwatch.db.queries.comparing import resolve_revisions
 from roofwatch.db.queries.evidence import list_step_shares
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.questions import Question
 from roofwatch.db.queries.records import load_record
-from roofwatch.db.queries.run_filter import IncludedRuns
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
+from roofwatch.db.schema.run_filter import IncludedRuns
 from roofwatch.model.history import RegressionState, Series
 from roofwatch.model.record import Artefact, RunRecord
 from roofwatch.model.stored_results import RunSummary, StepShare, StoredArtefact

@@ -32,7 +32,7 @@ from roofwatch.settings import load_settings
 
 if TYPE_CHECKING:  # a client has no SQLAlchemy
     from roofwatch.db.queries.questions import Question
-    from roofwatch.db.queries.run_filter import IncludedRuns
+    from roofwatch.db.schema.run_filter import IncludedRuns
 
 _MAX_ANSWER_BYTES = 2**28
 _MAX_REASON_BYTES = 2**16

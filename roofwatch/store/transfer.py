@@ -121,7 +121,7 @@ def store_artefacts(
     """
     from sqlalchemy.orm import Session
 
-    from roofwatch.db.artefacts import list_artefacts, store_artefact
+    from roofwatch.db.ingest.artefacts import list_artefacts, store_artefact
 
     if not artefacts:
         return []

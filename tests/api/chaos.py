@@ -28,8 +28,8 @@ from sqlalchemy.orm import Session
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.spool import Spool
-from roofwatch.db.artefacts import list_artefacts, read_artefact
 from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.artefacts import list_artefacts, read_artefact
 from roofwatch.db.queries.records import load_record
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.model.record import Artefact, RunRecord

@@ -21,7 +21,7 @@ from starlette.testclient import TestClient
 from roofwatch.api.app import configure, create_app
 from roofwatch.api.limits import Limits
 from roofwatch.db.access import NewToken, create_token
-from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.ingest.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id

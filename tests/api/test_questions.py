@@ -19,10 +19,11 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.collector.outbox.http_client import HttpClient
-from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.ingest import ingest_record, release_run
+from roofwatch.db.ingest.artefacts import store_artefact
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.questions import QUESTIONS, SUBJECTS, Question, Subjects, answer_to_json

@@ -6,11 +6,12 @@ from typing import IO
 
 import pytest
 
-from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Mode
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import Mode
 from tests.builders import make_commit
 
 SUITES = Path(__file__).parents[1] / "suites"

@@ -12,7 +12,7 @@ import torch._dynamo.config as dynamo_config
 import torch._functorch.config as functorch_config
 import torch._inductor.config as inductor_config
 
-from roofwatch.collector.workers.case_call import another_call, compiled
+from roofwatch.collector.jobs.case_call import another_call, compiled
 from roofwatch.spec import Direction, Implementation, Language, UnsupportedError
 
 

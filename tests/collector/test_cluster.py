@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.case_run import CaseRun
-from roofwatch.collector.cluster import Share, connect, deal, join, ship
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.runs.case_run import CaseRun
+from roofwatch.collector.runs.cluster import Share, connect, deal, join, ship
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.suite_source import SuiteSource
 from tests import builders
 
 RUN_ID = uuid.UUID(int=7)

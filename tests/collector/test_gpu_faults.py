@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, Timer

@@ -7,8 +7,9 @@ from types import ModuleType
 
 import pytest
 
-from roofwatch.collector.suite import SuiteSource, load_suite
-from roofwatch.collector.workers.kernel_info import repository_of, source_lines
+from roofwatch.collector.jobs.kernel_info import repository_of, source_lines
+from roofwatch.collector.suite import load_suite
+from roofwatch.model.suite_source import SuiteSource
 
 MODULE = '''
 import functools

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource, suite_at_revision
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt, suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Subject
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_protocol import Subject
 from tests.builders import make_commit
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.measurement.benchmark import benchmark

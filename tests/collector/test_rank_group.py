@@ -8,22 +8,22 @@ import psutil
 import pytest
 
 from roofwatch import UnsupportedError
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.timing.stopwatch import Ranks
-from roofwatch.collector.workers import protocol
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.workers.worker import combined
+from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model import worker_protocol as protocol
+from roofwatch.model.machine import Outcome
+from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     Checked,
     Failure,
     Reply,
     WorkerSettings,
 )
-from roofwatch.collector.workers.worker import combined
-from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.model.machine import Outcome
-from roofwatch.model.timing_method import SamplingPlan
 from tests.builders import make_check_report, make_tensor_report
 from tests.collector.conftest import NotingForkServer, by_kernel, suite_of
 

@@ -11,9 +11,9 @@ from typing import Any
 import psutil
 import pytest
 
-from roofwatch.collector.outbox.journal import ALONE, Journal, journal_path, make_header
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.journal import ALONE, Journal, journal_path, make_header
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.machine import Outcome

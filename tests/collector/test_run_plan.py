@@ -2,10 +2,10 @@
 
 import pytest
 
-from roofwatch.collector.case_run import select
-from roofwatch.collector.run_plan import Activity, RunPlan, SpentTime
-from roofwatch.collector.workers.protocol import KernelInfo, SuiteInfo
+from roofwatch.collector.runs.case_run import select
+from roofwatch.collector.runs.run_plan import Activity, RunPlan, SpentTime
 from roofwatch.model.errors import SuiteError
+from roofwatch.model.worker_protocol import KernelInfo, SuiteInfo
 from roofwatch.records import time_spent
 from tests.builders import make_case, make_implementation_info, make_kernel_info, make_record
 
@@ -57,7 +57,7 @@ def test_time_is_summed_by_activity_and_with_that_of_an_earlier_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ticks = iter([0, 5, 10, 20, 20, 27])
-    monkeypatch.setattr("roofwatch.collector.run_plan.time.monotonic_ns", lambda: next(ticks))
+    monkeypatch.setattr("roofwatch.collector.runs.run_plan.time.monotonic_ns", lambda: next(ticks))
     spent = SpentTime()
     spent.add_earlier({"check": 100})
 

@@ -9,13 +9,19 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import Progress, RunPlan, Steps
-from roofwatch.collector.suite import SuiteAt, SuiteSource
-from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.runs.journal import ALONE, Journal, make_header
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import Progress, RunPlan, Steps
+from roofwatch.collector.runs.suite_run import SuiteRun
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.workers.worker import Worker
+from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     CompileStatic,
     Mode,
@@ -23,11 +29,6 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     WorkerSettings,
 )
-from roofwatch.collector.workers.worker import Worker
-from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.model.errors import SuiteError
-from roofwatch.model.machine import Outcome
-from roofwatch.model.timing_method import SamplingPlan
 from tests.builders import make_commit
 from tests.collector.conftest import SUITES, NotingForkServer, by_kernel, suite_of
 

@@ -7,9 +7,15 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.artefacts import drop_unlinked, list_artefacts, read_artefact, store_artefact
 from roofwatch.db.errors import IngestError, StoreError
-from roofwatch.db.ingest.ingest import ingest_record, release_run
+from roofwatch.db.ingest.artefacts import (
+    drop_unlinked,
+    list_artefacts,
+    read_artefact,
+    store_artefact,
+)
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.records import load_record
 from roofwatch.model.record import RunRecord

@@ -12,8 +12,8 @@ import triton
 from roofwatch import Case, InputMaker, KernelSpec, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.collector.accuracy.check_report import CheckReport
 from roofwatch.kernels.registry import find_kernel
+from roofwatch.model.check_report import CheckReport
 from roofwatch.spec import Direction, Implementation, Language
 
 

@@ -8,12 +8,9 @@ import torch
 from torch import distributed
 
 from roofwatch import Case, KernelSpec
-from roofwatch.collector.accuracy.check_report import CheckReport
-from roofwatch.collector.suite import SuiteSource
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CheckAccuracy, TimeBlock, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.collectives import (
     all_gather_spec,
     all_reduce,
@@ -22,8 +19,11 @@ from roofwatch.kernels.collectives import (
     reduce_scatter_spec,
     require_divisible_rows,
 )
+from roofwatch.model.check_report import CheckReport
 from roofwatch.model.machine import Outcome
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_protocol import CheckAccuracy, TimeBlock, WorkerSettings
 from tests.kernels.builders import make_case
 
 SUITE = SuiteSource(Path(__file__).parents[1] / "suites" / "bench_collectives.py")

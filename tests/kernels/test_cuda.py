@@ -9,7 +9,7 @@ import torch
 
 from roofwatch import Case, CudaKernel, KernelSpec, UnsupportedError
 from roofwatch.collector.compile.binary import nvidia_resources
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.rows import row_layout, vector_length
 from roofwatch.kernels.normalisation.rms_norm import rms_norm_cuda, rms_norm_reference
 from roofwatch.kernels.reduction.softmax import softmax_cuda

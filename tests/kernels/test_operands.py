@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from roofwatch import InputMaker, KernelSpec
-from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.gemm.matmul import matmul
 from roofwatch.kernels.mlp import geglu, swiglu
 from roofwatch.kernels.normalisation.rms_norm import rms_norm

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch import UnsupportedError
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.overhead import launch_chain, launch_chain_spec
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.quantisation_aware_training import nonary_fake_quant, ternary_fake_quant
 

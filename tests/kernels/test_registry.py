@@ -3,16 +3,16 @@ import sys
 
 import pytest
 
-from roofwatch.kernels import models
-from roofwatch.kernels.models import (
+from roofwatch.kernels.building_blocks import models
+from roofwatch.kernels.building_blocks.models import (
     DEEPSEEK_V3,
     LLAMA_3_1_8B,
     LLAMA_3_1_70B,
     LLAMA_3_1_405B,
     MIXTRAL_8X7B,
 )
+from roofwatch.kernels.building_blocks.shapes import Workload, model_cases, only, projections
 from roofwatch.kernels.registry import MODULES, single_kernels
-from roofwatch.kernels.shapes import Workload, model_cases, only, projections
 
 
 def test_every_kernel_has_our_implementation_and_torch_and_compile():

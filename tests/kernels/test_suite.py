@@ -13,9 +13,9 @@ from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.operands import DTYPES
 from roofwatch.kernels.low_precision.w4a16_matmul import MAX_FEW_ROWS
-from roofwatch.kernels.operands import DTYPES
 from roofwatch.kernels.registry import single_kernels
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import Direction, Implementation, Language

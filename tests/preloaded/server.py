@@ -25,7 +25,7 @@ from typing import Any
 _MAX_REQUEST_BYTES = 2**18
 _FORK_SERVER = (
     "roofwatch.collector.workers.fork_server",
-    "roofwatch.collector.workers.worker_main",
+    "roofwatch.collector.jobs.worker_main",
 )
 _COMMAND = (
     "pandas",

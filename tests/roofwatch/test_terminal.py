@@ -15,7 +15,7 @@ import pytest
 from rich.table import Table
 
 from roofwatch.ci.changepoint.detect import NoiseFloor
-from roofwatch.collector.run_plan import Progress
+from roofwatch.collector.runs.run_plan import Progress
 from roofwatch.comparison_tables import runs_table, series_table
 from roofwatch.model.history import Series, SeriesPoint
 from roofwatch.model.machine import Outcome

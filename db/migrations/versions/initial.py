@@ -48,7 +48,7 @@ WHERE NOT run.is_dirty AND run.pair_id IS NULL AND NOT run.is_unreachable
     AND (run.branch IS NULL OR run.branch = main_line.branch)
     AND right(project.name, {len(QUARANTINE)}) <> '{QUARANTINE}'
 """
-"""Every time in the history of a project, as `queries/run_filter.py` selects its runs."""
+"""Every time in the history of a project, as `schema/run_filter.py` selects its runs."""
 
 REGRESSION_POINT = """
 CREATE VIEW regression_point AS

@@ -23,7 +23,7 @@ from roofwatch.ci.alerts.evaluation import (
 )
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.ci.messages import AlertError
-from roofwatch.db.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
+from roofwatch.db.regressions.alerts import CLAIMED_FOR, acknowledge, list_alerts, list_deliveries
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
 from roofwatch.model.alert import AlertState, Delivery, DeliveryState

@@ -11,7 +11,7 @@ import torch
 from roofwatch import KernelSpec, Tolerance, cases
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.collector.accuracy.check_report import CheckReport
+from roofwatch.model.check_report import CheckReport
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import (
     BASELINE_FACTOR,

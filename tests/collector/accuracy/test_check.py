@@ -9,15 +9,15 @@ import torch
 
 from roofwatch import cases
 from roofwatch.collector.accuracy.check import in_layout, layouts_of, rearranged
-from roofwatch.collector.accuracy.check_report import Arrangement, CheckReport, Layout
 from roofwatch.collector.accuracy.evaluation import prepare
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CaseKind, CheckableCase, Checked, Reply, SuiteInfo
 from roofwatch.measurement.check import check_suite, select_jobs
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import CaseKind, CheckableCase, Checked, Reply, SuiteInfo
 from tests.builders import (
     make_check_report,
     make_implementation_info,

@@ -12,16 +12,16 @@ from unittest import mock
 
 import pytest
 
-from roofwatch.collector.case_run import select
 from roofwatch.collector.compile import sources
 from roofwatch.collector.compile.cache import DiskCache
-from roofwatch.collector.compile.static_compiler import compile_subjects, compile_suite, compilers
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.runs.case_run import select
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.runs.static_compiler import compile_subjects, compile_suite, compilers
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import CompileStatic
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.results import StaticFacts
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import CompileStatic
 from tests.collector.static_suite import COPY, HEADER, use_caches
 
 pytestmark = pytest.mark.usefixtures("forked_servers")

@@ -9,18 +9,18 @@ from roofwatch.arguments import suite_at
 from roofwatch.collector.device.device_session import DeviceSession
 from roofwatch.collector.device.device_state import Window
 from roofwatch.collector.device.telemetry import Sampler, join_telemetry
-from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import RunPlan, Steps
+from roofwatch.collector.runs.journal import ALONE, Journal, make_header
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan, Steps
+from roofwatch.collector.runs.suite_run import SuiteRun
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Telemetry
 from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import SamplingPlan
+from roofwatch.model.worker_protocol import WorkerSettings
 from tests.builders import make_environment
 from tests.collector.conftest import suite_of
 from tests.collector.nvml import MIG_UUID, OTHER_UUID, UUID, calls_in, replay_everywhere, replayed

@@ -11,6 +11,7 @@ import pynvml
 import pytest
 import torch
 
+from roofwatch.collector.device.environment import device_uuid
 from roofwatch.collector.device.nvml import EVENT_REASONS, FAULTS, NvmlDevice
 from roofwatch.collector.device.telemetry import (
     MAX_STORED_READINGS,
@@ -19,7 +20,6 @@ from roofwatch.collector.device.telemetry import (
     join_telemetry,
     no_telemetry,
 )
-from roofwatch.collector.environment import device_uuid
 from tests.builders import NOON
 from tests.collector.nvml import MIG_UUID, MS, UUID, after, make_reading, replayed, telemetry_of
 from tests.collector.replayed_nvml import PCI_ADDRESS

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.outbox.journal import Entry, Header, Journal, journal_path, make_header
-from roofwatch.collector.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource
+from roofwatch.collector.runs.journal import Entry, Header, Journal, journal_path, make_header
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.model.errors import JournalError
 from roofwatch.model.measurement import Timer
+from roofwatch.model.suite_source import SuiteSource
 from tests.builders import make_accuracy, make_ceiling, make_commit, make_environment
 
 
@@ -155,7 +156,7 @@ def test_a_journal_of_another_roofwatch_is_refused(
 ) -> None:
     write(path, "a")
     with monkeypatch.context() as patch:
-        patch.setattr("roofwatch.collector.outbox.journal.HARNESS_VERSION", "0.0.1")
+        patch.setattr("roofwatch.collector.runs.journal.HARNESS_VERSION", "0.0.1")
         with pytest.raises(JournalError, match=r"roofwatch was .* and is 0\.0\.1 now"):
             resume(path)
     path.write_bytes(path.read_bytes() + b'{"unknown": 1}\n')

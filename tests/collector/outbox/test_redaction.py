@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.outbox.journal import ALONE, Journal, make_header
 from roofwatch.collector.redaction import EVERYTHING, Redaction, RedactionError, parse_kept, redact
 from roofwatch.collector.redaction_patterns import Kind
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import Progress, RunPlan
+from roofwatch.collector.runs.journal import ALONE, Journal, make_header
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import Progress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.check import check_suite
 from roofwatch.model.machine import Outcome

@@ -25,11 +25,11 @@ from roofwatch.collector.profiling.ncu_metrics import (
     stalls_of,
 )
 from roofwatch.collector.profiling.profile_file import read_profile
-from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.workers.protocol import Failure
 from roofwatch.install import python_command
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import Failure
 from tests.roofwatch.command import SUITES
 
 NCU, REPORT = Path("/opt/ncu"), Path("/tmp/a/report.ncu-rep")
@@ -83,7 +83,7 @@ def run_target(tmp_path: Path, case_id: str) -> Failure | None:
     )
     job_file.write_text(job.model_dump_json())
     subprocess.run(
-        python_command("roofwatch.collector.profiling.ncu_target", str(job_file)),
+        python_command("roofwatch.collector.jobs.ncu_target", str(job_file)),
         check=True,
         cwd=tmp_path,
     )

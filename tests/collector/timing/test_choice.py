@@ -6,13 +6,12 @@ import pytest
 import torch
 
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.environment import choose_device
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import Progress, RunPlan, Steps
-from roofwatch.collector.suite_run import SuiteRun
+from roofwatch.collector.device.environment import choose_device
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import Progress, RunPlan, Steps
+from roofwatch.collector.runs.suite_run import SuiteRun
 from roofwatch.collector.timing.timing import choose_method
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Failure, Job, MeasureCeilings, Reply
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.errors import CollectorError, TimerError
 from roofwatch.model.machine import Outcome
@@ -24,6 +23,7 @@ from roofwatch.model.timing_method import (
     default_method,
     possible_methods,
 )
+from roofwatch.model.worker_protocol import Failure, Job, MeasureCeilings, Reply
 from tests.builders import make_environment
 from tests.collector.conftest import suite_of
 

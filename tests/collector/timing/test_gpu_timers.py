@@ -10,10 +10,10 @@ import torch
 from roofwatch.collector.timing.memory import Copies, measure_memory, memory_floor
 from roofwatch.collector.timing.stopwatch import Launch
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
-from roofwatch.collector.workers.protocol import TimedBlock
 from roofwatch.model.errors import TimerError
 from roofwatch.model.measurement import CacheState, Timer
 from roofwatch.model.timing_method import SamplingPlan, possible_methods
+from roofwatch.model.worker_protocol import TimedBlock
 
 pytestmark = pytest.mark.gpu
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.timing.memory import (
     CacheFlush,
     Copies,

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import URL, Engine
 from streamlit.testing.v1 import AppTest
 
-from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.ingest.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.record import ArtefactKind

@@ -14,8 +14,8 @@ from roofwatch.dashboard.components import regressions
 from roofwatch.dashboard.components.evidence import condition_rows
 from roofwatch.dashboard.components.page import SourceLinks
 from roofwatch.dashboard.wording import code_span
-from roofwatch.db.artefacts import store_artefact
 from roofwatch.db.bisections import request_bisection
+from roofwatch.db.ingest.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id

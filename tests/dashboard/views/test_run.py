@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text, update
 
-from roofwatch.db.artefacts import store_artefact
+from roofwatch.db.ingest.artefacts import store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.schema.runs import RunRow
 from roofwatch.model.measurement import MemoryUse

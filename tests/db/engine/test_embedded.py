@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from roofwatch.db.artefacts import list_artefacts, store_artefact
 from roofwatch.db.engine import embedded, migrate
 from roofwatch.db.engine.session import make_engine, open_server, reading_session
 from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.artefacts import list_artefacts, store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.records import load_record
 from tests.builders import make_artefact, make_record

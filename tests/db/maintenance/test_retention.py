@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.db.errors import StoreError
+from roofwatch.db.ingest.artefacts import list_artefacts, read_artefact, store_artefact
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, Pruned, prune
 from roofwatch.db.maintenance.verify import verify_store

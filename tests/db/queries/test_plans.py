@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 from roofwatch.ci.alerts.evaluation import AlertSetup, conditions_at, read_state
 from roofwatch.ci.alerts.rules import parse_rules
 from roofwatch.db.access import list_entries
-from roofwatch.db.alerts import claim_next, list_alerts, list_deliveries
-from roofwatch.db.artefacts import list_artefacts
 from roofwatch.db.bisections import read_bisection, read_newest_bisection
-from roofwatch.db.ingest.ingest import ingest_record, release_run
+from roofwatch.db.ingest.artefacts import list_artefacts
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.columns import (
     count_analysed_values,
@@ -51,6 +51,7 @@ from roofwatch.db.queries.runs import list_runs, read_run_detail
 from roofwatch.db.queries.series import count_series_runs, read_case_history, read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, list_window_ends, read_trend
+from roofwatch.db.regressions.alerts import claim_next, list_alerts, list_deliveries
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import list_triaged, read_run_state
 from roofwatch.model.alert import AlertState, DeliveryState

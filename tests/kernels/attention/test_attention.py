@@ -7,12 +7,12 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from roofwatch.collector.compile.launches import compiling_for
-from roofwatch.kernels import KernelError
 from roofwatch.kernels.attention.attention import attention, attention_spec, attention_varlen
 from roofwatch.kernels.attention.paged_decode_attention import (
     paged_decode_attention,
     paged_decode_attention_spec,
 )
+from roofwatch.kernels.building_blocks.errors import KernelError
 from tests.kernels.builders import instructions, make_case
 
 HEADS = torch.zeros(1, 2, 64, 64)

@@ -10,8 +10,8 @@ from roofwatch.kernels.building_blocks.formats import (
     has_e4m3,
 )
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, piece_of_row, row_config
+from roofwatch.kernels.building_blocks.target import Target
 from roofwatch.kernels.building_blocks.tiles import by_chiplet, tile_of
-from roofwatch.kernels.target import Target
 
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8)
 IS_NUMBER = EVERY_BYTE % 128 != 127

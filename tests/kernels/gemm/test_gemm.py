@@ -3,10 +3,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
+from roofwatch.kernels.building_blocks.target import Target
 from roofwatch.kernels.gemm.matmul import matmul, matmul_config
 from roofwatch.kernels.gemm.matmul_split_k import matmul_split_k
-from roofwatch.kernels.target import Target
 
 Product = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 EACH = pytest.mark.parametrize("product", [matmul, matmul_split_k], ids=["matmul", "split_k"])

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import pack_ternary
 from roofwatch.kernels.low_precision.ternary_matmul import MAX_K, ternary_matmul
 from roofwatch.kernels.low_precision.w4a16_matmul import w4a16_matmul

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import (
     E4M3_MAX,
     pack_int4,

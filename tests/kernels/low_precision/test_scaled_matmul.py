@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from roofwatch import UnsupportedError
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.low_precision.fp8_matmul_blockwise import (
     fp8_matmul_blockwise,
     fp8_matmul_blockwise_spec,

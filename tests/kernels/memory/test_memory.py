@@ -5,7 +5,7 @@ import torch
 
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.memory.copies import (
     embedding_gather,
     memory_copy,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roofwatch import InputMaker
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.moe.grouped_gemm import grouped_gemm, grouped_gemm_spec
 from roofwatch.kernels.moe.moe_permute import (
     chosen_experts,

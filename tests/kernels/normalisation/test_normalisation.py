@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, MAX_ROW_BYTES_BACKWARD
 from roofwatch.kernels.normalisation.add_rms_norm import add_rms_norm, add_rms_norm_reference
 from roofwatch.kernels.normalisation.group_norm_silu import (

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS
 from roofwatch.kernels.reduction.cross_entropy import cross_entropy
 from roofwatch.kernels.reduction.softmax import softmax

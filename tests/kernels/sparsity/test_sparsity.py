@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roofwatch import UnsupportedError
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.sparsity.block_sparse_matmul import block_sparse_matmul, unfold_blocks
 from roofwatch.kernels.sparsity.matmul_2_4 import matmul_2_4, matmul_2_4_spec, unfold_2_4
 from tests.kernels.builders import make_inputs

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.bisection.backfill import BackfillJob
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.record import RunRecord

@@ -17,7 +17,7 @@ from roofwatch.bisection.bisect import BisectPlan
 from roofwatch.bisection.commits import list_commits, parse_series
 from roofwatch.bisection.job import range_of_regression, run_bisection
 from roofwatch.ci.bisect.search import SearchPlan
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.bisections import claim_bisection
 from roofwatch.db.errors import StoreError

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.bisection.commits import list_commits, read_build_inputs
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from tests.git_repository import commit_file, make_repository
 from tests.roofwatch.command import SUITES

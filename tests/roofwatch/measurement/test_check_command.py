@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.accuracy.check_report import Arrangement, Layout
-from roofwatch.collector.suite import SuiteSource
 from roofwatch.measurement.check import check_target, explain_failures
+from roofwatch.model.check_report import Arrangement, Layout
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
+from roofwatch.model.suite_source import SuiteSource
 from tests.builders import make_check_report, make_tensor_report
 from tests.roofwatch.command import SUITES, roofwatch
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from roofwatch.cli.main import app
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import EFFORTS, Preset

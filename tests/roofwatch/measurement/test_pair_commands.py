@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.run_plan import Activity
-from roofwatch.collector.workers.protocol import Subject
+from roofwatch.collector.runs.run_plan import Activity
 from roofwatch.measurement.run import AdaptiveBlocks, is_undecided, needs_more
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
+from roofwatch.model.worker_protocol import Subject
 from tests.ci.values import QUIET, make_records, make_timed
 from tests.roofwatch.command import SUITES, roofwatch
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from ray.cluster_utils import Cluster
 
-from roofwatch.collector.outbox.journal import journal_path
+from roofwatch.collector.runs.journal import journal_path
 from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, Done, roofwatch

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 from roofwatch.collector.autotune import merged
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
-from roofwatch.collector.outbox.journal import TimedStep
-from roofwatch.collector.run_plan import ALL, RunPlan, matches
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.runs.journal import TimedStep
+from roofwatch.collector.runs.run_plan import ALL, RunPlan, matches
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
+from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.model.timing_method import TimingMethod
+from roofwatch.model.worker_protocol import (
     Failure,
     ImplementationInfo,
     KernelInfo,
     Subject,
     SuiteInfo,
 )
-from roofwatch.model.errors import SuiteError
-from roofwatch.model.machine import Ceiling, Environment, Outcome
-from roofwatch.model.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
-from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
-from roofwatch.model.timing_method import TimingMethod
 
 ON_REQUEST = "on_request"
 """Tag of cases that are measured only if their kernel or case is named: the bundled workloads."""

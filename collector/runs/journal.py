@@ -14,14 +14,14 @@ from uuid import UUID
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from roofwatch.collector.run_plan import HARNESS_VERSION, RunPlan
+from roofwatch.collector.runs.run_plan import HARNESS_VERSION, RunPlan
 from roofwatch.collector.suite import SuiteAt, digest_of_suite
-from roofwatch.collector.workers.protocol import Failure, TimedBlock
 from roofwatch.model.errors import JournalError
 from roofwatch.model.files import is_locked, make_folder, reason_of, sync_folder
 from roofwatch.model.machine import Ceiling, Environment, Telemetry
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
+from roofwatch.model.worker_protocol import Failure, TimedBlock
 
 ALONE = "run"
 """Side of a run that measures one commit."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from roofwatch import Case, cases
-from roofwatch.kernels.models import (
+from roofwatch.kernels.building_blocks.models import (
     DENSE_MODELS,
     DIFFUSION_TRANSFORMERS,
     LANGUAGE_MODELS,

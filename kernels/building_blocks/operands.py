@@ -7,7 +7,7 @@ Each check raises KernelError with the kernel, the operand and a call that fixes
 import torch
 from torch import Tensor
 
-from roofwatch.kernels import KernelError
+from roofwatch.kernels.building_blocks.errors import KernelError
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 

@@ -10,15 +10,15 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.outbox.journal import Journal
-from roofwatch.collector.run_plan import Activity, OnProgress, RunPlan, Steps
+from roofwatch.collector.runs.journal import Journal
+from roofwatch.collector.runs.run_plan import Activity, OnProgress, RunPlan, Steps
+from roofwatch.collector.runs.suite_run import SuiteRun
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.suite_run import SuiteRun
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Mode, Subject, WorkerSettings
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.machine import highest_ceilings
 from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.worker_protocol import Mode, Subject, WorkerSettings
 
 _MAX_PARALLEL_CHECKS = 8
 

@@ -5,14 +5,21 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from roofwatch.collector.case_run import CaseRun, select
-from roofwatch.collector.compile.static_compiler import compile_subjects, compilers
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.outbox.journal import ALONE, Entry, Journal, TimedStep, changes
 from roofwatch.collector.redaction import Redaction, redact
-from roofwatch.collector.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
+from roofwatch.collector.runs.case_run import CaseRun, select
+from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, changes
+from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
+from roofwatch.collector.runs.static_compiler import compile_subjects, compilers
 from roofwatch.collector.suite import SuiteAt
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.collector.workload_values import workload_values
+from roofwatch.model.errors import JournalError, SuiteError, TimerError
+from roofwatch.model.machine import Ceiling, Environment
+from roofwatch.model.record import Pairing, RunRecord, utc_now
+from roofwatch.model.results import Accuracy
+from roofwatch.model.timing_method import ChosenMethod
+from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     ChooseTiming,
     DescribeEnvironment,
@@ -24,13 +31,6 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     machine_error,
 )
-from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.collector.workload_values import workload_values
-from roofwatch.model.errors import JournalError, SuiteError, TimerError
-from roofwatch.model.machine import Ceiling, Environment
-from roofwatch.model.record import Pairing, RunRecord, utc_now
-from roofwatch.model.results import Accuracy
-from roofwatch.model.timing_method import ChosenMethod
 
 _MACHINE_TIMEOUT_S = 120.0
 """Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import torch
 
+from roofwatch.collector.jobs.case_call import compiled, failure_of, prepare_call
+from roofwatch.collector.jobs.kernel_info import find_case
 from roofwatch.collector.profiling.ncu_count import ANSWER, NcuJob
 from roofwatch.collector.suite import load_suite
-from roofwatch.collector.workers.case_call import compiled, failure_of, prepare_call
-from roofwatch.collector.workers.kernel_info import find_case
-from roofwatch.collector.workers.protocol import Failure
 from roofwatch.model.machine import Outcome
+from roofwatch.model.worker_protocol import Failure
 
 
 def main(job_file: str) -> None:

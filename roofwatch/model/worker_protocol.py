@@ -7,13 +7,13 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from roofwatch.collector.accuracy.check_report import CheckReport, Layout
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.model.check_report import CheckReport, Layout
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
 from roofwatch.model.record import SourceLine
 from roofwatch.model.results import CaseProfile, StaticFacts
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.timing_method import ChosenMethod, SamplingPlan, TimingMethod
 
 

@@ -14,18 +14,19 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.case_run import CaseRun, select
 from roofwatch.collector.git import find_repository
-from roofwatch.collector.outbox.journal import ALONE, Entry, Journal
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan
-from roofwatch.collector.suite import SuiteAt, SuiteSource, digest_of_own_suite
+from roofwatch.collector.runs.case_run import CaseRun, select
+from roofwatch.collector.runs.journal import ALONE, Entry, Journal
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import HARNESS_VERSION, OnProgress, Progress, RunPlan
+from roofwatch.collector.suite import SuiteAt, digest_of_own_suite
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import WorkerSettings
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import highest_ceilings
 from roofwatch.model.record import RunRecord
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import WorkerSettings
 
 MAX_RETRIES = 3
 """Retries of a share whose machine was lost."""

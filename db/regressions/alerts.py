@@ -16,9 +16,9 @@ from sqlalchemy.orm import Session, aliased
 from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
-from roofwatch.db.queries.run_filter import project_id
 from roofwatch.db.regressions.triage import decide
 from roofwatch.db.schema.regressions import AlertRow, DeliveryRow
+from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.alert import Alert, AlertState, AlertStep, Delivery, DeliveryState
 from roofwatch.model.triage import TriageState

@@ -13,9 +13,9 @@ from roofwatch.collector.accuracy.evaluation import (
     outputs_by_name,
     upstream_gradients,
 )
-from roofwatch.collector.workers.protocol import Failure
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.machine import Outcome
+from roofwatch.model.worker_protocol import Failure
 from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError
 
 _MAX_MESSAGE_LENGTH = 2_000

@@ -17,10 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
 
+from roofwatch.collector.workers.candidate_limits import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.sandbox import Policy, isolate
 
-MAX_MESSAGE_BYTES = 2**16
-IPC_HANDLE_BYTES = 64
 STATIC_FIELDS = (
     "target",
     "function",
@@ -218,7 +217,7 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
                 f"{file.name} defines no callable {setup['entry']!r}; name one with --entry"
             )
         return {"candidate": launch}
-    from roofwatch.collector.workers.case_call import compiled
+    from roofwatch.collector.jobs.case_call import compiled
 
     spec = _load_spec(setup)
     return {
@@ -228,7 +227,8 @@ def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
 
 
 def _load_spec(setup: Mapping[str, Any]) -> Any:
-    from roofwatch.collector.suite import SuiteSource, load_suite
+    from roofwatch.collector.suite import load_suite
+    from roofwatch.model.suite_source import SuiteSource
 
     source = SuiteSource(Path(setup["spec"]), tuple(map(Path, setup["import_roots"])))
     return next(spec for spec in load_suite(source) if spec.name == setup["kernel"])

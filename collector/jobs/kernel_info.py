@@ -12,17 +12,17 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from roofwatch.collector.suite import SuiteSource
-from roofwatch.collector.workers.protocol import (
+from roofwatch.install import INSTALL_ROOT
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.record import SourceLine
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import (
     CaseKind,
     CheckableCase,
     ImplementationInfo,
     KernelInfo,
 )
-from roofwatch.install import INSTALL_ROOT
-from roofwatch.model.errors import SuiteError
-from roofwatch.model.measurement import CaseRecord
-from roofwatch.model.record import SourceLine
 from roofwatch.spec import Case, Implementation, KernelSpec
 
 _MAX_SOURCE_LINES = 16

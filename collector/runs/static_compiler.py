@@ -12,22 +12,23 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from roofwatch.collector.case_run import select
-from roofwatch.collector.compile.cache import DiskCache, digest_of, toolchain_digest
-from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan
-from roofwatch.collector.suite import SuiteSource
+from roofwatch.collector.compile.cache import DiskCache, toolchain_digest
+from roofwatch.collector.digests import digest_of
+from roofwatch.collector.runs.case_run import select
+from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import (
+from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.model.errors import CollectorError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.suite_source import SuiteSource
+from roofwatch.model.worker_protocol import (
     CompileStatic,
     DescribeSources,
     Reply,
     Subject,
     WorkerSettings,
 )
-from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.model.errors import CollectorError
-from roofwatch.model.machine import Outcome
-from roofwatch.model.results import StaticFacts
 
 _DESCRIBE_TIMEOUT_S = 60.0
 _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})

@@ -26,7 +26,9 @@ from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
-from roofwatch.collector.environment import choose_device, collect_environment, device_uuid
+from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
+from roofwatch.collector.jobs.case_call import another_call, compiled, failure_of, prepare_call
+from roofwatch.collector.jobs.kernel_info import describe_kernel, find_case, repository_of
 from roofwatch.collector.profiling.case_profile import profile_calls
 from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import (
@@ -37,9 +39,10 @@ from roofwatch.collector.timing.memory import (
 )
 from roofwatch.collector.timing.stopwatch import Ranks
 from roofwatch.collector.timing.timing import choose_method, sample_launches, timing_stream
-from roofwatch.collector.workers.case_call import another_call, compiled, failure_of, prepare_call
-from roofwatch.collector.workers.kernel_info import describe_kernel, find_case, repository_of
-from roofwatch.collector.workers.protocol import (
+from roofwatch.model.errors import CollectorError, TimerError
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Autotuning
+from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     Checked,
     ChooseTiming,
@@ -55,9 +58,6 @@ from roofwatch.collector.workers.protocol import (
     TimeBlock,
     WorkerSettings,
 )
-from roofwatch.model.errors import CollectorError, TimerError
-from roofwatch.model.machine import Outcome
-from roofwatch.model.measurement import Autotuning
 from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
 from roofwatch.spec.workload import WORKLOADS
 
