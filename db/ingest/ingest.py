@@ -86,7 +86,7 @@ def store_record(
     """Store a record with its content hash in the caller's transaction; otherwise as
     `ingest_record`.
 
-    Locks are taken in one order, so writers cannot deadlock: the run, rows that runs share, flags
+    Locks are taken in one order, so writers cannot deadlock: the run, rows that runs share, metrics
     of series.
     """
     lock_run(connection, record.run_id)

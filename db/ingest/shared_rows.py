@@ -19,7 +19,6 @@ from roofwatch.db.schema.measurements import SeriesRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow
 from roofwatch.db.schema.table import Base
 from roofwatch.model.machine import Environment
-from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import Commit, RunRecord
 
 _FACT_FIELDS = sorted(
@@ -27,7 +26,6 @@ _FACT_FIELDS = sorted(
 )
 _MEANING = ("kernel", "shape", "dtype", "direction")
 _COSTS = ("family", "flop_count", "memory_bytes", "bus_bytes", "token_count", "tags")
-_FLAGS = ("has_utilisation", "has_energy", "has_host_time", "has_memory")
 _NEW_COMMIT = upsert(CommitRow)
 _HAS_MORE_PARENTS = func.cardinality(_NEW_COMMIT.excluded.parents) > func.cardinality(
     CommitRow.parents
@@ -41,11 +39,17 @@ _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
         "parents": case((_HAS_MORE_PARENTS, _NEW_COMMIT.excluded.parents), else_=CommitRow.parents),
     },
 )
-_ANY_NEW_FLAG = " OR ".join(f"(NOT {flag} AND id = ANY(CAST(:{flag} AS int[])))" for flag in _FLAGS)
-_SET_FLAGS = text(
-    f"UPDATE series SET "
-    f"{', '.join(f'{flag} = {flag} OR id = ANY(CAST(:{flag} AS int[]))' for flag in _FLAGS)} "
-    f"WHERE id IN (SELECT id FROM series WHERE {_ANY_NEW_FLAG} ORDER BY id FOR NO KEY UPDATE)"
+_ADD_METRICS = text(
+    """
+    UPDATE series SET metrics = ARRAY(SELECT DISTINCT unnest(series.metrics || new.metrics) ORDER BY 1)
+    FROM (
+        SELECT noted.id, noted.metrics
+        FROM json_to_recordset(CAST(:rows AS json)) AS noted (id int, metrics text[])
+        JOIN series stored ON stored.id = noted.id
+        WHERE NOT noted.metrics <@ stored.metrics ORDER BY stored.id FOR NO KEY UPDATE OF stored
+    ) new
+    WHERE series.id = new.id
+    """
 )
 
 
@@ -85,7 +89,7 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
                 "timer": one.timer,
                 "cache": one.cache,
                 "runner_class": record.environment.runner_class,
-                **_flags(one),
+                "metrics": sorted(one.stored_values),
             }
             for one in record.measurements
         ],
@@ -125,16 +129,15 @@ def ensure_rows(
 
 
 def note_values(connection: Connection, record: RunRecord, series_ids: Sequence[int]) -> None:
-    """Set the flags of series whose measurements have a value for the first time.
+    """Add to series the metrics that their measurements have for the first time.
 
     This locks rows of other runs, so it comes last in the transaction.
     """
-    flags = [_flags(one) for one in record.measurements]
-    new = {
-        name: [one for one, has in zip(series_ids, flags, strict=True) if has[name]]
-        for name in _FLAGS
-    }
-    connection.execute(_SET_FLAGS, new)
+    rows = [
+        {"id": series_id, "metrics": sorted(measurement.stored_values)}
+        for series_id, measurement in zip(series_ids, record.measurements, strict=True)
+    ]
+    connection.execute(_ADD_METRICS, {"rows": as_json(rows)})
 
 
 def as_json(value: object) -> str:
@@ -232,13 +235,3 @@ def _store_cases(
 
 def _fingerprint(values: dict[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(values, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-def _flags(one: Measurement) -> dict[str, bool]:
-    """Which optional values a measurement has."""
-    return {
-        "has_utilisation": one.utilisation is not None,
-        "has_energy": one.joules_per_launch is not None,
-        "has_host_time": one.host_ns is not None,
-        "has_memory": one.memory is not None and bool(one.blocks),
-    }

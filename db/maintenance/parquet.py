@@ -13,14 +13,11 @@ from sqlalchemy import types as sql
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.schema import Base
-from roofwatch.db.schema.measurements import SampleSetRow
 
 SECRET = frozenset({"token"})
 """Tables that are not exported."""
 _BATCH_ROWS = 10_000
-_SAMPLES = SampleSetRow.__table__.c.content
 _ARROW_TYPES: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
     (sql.Uuid, pa.string()),
     (sql.JSON, pa.string()),
@@ -93,8 +90,6 @@ def _export(
 
 
 def _field(column: Column[Any]) -> pa.Field:
-    if column is _SAMPLES:
-        return pa.field("samples_ns", pa.list_(pa.float64()))
     return pa.field(column.name, _arrow_type(column.type))
 
 
@@ -107,8 +102,6 @@ def _arrow_type(kind: sql.TypeEngine[Any]) -> pa.DataType:
 def _value(column: Column[Any], value: Any) -> Any:
     if value is None:
         return None
-    if column is _SAMPLES:
-        return unpack_samples(value).samples_ns
     if isinstance(column.type, sql.JSON):
         return json.dumps(value)
     return str(value) if isinstance(column.type, sql.Uuid) else value

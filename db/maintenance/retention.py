@@ -175,11 +175,16 @@ def _due(part: Part, older_than: datetime) -> Select[RunRow]:
     )
 
 
+def _stored_bytes(column: Any) -> ColumnElement[int]:
+    """Bytes of a value as stored, compressed."""
+    return func.pg_column_size(column)
+
+
 def _size(part: Part) -> ColumnElement[int]:
     """Bytes of a part of the outer run."""
-    samples = select(func.sum(func.octet_length(SampleSetRow.content))).where(
-        SampleSetRow.run_number == RunRow.number
-    )
+    samples = select(
+        func.sum(_stored_bytes(SampleSetRow.samples_ns) + _stored_bytes(SampleSetRow.facts))
+    ).where(SampleSetRow.run_number == RunRow.number)
     files = select(func.sum(RunArtefactRow.size_bytes)).where(
         RunArtefactRow.run_id == RunRow.run_id, RunArtefactRow.content_sha256.is_not(None)
     )

@@ -13,7 +13,7 @@ from sqlalchemy import Date, Double, Row, cast, func, literal, select, true
 from sqlalchemy.dialects.postgresql import BYTEA
 from sqlalchemy.orm import Session
 
-from roofwatch.db.queries.series_keys import SECONDARY
+from roofwatch.db.queries.series_keys import has_metric
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     ImportedRow,
@@ -94,7 +94,7 @@ def read_time_columns(
         SeriesRow.cache,
     )
     series = (
-        select(SeriesRow.id, *own, *(SECONDARY[metric] for metric in secondary))
+        select(SeriesRow.id, *own, *(has_metric(metric) for metric in secondary))
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(CaseRow.id.in_(row_ids))

@@ -7,7 +7,7 @@ from uuid import UUID
 from sqlalchemy import ColumnElement, Select, and_, func, select, true
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.db.ingest.run_rows import unpack_samples
+from roofwatch.db.queries.samples import split_blocks
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
 from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
@@ -56,8 +56,10 @@ def list_pairs(
             head_series.runner_class,
             head_series.timer,
             head_series.cache,
-            base.content.label("base_content"),
-            head.content.label("head_content"),
+            base.samples_ns.label("base_samples_ns"),
+            base.block_lengths.label("base_block_lengths"),
+            head.samples_ns.label("head_samples_ns"),
+            head.block_lengths.label("head_block_lengths"),
         )
         .select_from(head_run)
         .join(base_run, base_run.pair_id == head_run.pair_id)
@@ -95,9 +97,8 @@ def list_pairs(
     )
     pairs = []
     for row in session.execute(query):
-        base_blocks_ns, head_blocks_ns = (
-            unpack_samples(content).blocks_ns() for content in (row.base_content, row.head_content)
-        )
+        base_blocks_ns = split_blocks(row.base_samples_ns, row.base_block_lengths)
+        head_blocks_ns = split_blocks(row.head_samples_ns, row.head_block_lengths)
         if base_blocks_ns and head_blocks_ns:
             pairs.append(
                 Pair(

@@ -23,7 +23,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from roofwatch.db.queries.series_keys import COSTS, SECONDARY
+from roofwatch.db.queries.series_keys import WORK
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CompilationRow,
@@ -37,7 +37,7 @@ from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome
-from roofwatch.model.metrics import Layer, Metric
+from roofwatch.model.metrics import METRICS, Layer, Metric
 
 _KEY_PARTS = ("case_id", "implementation", "runner_class", "function", "target", "tensor")
 _COLUMNS = {
@@ -97,7 +97,7 @@ def _wanted(numbered: Sequence[tuple[int, SeriesKey]]) -> FromClause:
 
 
 def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
-    table, cost = MeasurementRow, COSTS.get(metric)
+    table, cost = MeasurementRow, WORK.get(metric)
     series = _first(
         _cases(
             project,
@@ -123,7 +123,7 @@ def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
         columns["value"] = case((work > 0, work / table.median_ns * 1e9))
     if metric == "median_ns":
         columns |= {"low": table.q1_ns, "high": table.q3_ns, "block_count": table.block_count}
-    elif metric not in SECONDARY:
+    elif cost is not None or METRICS[metric].is_inverse_of_time:
         # a rate is a constant over the time: its upper quartile comes from the lower quartile of
         # the time
         for name, quartile_ns in (("low", table.q3_ns), ("high", table.q1_ns)):

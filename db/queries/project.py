@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.projects import QUARANTINE
 from roofwatch.db.queries.runs import NEWEST_FIRST
-from roofwatch.db.queries.series_keys import COSTS
+from roofwatch.db.queries.series_keys import WORK
 from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import (
     CaseRow,
@@ -113,7 +113,7 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     for lines in session.scalars(select(recent.c.source_lines).order_by(recent.c.started_at)):
         source_files |= _source_files(lines or ())
     newest = (
-        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags, *COSTS.values())
+        select(CaseVersionRow.case_id, CaseVersionRow.family, CaseVersionRow.tags, *WORK.values())
         .join(recent, CaseVersionRow.id == func.any(recent.c.case_version_ids))
         .order_by(CaseVersionRow.case_id, recent.c.started_at.desc())
         .ext(distinct_on(CaseVersionRow.case_id))
@@ -149,7 +149,7 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
                 dtype,
                 family or "",
                 tuple(tags or ()),
-                dict(zip(COSTS, costs, strict=True)),
+                dict(zip(WORK, costs, strict=True)),
             )
             for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases)
         ),

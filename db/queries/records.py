@@ -1,6 +1,5 @@
 """Stored runs as records."""
 
-from base64 import b64decode
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,8 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select
 from sqlalchemy.orm import Session, undefer
 
 from roofwatch.db.errors import AgedError, NotStoredError
-from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.projects import record_name
+from roofwatch.db.queries.samples import split_blocks
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
     CaseDocumentRow,
@@ -108,7 +107,7 @@ def load_cases(
         kept = [
             row
             for row in stored.rows["measurements"]
-            if row["content"] or row["outcome"] != Outcome.OK
+            if row["facts"] is not None or row["outcome"] != Outcome.OK
         ]
         places = {series_id: place for place, series_id in enumerate(stored.run.series_ids)}
         in_order = sorted(kept, key=lambda row: places[row["series_id"]])
@@ -228,19 +227,22 @@ def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str
 
 def _measurements() -> Select[Any]:
     samples = SampleSetRow
+    columns: list[Any] = [
+        MeasurementRow.series_id,
+        CaseRow.name.label("case_id"),
+        SeriesRow.implementation,
+        MeasurementRow.outcome,
+        MeasurementRow.message,
+        SeriesRow.timer,
+        SeriesRow.cache,
+        MeasurementRow.is_memory_bound,
+        MeasurementRow.utilisation,
+        samples.samples_ns,
+        samples.block_lengths,
+        samples.facts,
+    ]
     return (
-        select(
-            MeasurementRow.series_id,
-            CaseRow.name.label("case_id"),
-            SeriesRow.implementation,
-            MeasurementRow.outcome,
-            MeasurementRow.message,
-            SeriesRow.timer,
-            SeriesRow.cache,
-            MeasurementRow.is_memory_bound,
-            MeasurementRow.utilisation,
-            func.encode(samples.content, "base64").label("content"),
-        )
+        select(*columns)
         .join(SeriesRow, SeriesRow.id == MeasurementRow.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
@@ -256,14 +258,13 @@ def _measurements() -> Select[Any]:
 def _measurement(run: RunRow, row: _Row) -> dict[str, Any]:
     fields = _fields(Measurement, row)
     fields["bound"] = BOUNDS[row["is_memory_bound"]]
-    if row["content"] is not None:
-        samples = unpack_samples(b64decode(row["content"]))
-        fields |= {
-            "launches_per_sample": samples.launches_per_sample,
-            "memory": samples.memory,
-            "autotuning": samples.autotuning,
-            "blocks": samples.blocks(),
-        }
+    if row["facts"] is not None:
+        blocks_ns = split_blocks(row["samples_ns"], row["block_lengths"])
+        blocks = [
+            facts | {"samples_ns": samples_ns}
+            for facts, samples_ns in zip(row["facts"]["blocks"], blocks_ns, strict=True)
+        ]
+        fields |= row["facts"] | {"blocks": blocks}
     elif row["outcome"] == Outcome.OK:
         raise AgedError(
             f"run {run.run_id}: its samples are no longer kept; use its record file, or the "

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Unpack
 
@@ -22,7 +22,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from roofwatch.db.ingest.run_rows import unpack_samples
 from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.schema.measurements import SampleSetRow
@@ -113,10 +112,10 @@ def read_series(
         rows = session.connection().execute(
             _select(project, some, runs, include_conditions=include_conditions)
         )
-        for number, runner_class, run_number, content, outcome, *values in rows.all():
+        for number, runner_class, run_number, facts, outcome, *values in rows.all():
             run, setting, runner_of_run = runs[run_number]
             if runner_class in ("", runner_of_run):
-                conditions = {} if content is None else _conditions(content)
+                conditions = {} if facts is None else _conditions(facts)
                 measured = [*values, setting]
                 points[number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured, **conditions))
         found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
@@ -224,7 +223,7 @@ def _select(
     assert points is not None  # there is a key at least
     samples = SampleSetRow
     # a scalar subquery keeps this a lookup by key
-    content = select(samples.content).where(
+    facts = select(samples.facts).where(
         samples.run_number == points.c.run_number, samples.series_id == points.c.series_id
     )
     # `coalesce` hides the index by run: Postgres without statistics would read all results of these
@@ -234,7 +233,7 @@ def _select(
         points.c.number,
         points.c.runner_class,
         points.c.run_number,
-        (content.scalar_subquery() if include_conditions else null()).label("content"),
+        (facts.scalar_subquery() if include_conditions else null()).label("facts"),
         *(points.c[name] for name in POINT_COLUMNS),
     ).where(func.coalesce(is_included, false()))
 
@@ -243,10 +242,9 @@ def _in_order(points: Collection[SeriesPoint]) -> tuple[SeriesPoint, ...]:
     return tuple(sorted(points, key=lambda point: (point.commit, point.measured_at, point.run_id)))
 
 
-def _conditions(content: bytes) -> dict[str, Any]:
+def _conditions(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Summarise the device's state during a measurement, and what the autotuner chose."""
-    samples = unpack_samples(content)
-    states = [state for block in samples.facts if (state := block.get("device_state"))]
+    states = [state for block in facts["blocks"] if (state := block.get("device_state"))]
     clocks = [clock for state in states if (clock := state.get("sm_clock_mhz"))]
     temperatures_c = [
         temperature_c
@@ -267,6 +265,6 @@ def _conditions(content: bytes) -> dict[str, Any]:
                     f"{name}={value}" for name, value in sorted(one.get("chosen", {}).items())
                 ),
             )
-            for one in samples.autotuning
+            for one in facts.get("autotuning", ())
         ),
     }

@@ -1,6 +1,6 @@
 """Which series a project has."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -10,6 +10,7 @@ from sqlalchemy import (
     Select,
     Text,
     and_,
+    any_,
     case,
     cast,
     exists,
@@ -38,23 +39,10 @@ from roofwatch.db.schema.run_filter import IncludedRuns, is_in_series, project_i
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, RunRow
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome
-from roofwatch.model.metrics import METRICS, Layer
+from roofwatch.model.metrics import METRICS, RATES, Layer
 
-COSTS = {
-    "flop_per_s": CaseVersionRow.flop_count,
-    "memory_bytes_per_s": CaseVersionRow.memory_bytes,
-    "bus_bytes_per_s": CaseVersionRow.bus_bytes,
-    "tokens_per_s": CaseVersionRow.token_count,
-}
-"""Metrics computed as a cost of the case over its time."""
-SECONDARY = {
-    "joules_per_launch": SeriesRow.has_energy,
-    "host_ns": SeriesRow.has_host_time,
-    "peak_allocated_bytes": SeriesRow.has_memory,
-}
-"""Metrics measured beside the time, without quartiles; and the column that says whether a series
-has any value.
-"""
+WORK: Mapping[str, Any] = {rate.key: getattr(CaseVersionRow, rate.work) for rate in RATES}
+"""Work of a case by the metric that is this work over its time."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +133,11 @@ def _columns(
     ]
 
 
+def has_metric(metric: str) -> ColumnElement[bool]:
+    """Check whether any measurement of a series, in any run, has a stored metric."""
+    return literal(metric, Text) == any_(SeriesRow.metrics)
+
+
 def _measured(wanted: _Filter) -> Select[Any]:
     """Look for one measurement per series and metric instead of reading all."""
     has_time = _has_measurement(wanted, MeasurementRow.outcome == Outcome.OK.value)
@@ -152,11 +145,14 @@ def _measured(wanted: _Filter) -> Select[Any]:
     def has_value(metric: str) -> ColumnElement[bool]:
         if metric == wanted.first_metric:
             return true()
-        if metric in COSTS:
-            return and_(COSTS[metric] > 0, has_time)
-        flag = SeriesRow.has_utilisation if metric == "utilisation" else SECONDARY[metric]
+        if metric in WORK:
+            return and_(WORK[metric] > 0, has_time)
+        # most series have no value of most metrics: the list saves a search through all results
         return case(
-            (flag, _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None))),
+            (
+                has_metric(metric),
+                _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None)),
+            ),
             else_=false(),
         )
 

@@ -10,11 +10,11 @@ from sqlalchemy import (
     BigInteger,
     CheckConstraint,
     ColumnElement,
+    Double,
     ForeignKey,
     Identity,
     Index,
     Integer,
-    LargeBinary,
     SmallInteger,
     UniqueConstraint,
     and_,
@@ -25,7 +25,7 @@ from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
 from roofwatch.db.schema.table import Base, RowId, not_negative, one_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState, Timer
-from roofwatch.model.metrics import Better
+from roofwatch.model.metrics import STORED, Better
 
 RunNumber = Annotated[int, mapped_column(Integer, ForeignKey(RunRow.number, ondelete="CASCADE"))]
 
@@ -53,7 +53,7 @@ class SeriesRow(Base):
     """What all measurements of a series share. A change of case version, timer or cache begins
     another row.
 
-    The `has_...` flags tell whether any measurement of the series has that value.
+    `metrics` are those of `metrics.STORED` that any measurement of the series has.
     """
 
     __tablename__ = "series"
@@ -76,13 +76,19 @@ class SeriesRow(Base):
     timer: Mapped[str]
     cache: Mapped[str]
     runner_class: Mapped[str]
-    has_utilisation: Mapped[bool]
-    has_energy: Mapped[bool]
-    has_host_time: Mapped[bool]
-    has_memory: Mapped[bool]
+    metrics: Mapped[list[str]]
 
 
-class MeasurementRow(Base):
+_METRICS = [metric.key for metric in STORED]
+_MetricColumns: Any = type(
+    "_MetricColumns",
+    (),
+    {key: mapped_column(Double, nullable=True, sort_order=-1) for key in _METRICS},
+)
+"""A column for each metric of `metrics.STORED`."""
+
+
+class MeasurementRow(_MetricColumns, Base):  # type: ignore[misc]  # columns of a table of ours
     """One case and implementation in one run. Measured values are NULL unless the outcome is `ok`.
 
     There is no unique index on run and series: it would be larger than both others, and records are
@@ -104,21 +110,16 @@ class MeasurementRow(Base):
         ),
         CheckConstraint("sample_count > 0 AND block_count > 0", name="samples_not_empty"),
         CheckConstraint(
-            "outcome = 'ok' OR num_nonnulls(utilisation, joules_per_launch, host_ns, "
-            "peak_allocated_bytes) = 0",
+            f"outcome = 'ok' OR num_nonnulls({', '.join(_METRICS)}) = 0",
             name="values_only_if_ok",
         ),
-        *not_negative("host_ns", "peak_allocated_bytes", "launch_count"),
+        *not_negative("launch_count", *_METRICS),
     )
 
     # in an order without padding between columns
     median_ns: Mapped[float | None]
     q1_ns: Mapped[float | None]
     q3_ns: Mapped[float | None]
-    utilisation: Mapped[float | None]
-    joules_per_launch: Mapped[float | None]
-    host_ns: Mapped[float | None]
-    peak_allocated_bytes: Mapped[float | None]
     # timed launches
     launch_count: Mapped[int]
     run_number: Mapped[RunNumber] = mapped_column()
@@ -135,15 +136,20 @@ class MeasurementRow(Base):
 
 
 class SampleSetRow(Base):
-    """The samples of a measurement and facts of its blocks, packed (`ingest/samples.py`). Retention
-    removes these.
+    """The samples of a measurement, and what was seen while they were taken. Retention removes
+    these.
     """
 
     __tablename__ = "sample_set"
 
     run_number: Mapped[RunNumber] = mapped_column(primary_key=True)
     series_id: Mapped[RowId] = mapped_column(primary_key=True)
-    content: Mapped[bytes] = mapped_column(LargeBinary)
+    # of all blocks, one block after the other
+    samples_ns: Mapped[list[float]]
+    # samples of each block
+    block_lengths: Mapped[list[int]]
+    # fields of the record's measurement, and of its blocks, without samples and defaults
+    facts: Mapped[dict[str, Any]]
 
 
 class AccuracyRow(_CaseResult, Base):

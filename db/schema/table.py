@@ -43,6 +43,7 @@ class Base(DeclarativeBase):
         datetime: DateTime(timezone=True),
         list[str]: ARRAY(Text()),
         list[int]: ARRAY(Integer()),
+        list[float]: ARRAY(Double()),
         # json, not jsonb: it keeps the order of a shape's dimensions, and 1e20 stays a float
         dict[str, Any]: JSON(),
         # text with a check of the values

@@ -19,7 +19,7 @@ from roofwatch.model.machine import (
     PositiveNs,
     UtcDatetime,
 )
-from roofwatch.model.metrics import METRICS
+from roofwatch.model.metrics import RATES, STORED
 
 
 class CaseRecord(Part):
@@ -211,6 +211,23 @@ class Measurement(CaseResult):
         return median_of([None if state is None else state.energy_per_launch_j for state in states])
 
     @property
+    def peak_allocated_bytes(self) -> float | None:
+        """Peak device memory of tensors; None on a CPU. A failed launch proves nothing about it."""
+        if self.memory is None or not self.blocks:
+            return None
+        return float(self.memory.peak_allocated_bytes)
+
+    @property
+    def stored_values(self) -> dict[str, float]:
+        """The metrics besides the time that it has, by key."""
+        values = {}
+        for metric in STORED:
+            value = getattr(self, metric.key)
+            if value is not None:
+                values[metric.key] = value
+        return values
+
+    @property
     def is_host_bound(self) -> bool:
         return self.median_ns is not None and is_host_bound(self.median_ns, self.host_ns)
 
@@ -242,21 +259,9 @@ def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, flo
     median_ns = measurement.median_ns
     if median_ns is None:
         return {}
-    memory = measurement.memory
-    work = {
-        "flop_per_s": case.flop_count,
-        "memory_bytes_per_s": case.memory_bytes,
-        "bus_bytes_per_s": case.bus_bytes,
-        "tokens_per_s": case.token_count,
-    }
-    others = {
-        "utilisation": measurement.utilisation,
-        "joules_per_launch": measurement.joules_per_launch,
-        "host_ns": measurement.host_ns,
-        "peak_allocated_bytes": None if memory is None else float(memory.peak_allocated_bytes),
-    }
     values = {"median_ns": median_ns}
-    values |= {name: amount / median_ns * 1e9 for name, amount in work.items() if amount}
-    values |= {name: value for name, value in others.items() if value is not None}
-    assert values.keys() <= METRICS.keys()
-    return values
+    for rate in RATES:
+        work = getattr(case, rate.work)
+        if work:
+            values[rate.key] = work / median_ns * 1e9
+    return values | measurement.stored_values

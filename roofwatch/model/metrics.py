@@ -35,6 +35,10 @@ class Metric:
     better: Better
     layer: Layer
     format: Callable[[float], str]
+    work: str = ""
+    """Field of a case: the metric is this amount per second of the time."""
+    is_inverse_of_time: bool = False
+    """The metric times the time is a constant of the case, so its quartiles follow from the time's."""
 
     def is_worse(self, *, base: float, head: float) -> bool:
         return head > base if self.better is Better.LOWER else head < base
@@ -126,7 +130,13 @@ _format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, 
 _ROWS = (
     Metric("median_ns", "time", "ns", Better.LOWER, Layer.MEASURED, format_ns),
     Metric(
-        "flop_per_s", "compute rate", "FLOP/s", Better.HIGHER, Layer.MEASURED, _format_flop_per_s
+        "flop_per_s",
+        "compute rate",
+        "FLOP/s",
+        Better.HIGHER,
+        Layer.MEASURED,
+        _format_flop_per_s,
+        work="flop_count",
     ),
     Metric(
         "memory_bytes_per_s",
@@ -135,6 +145,7 @@ _ROWS = (
         Better.HIGHER,
         Layer.MEASURED,
         _format_bytes_per_s,
+        work="memory_bytes",
     ),
     Metric(
         "bus_bytes_per_s",
@@ -143,6 +154,7 @@ _ROWS = (
         Better.HIGHER,
         Layer.MEASURED,
         _format_bytes_per_s,
+        work="bus_bytes",
     ),
     Metric(
         "tokens_per_s",
@@ -151,6 +163,7 @@ _ROWS = (
         Better.HIGHER,
         Layer.MEASURED,
         _format_tokens_per_s,
+        work="token_count",
     ),
     Metric(
         "utilisation",
@@ -159,6 +172,7 @@ _ROWS = (
         Better.HIGHER,
         Layer.MEASURED,
         _format_share,
+        is_inverse_of_time=True,
     ),
     Metric(
         "joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules
@@ -231,6 +245,15 @@ _ROWS = (
 )
 
 METRICS: Mapping[str, Metric] = {row.key: row for row in _ROWS}
+TIME = METRICS["median_ns"]
+RATES = tuple(row for row in _ROWS if row.work)
+"""Metrics computed as work of a case over its time, and stored nowhere."""
+STORED = tuple(
+    row for row in _ROWS if row.layer is Layer.MEASURED and row is not TIME and not row.work
+)
+"""Metrics that a measurement may have besides its time: each is a property of `Measurement` and a
+column of the table `measurement`, both named by its key.
+"""
 
 
 SHARE_OF_STEP = "share of step: "

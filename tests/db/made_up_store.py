@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Engine, text
 
+from roofwatch.model.metrics import STORED
+
 _STARTED_AT = datetime(2024, 1, 1, tzinfo=UTC)
 _RUNNER_CLASS = "made up"
 
@@ -67,9 +69,8 @@ _PROJECT = (
     WHERE project.name = :project ORDER BY 1
     """,
     """
-    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, has_utilisation, has_energy,
-        has_host_time, has_memory)
-    SELECT version.id, 'triton', 'cupti', 'cold', :runner_class, true, true, true, true
+    INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, metrics)
+    SELECT version.id, 'triton', 'cupti', 'cold', :runner_class, CAST(:metrics AS text[])
     FROM case_version version JOIN "case" ON "case".id = case_id JOIN project ON project.id = project_id
     WHERE project.name = :project ORDER BY 1
     """,
@@ -89,13 +90,12 @@ _PROJECT = (
     WHERE project.name = :project AND fingerprint = 'made up' ORDER BY first_parent_count
     """,
 )
-_MEASUREMENTS = """
-    INSERT INTO measurement (median_ns, q1_ns, q3_ns, utilisation, joules_per_launch, host_ns, peak_allocated_bytes,
-        run_number, series_id, sample_count, block_count, outcome, is_memory_bound,
-        launch_count, is_degraded)
-    SELECT median_ns, median_ns * 0.99, median_ns * 1.01, 0.5 + random() / 10, 0.01 + random() / 100,
-        5e3 * (1 + random() / 10), 1048576 * (1 + series_id % 97), number, series_id, 100, 5, 'ok', true,
-        100, false
+_METRICS = [metric.key for metric in STORED]
+_MEASUREMENTS = f"""
+    INSERT INTO measurement (median_ns, q1_ns, q3_ns, run_number, series_id, sample_count, block_count,
+        outcome, is_memory_bound, launch_count, is_degraded, {", ".join(_METRICS)})
+    SELECT median_ns, median_ns * 0.99, median_ns * 1.01, number, series_id, 100, 5,
+        'ok', true, 100, false, {", ".join(["1 + random() / 10"] * len(_METRICS))}
     FROM (
         SELECT number, series_id, 1e4 * (1 + series_id % 97) * exp(random_normal(0, 0.02))
             * CASE WHEN series_id % :step_every = 0 AND place > :run_count / 4 + series_id * 37 % (:run_count / 2 + 1)
@@ -120,6 +120,7 @@ def fill(engine: Engine, shape: Shape, pair: int) -> None:
         "run_count": shape.run_count,
         "series_count": shape.series_count,
         "step_every": shape.step_every,
+        "metrics": _METRICS,
     }
     with engine.begin() as connection:
         connection.execute(_ENVIRONMENT, values)

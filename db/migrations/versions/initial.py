@@ -15,7 +15,7 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-COMPRESSED = {"artefact_chunk": "packed", "sample_set": "content"}
+COMPRESSED = {"artefact_chunk": "packed"}
 """Columns with compressed values."""
 
 # Views are for dashboards and SQL tools of others. A changed column breaks their queries, so names

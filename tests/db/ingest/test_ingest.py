@@ -1,17 +1,14 @@
 """Ingest: records are stored completely, and once; the tables refuse invalid rows."""
 
+import math
 import random
-import struct
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sqlalchemy import Engine, create_engine, func, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
@@ -19,16 +16,18 @@ from sqlalchemy.orm import Session
 from roofwatch.db.engine.migrate import read_status
 from roofwatch.db.errors import ConflictError, IngestError, StoreError
 from roofwatch.db.ingest.ingest import IngestResult, ingest_record
-from roofwatch.db.ingest.run_rows import SampleSet, pack_samples, unpack_samples
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.project import list_projects
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import Base
-from roofwatch.model.machine import Outcome
+from roofwatch.model.machine import DeviceState, Outcome
+from roofwatch.model.measurement import Autotuning, Block, Measurement
+from roofwatch.model.metrics import STORED
 from roofwatch.model.record import RunRecord
 from tests.builders import (
+    NOON,
     PROJECT,
     make_accuracy,
     make_case,
@@ -299,38 +298,54 @@ def test_ingest_of_a_known_commit_does_not_wait_for_its_lock(store: Engine) -> N
         impatient.dispose()
 
 
-positive = st.floats(min_value=0, exclude_min=True, allow_nan=False, allow_infinity=False)
-
-
-def make_sample_set(*blocks: list[float]) -> SampleSet:
-    return SampleSet(
-        launches_per_sample=3,
-        memory={"allocation_count": 2},
-        autotuning=[{"function": "body", "chosen": {"b": 1, "a": 1e20}}],
-        started_at=["2026-03-01T12:00:00.123456+00:00"] * len(blocks),
-        lengths=[len(block) for block in blocks],
-        facts=[{"kernel_count": number} for number in range(len(blocks))],
-        samples_ns=np.array([sample for block in blocks for sample in block], dtype=np.float64),
+def test_samples_read_back_to_the_last_bit_in_their_blocks(store: Engine) -> None:
+    blocks = ((5e-324, 0.1 + 0.2, 1 / 3), (1e300,), (math.nextafter(1000.0, 0), 1000.0))
+    measurement = make_measurement(
+        blocks=[Block(started_at=NOON, samples_ns=block) for block in blocks],
+        autotuning=[Autotuning(function="body", chosen={"b": 1, "a": 1e20})],
     )
+    record = make_record(measurements=[measurement])
+    ingest_record(store, record)
+
+    (stored,) = stored_record(store, record.run_id).measurements
+
+    assert tuple(block.samples_ns for block in stored.blocks) == blocks
+    assert stored == measurement
+    assert list(stored.autotuning[0].chosen) == ["b", "a"]
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.lists(positive, min_size=1, max_size=5), max_size=4))
-def test_unpacked_samples_equal_the_packed(blocks: list[list[float]]) -> None:
-    before = make_sample_set(*blocks)
-
-    after = unpack_samples(pack_samples(before))
-
-    assert [[struct.pack("<d", sample) for sample in block] for block in after.blocks_ns()] == [
-        [struct.pack("<d", sample) for sample in block] for block in blocks
-    ]
-    assert (after.launches_per_sample, after.memory, after.autotuning) == (
-        3,
-        before.memory,
-        before.autotuning,
+def test_samples_and_clocks_can_be_read_by_sql(store: Engine) -> None:
+    block = Block(
+        started_at=NOON,
+        samples_ns=(3.0, 1.0, 2.0),
+        device_state=DeviceState(sm_clock_mhz=1_500, reading_count=1),
     )
-    assert list(after.autotuning[0]["chosen"]) == ["b", "a"]
-    assert [block["kernel_count"] for block in after.blocks()] == list(range(len(blocks)))
+    ingest_record(store, make_record(measurements=[make_measurement(blocks=[block])]))
+
+    with store.connect() as connection:
+        row = connection.execute(
+            text(
+                "SELECT (SELECT max(sample) FROM unnest(samples_ns) sample), "
+                "(facts #>> '{blocks,0,device_state,sm_clock_mhz}')::float FROM sample_set"
+            )
+        ).one()
+    assert tuple(row) == (3.0, 1_500.0)
+
+
+def test_every_metric_of_the_table_has_a_property_and_a_column(store: Engine) -> None:
+    ingest_record(store, make_complete_record())
+    keys = [metric.key for metric in STORED]
+
+    with store.connect() as connection:
+        columns = ", ".join(f"count({key})" for key in keys)
+        counts = connection.execute(text(f"SELECT {columns} FROM measurement")).one()
+        noted = connection.scalars(text("SELECT DISTINCT unnest(metrics) FROM series")).all()
+    assert all(
+        isinstance(getattr(Measurement, key, None), property) or key in Measurement.model_fields
+        for key in keys
+    )
+    assert set(noted) == {key for key, count in zip(keys, counts, strict=True) if count}
+    assert noted
 
 
 INVALID = {

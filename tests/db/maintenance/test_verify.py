@@ -66,7 +66,7 @@ def test_damaged_runs_are_reported(store: Engine) -> None:
         ":number": "reads back with other content",
         "UPDATE static_fact SET registers = 1 WHERE id IN (SELECT static_fact_id FROM compilation "
         "WHERE run_number = :number)": "reads back with other content",
-        "UPDATE sample_set SET content = 'x' WHERE run_number = "
+        "UPDATE sample_set SET samples_ns = '{-1}', block_lengths = '{1}' WHERE run_number = "
         ":number": "does not read back as a record",
         "DELETE FROM sample_set WHERE run_number = :number": "its samples are no longer kept",
         "UPDATE run SET environment_id = 0 WHERE number = "

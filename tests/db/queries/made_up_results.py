@@ -2,13 +2,13 @@
 by SQL over sets.
 """
 
+import json
 from datetime import timedelta
 
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.orm import Session
 
-from roofwatch.db.ingest.run_rows import SampleSet, pack_samples
 from roofwatch.db.queries.project import list_commits
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
@@ -106,17 +106,20 @@ def _store_samples(connection: Connection, project: str) -> None:
     assert driver is not None
     with (
         driver.cursor() as cursor,
-        cursor.copy("COPY sample_set (run_number, series_id, content) FROM STDIN") as copy,
+        cursor.copy(
+            "COPY sample_set (run_number, series_id, samples_ns, block_lengths, facts) FROM STDIN"
+        ) as copy,
     ):
         for row in rows:
             starts = [row.started_at + timedelta(seconds=block) for block in range(_BLOCKS)]
-            samples = SampleSet(
-                launches_per_sample=1,
-                memory=None,
-                autotuning=[],
-                started_at=[start.isoformat() for start in starts],
-                lengths=[_SAMPLES_OF_A_BLOCK] * _BLOCKS,
-                facts=[{}] * _BLOCKS,
-                samples_ns=row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK),
+            samples_ns = row.median_ns * noise.normal(1, 0.01, _BLOCKS * _SAMPLES_OF_A_BLOCK)
+            facts = {"blocks": [{"started_at": start.isoformat()} for start in starts]}
+            copy.write_row(
+                (
+                    row.number,
+                    row.series_id,
+                    samples_ns.tolist(),
+                    [_SAMPLES_OF_A_BLOCK] * _BLOCKS,
+                    json.dumps(facts),
+                )
             )
-            copy.write_row((row.number, row.series_id, pack_samples(samples)))
