@@ -41,7 +41,8 @@ _STORE_COMMIT = _NEW_COMMIT.on_conflict_do_update(
 )
 _ADD_METRICS = text(
     """
-    UPDATE series SET metrics = ARRAY(SELECT DISTINCT unnest(series.metrics || new.metrics) ORDER BY 1)
+    UPDATE series
+    SET metrics = ARRAY(SELECT DISTINCT unnest(series.metrics || new.metrics) ORDER BY 1)
     FROM (
         SELECT noted.id, noted.metrics
         FROM json_to_recordset(CAST(:rows AS json)) AS noted (id int, metrics text[])
