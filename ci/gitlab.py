@@ -130,7 +130,7 @@ class GitLabProject:
     def pull_requests(self, job: Job) -> Sequence[PullRequest]:
         return job.pull_requests
 
-    def queued_pull_requests(self, job: Job) -> Sequence[PullRequest]:
+    def queued_pull_requests(self, _job: Job) -> Sequence[PullRequest]:
         """Return none: the pipeline of a merge train is that of its merge request."""
         return ()
 

@@ -14,7 +14,7 @@ from roofwatch.collector.case_run import select
 from roofwatch.collector.compile.cache import digest_of
 from roofwatch.collector.compile.static_compiler import compile_suite
 from roofwatch.collector.compile.targets import TargetError, parse_target
-from roofwatch.collector.git import run_git
+from roofwatch.collector.git import resolve_commit, run_git
 from roofwatch.collector.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -55,12 +55,7 @@ def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
         SuiteError: there are no commits between them.
     """
     repository, end = repository_of(path), "--end-of-options"
-    good_sha, bad_sha = (
-        run_git(
-            repository, "rev-parse", "--verify", "--quiet", end, f"{revision}^{{commit}}"
-        ).strip()
-        for revision in (good, bad)
-    )
+    good_sha, bad_sha = resolve_commit(repository, good), resolve_commit(repository, bad)
     number = int(run_git(repository, "rev-list", "--first-parent", "--count", end, good_sha, "--"))
     form = "--format=%H%x00%cI%x00%an%x00%s"
     listed = run_git(

@@ -57,6 +57,37 @@ def test_uncommitted_changes_and_new_kernels_count_and_a_data_file_affects_every
     assert found.summary == "every kernel is affected: body.cu changed"
 
 
+def test_files_that_no_kernel_reads_affect_none(repository: Path) -> None:
+    (repository / "roofwatch-records").mkdir()
+    (repository / "roofwatch-records" / "head-0123.json.gz").write_bytes(b"a record")
+    (repository / "NOTES.txt").write_text("Remember the milk\n")
+
+    found = find_affected(repository / "bench", "HEAD", None)
+
+    assert found == Affected(kernels=(), skipped=("first", "second"))
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("NOTES.txt", 'open("NOTES.txt")'),
+        ("NOTES.txt", 'Path("data").glob("*.txt")'),
+        ("NOTES.txt", 'Path("NOTES").with_suffix(".txt")'),
+        ("requirements.txt", "pass"),
+        ("weights.bin", "pass"),
+    ],
+)
+def test_a_file_that_code_may_read_affects_every_kernel(
+    repository: Path, file: str, code: str
+) -> None:
+    commit_file(repository, "reading.py", f"from pathlib import Path\n\ndef read():\n    {code}\n")
+    (repository / file).write_text("1\n")
+
+    found = find_affected(repository / "bench", "HEAD", None)
+
+    assert found.summary == f"every kernel is affected: {file} changed"
+
+
 def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -> None:
     (repository / "first.py").write_text("def first_times(x):\n    return x + x\n")
 

@@ -76,6 +76,29 @@ def test_a_base_that_is_not_here_is_refused_with_the_way_out(clone: Path, tmp_pa
     assert find_base(clone, "auto", None, {}) == git(clone, "rev-parse", "HEAD")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "ab bench_double.py --base HEAD~1",
+        "static bench_double.py --base HEAD~1",
+        "bisect bench_double.py --good HEAD~1 --bad HEAD --series double/n=8/float32/fwd/torch",
+    ],
+)
+def test_a_revision_that_a_shallow_clone_lacks_is_explained(
+    repository: Path, tmp_path: Path, arguments: str
+) -> None:
+    url = f"file://{repository}"
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", url, tmp_path / "shallow"], check=True
+    )
+    done = roofwatch(*arguments.split(), cwd=tmp_path / "shallow")
+
+    assert done.status == 2
+    assert "HEAD~1" in done.error
+    assert "the clone is shallow" in " ".join(done.error.split())
+    assert "`fetch-depth: 0`" in " ".join(done.error.split())
+
+
 # --- benchmark files of the head
 
 
@@ -225,3 +248,48 @@ def test_a_change_that_touches_no_kernel_succeeds(repository: Path) -> None:
         "success",
         "no kernel touched: nothing to measure",
     )
+
+
+def lazily_imported(kernel: str, module: str, function: str) -> str:
+    """A benchmark as `roofwatch init` writes it: the kernel is imported when it is called."""
+    text = benchmark(kernel, module=module, function=function)
+    statement = f"from {module} import {function}\n"
+    call = f"    return {function}(x)\n"
+    return text.replace(statement, "").replace(call, f"    {statement}\n{call}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "function"), [("again", "twice_again"), ("ops", "again")], ids=["module", "function"]
+)
+def test_a_lazily_imported_kernel_that_the_base_lacks_is_new_beside_the_others(
+    repository: Path, module: str, function: str
+) -> None:
+    code = OPS.replace("twice", function)
+    (repository / f"{module}.py").write_text(OPS + code if module == "ops" else code)
+    more = lazily_imported("repeat", module, function).replace(
+        "from roofwatch import KernelSpec, cases\n", ""
+    )
+    commit_file(repository, "bench_double.py", BENCHMARK + more)
+
+    done = ab(repository)
+
+    reasons = {
+        case["case_id"].partition("/")[0]: case["reason"]
+        for case in done.parsed["judgement"]["cases"]
+    }
+    assert reasons["repeat"] == "new_case", done.error
+    assert reasons["double"] != "not_comparable"
+    base, _ = (RunRecord.read(repository / file) for file in done.parsed["records"])
+    assert {one.case_id.partition("/")[0] for one in base.measurements} == {"double"}
+
+
+@pytest.mark.slow
+def test_a_kernel_that_the_base_cannot_import_is_fixed_by_the_head(repository: Path) -> None:
+    (repository / "ops.py").write_text("import module_that_does_not_exist\n" + OPS)
+    commit_file(repository, "bench_double.py", lazily_imported("double", "ops", "twice"))
+    commit_file(repository, "ops.py", OPS)
+
+    done = ab(repository)
+
+    assert [case["reason"] for case in done.parsed["judgement"]["cases"]] == ["fixed"], done.error
