@@ -103,7 +103,7 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
     """One row per regression, with its triage if given."""
     rows = [
         (
-            f"{one.commit.short_sha} {one.commit.subject}",
+            one.range_text if one.is_range else f"{one.commit.short_sha} {one.commit.subject}",
             one.kernel,
             verdict(one.verdict),
             one.cause,
