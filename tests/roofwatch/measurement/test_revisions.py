@@ -11,7 +11,7 @@ from roofwatch.measurement.revisions import find_base
 from roofwatch.model.errors import GitError
 from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_file, git, make_repository
-from tests.roofwatch.command import Done, roofwatch
+from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark
 
 OPS = "def twice(x):\n    return x * 2.0\n"
@@ -293,3 +293,27 @@ def test_a_kernel_that_the_base_cannot_import_is_fixed_by_the_head(repository: P
     done = ab(repository)
 
     assert [case["reason"] for case in done.parsed["judgement"]["cases"]] == ["fixed"], done.error
+
+
+def test_without_torch_the_title_names_it_and_the_way_out(repository: Path, tmp_path: Path) -> None:
+    """As on a runner whose set-up does not install torch."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "torch.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    )
+
+    done = started_roofwatch(
+        "ab",
+        "bench_double.py",
+        "--base",
+        "HEAD~1",
+        cwd=repository,
+        PYTHONPATH=str(tmp_path / "path"),
+    )
+
+    assert done.status == 2
+    assert "Traceback" not in done.error
+    found = checked(repository)
+    assert str(found["title"]).startswith("no result: torch is not installed for ")
+    assert "let the setup of the job install it (`pip install torch`" in str(found["title"])
+    assert found["conclusion"] != "success"
