@@ -6,7 +6,7 @@ import math
 import statistics
 import urllib.parse
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -30,6 +30,7 @@ _SPACED = str.maketrans(",/", "  ")
 """A browser breaks lines at spaces."""
 _MAX_FACTS = 3
 _MAX_MESSAGE = 600
+_SAME_ERROR = "the same error"
 _MAX_STEPS = 5
 _MAX_NEW = 20
 _TEXT_ON_NEW = (
@@ -107,11 +108,15 @@ class _Rows:
         changed = worst_first(
             case for case in self.judgement.cases if case.reason in _RESULTS or case.is_removed
         )
+        shown: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
             if group[0].is_removed:
                 yield "removed", self._benchmark(group), ""
                 continue
-            yield _bold(group[0], _outcome(group[0])), self._benchmark(group), _message(group[0])
+            message = _message(group[0])
+            text = _SAME_ERROR if message in shown else message
+            shown |= {message} - {""}
+            yield _bold(group[0], _outcome(group[0])), self._benchmark(group), text
 
     def new_implementations(self) -> Iterator[Row]:
         for one in self.judgement.new_implementations[:_MAX_NEW]:
@@ -154,11 +159,17 @@ class _Rows:
             )
 
     def machine_code(self) -> Iterator[Row]:
+        # a kernel that cannot be imported fails every check and compilation with one message
+        failures = {
+            case.head.message
+            for case in self.judgement.cases
+            if case.reason is Reason.FAILED and case.head is not None and case.head.message
+        }
         for group in _by_kernel(
             _listed_code(self.judgement), lambda item: (item.function, item.word)
         ):
             targets = listed(dict.fromkeys(code(item.target) for item in group))
-            yield _code_change(group[0]), self._benchmark(group), targets
+            yield _code_change(group[0], failures), self._benchmark(group), targets
 
     def launches(self) -> Iterator[Row]:
         for group in _by_kernel(
@@ -426,7 +437,8 @@ def _bold(item: CaseJudgement | Change, text: str) -> str:
     return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
 
 
-def _code_change(item: StaticJudgement) -> str:
+def _code_change(item: StaticJudgement, failures: Set[str]) -> str:
+    """Write what changed in a function, without a message that is one of the failures above."""
     word = (
         f"**{item.word}**"
         if item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST
@@ -440,9 +452,9 @@ def _code_change(item: StaticJudgement) -> str:
         )
     outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
     parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
-    parts += (
-        [item.detail.quoted(partial(code, limit=_MAX_MESSAGE))] if item.detail is not None else []
-    )
+    is_shown_above = item.head is not None and item.head.message in failures
+    if item.detail is not None and not is_shown_above:
+        parts.append(item.detail.quoted(partial(code, limit=_MAX_MESSAGE)))
     return ": ".join(parts)
 
 

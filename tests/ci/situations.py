@@ -162,6 +162,26 @@ def new_implementation() -> Records:
     return make_records(base, head)
 
 
+def head_not_importable() -> Records:
+    """The kernels are imported when they are called, and their module is broken at the head."""
+    message = "ModuleNotFoundError: No module named 'module_of_another_project'"
+    cases = (CASE_ID, SOFTMAX, SWIGLU)
+    base: list[Result] = []
+    head: list[Result] = []
+    for case_id in cases:
+        failed: dict[str, Any] = {
+            "implementation": "triton",
+            "outcome": Outcome.CRASHED,
+            "message": message,
+        }
+        base.append(make_accuracy(case_id, implementation="triton"))
+        head.append(make_accuracy(case_id, **failed))
+        for target in ("sm_90", "gfx942"):
+            base.append(make_static_facts(case_id, target=target, toolchain={"triton": "3.7.1"}))
+            head.append(make_static_facts(case_id, target=target, function="triton", **failed))
+    return make_records(base, head)
+
+
 def removed_benchmark() -> Records:
     """One of three benchmarks is gone; the others are judged."""
     base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_timed(SWIGLU)]
@@ -492,6 +512,7 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         new_implementation,
         removed,
         removed_benchmark,
+        head_not_importable,
         skipped,
         not_comparable,
         not_paired,
