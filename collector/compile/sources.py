@@ -2,9 +2,9 @@
 results.
 
 A kernel uses its part of the modules that declare it, and all modules that these import, at the top
-or in functions. It also uses CUDA sources next to these modules, and files whose path is a string in one
-of them. A module that imports by a computed name may use every module of the suite. Installed
-packages are excluded: the digest of the toolchain covers them.
+or in functions. It also uses CUDA sources next to these modules, and files whose path is a string
+in one of them. A module that imports by a computed name may use every module of the suite.
+Installed packages are excluded: the digest of the toolchain covers them.
 """
 
 import ast
