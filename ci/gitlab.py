@@ -130,6 +130,10 @@ class GitLabProject:
     def pull_requests(self, job: Job) -> Sequence[PullRequest]:
         return job.pull_requests
 
+    def queued_pull_requests(self, _job: Job) -> Sequence[PullRequest]:
+        """Return none: the pipeline of a merge train is that of its merge request."""
+        return ()
+
     def comments(self, number: int) -> list[Comment]:
         found = self._call(
             lambda: list(self._notes(number).list(iterator=True, sort="asc", per_page=100))

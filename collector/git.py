@@ -22,6 +22,15 @@ _NO_REPOSITORY = ("not a git repository", "dubious ownership", _GIT_MISSING)
 
 _DEPTHS = ("--depth=100", "--depth=2000", "--unshallow")
 _WAY_OUT = "name another base, or give actions/checkout `fetch-depth: 0`"
+_SHALLOW = (
+    "the clone is shallow and lacks older commits: run `git fetch --unshallow`, or give "
+    "actions/checkout `fetch-depth: 0`"
+)
+_UNKNOWN_REVISION = re.compile(
+    "single revision|unknown revision|(invalid|bad) (reference|revision|object)|not a valid object",
+    re.IGNORECASE,
+)
+"""In messages of git."""
 _REMOTE_PATH = re.compile(r"(?:\w+://[^/]+/|[\w.-]+@[\w.-]+:)([\w./-]+?)(?:\.git)?/?$")
 """The path in the URL of a remote repository; a local folder does not match."""
 
@@ -49,11 +58,32 @@ def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | N
     except FileNotFoundError:
         raise GitError(_GIT_MISSING) from None
     if done.returncode != 0:
-        raise GitError(
-            f"git {arguments[0]} in {folder}: "
-            f"{done.stderr.strip() or f'exit status {done.returncode}'}"
-        )
+        reason = done.stderr.strip() or f"exit status {done.returncode}"
+        if _UNKNOWN_REVISION.search(reason) and is_shallow(folder):
+            reason += f"; {_SHALLOW}"
+        raise GitError(f"git {arguments[0]} in {folder}: {reason}")
     return done.stdout
+
+
+def is_shallow(repository: Path) -> bool:
+    """Return whether a clone lacks older commits."""
+    return run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"
+
+
+def resolve_commit(repository: Path, revision: str) -> str:
+    """Return the SHA of a revision.
+
+    Raises:
+        GitError: it does not exist.
+    """
+    arguments = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    try:
+        return run_git(repository, *arguments).strip()
+    except GitError:
+        advice = f"; {_SHALLOW}" if is_shallow(repository) else ""
+        raise GitError(
+            f"git rev-parse in {repository}: there is no commit {revision}{advice}"
+        ) from None
 
 
 def find_repository(path: Path) -> Path | None:
@@ -195,14 +225,14 @@ def merge_base(repository: Path, target: str, head: str) -> str:
     for depth in _DEPTHS:
         with contextlib.suppress(GitError):
             return run_git(repository, "merge-base", base, head).strip()
-        is_shallow = run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"
+        depth_options = [depth] if is_shallow(repository) else []
         try:
             run_git(
                 repository,
                 "fetch",
                 "--quiet",
                 "--no-tags",
-                *([depth] if is_shallow else []),
+                *depth_options,
                 "origin",
                 *wanted,
             )

@@ -224,6 +224,8 @@ class SuiteAt:
     """Benchmark files of the head take the place of its own."""
     has_own: bool = True
     """The commit has the benchmark file or folder."""
+    declared: frozenset[tuple[str, str]] | None = None
+    """Kernels and implementations of its own benchmark files; None if these are used."""
 
 
 def import_roots(repository: Path | None) -> tuple[Path, ...]:

@@ -43,7 +43,21 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
     predicted = make_table(columns, steps, title="predicted change of steps")
     found = findings_table([*list_findings(judged), *accuracy_findings(judged)])
-    return [table for table in (found, predicted) if table.row_count]
+    new = make_table(
+        ("kernel", "implementation", "result", "compiled", "time"),
+        [
+            (
+                one.kernel,
+                one.implementation,
+                one.result,
+                "\n".join(f"{words} ({joined(targets)})" for words, targets in one.compiled),
+                "\n".join(map(str, one.times)),
+            )
+            for one in judged.new_implementations
+        ],
+        title="new implementations",
+    )
+    return [table for table in (found, new, predicted) if table.row_count]
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
@@ -89,7 +103,7 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
     """One row per regression, with its triage if given."""
     rows = [
         (
-            f"{one.commit.short_sha} {one.commit.subject}",
+            one.range_text if one.is_range else f"{one.commit.short_sha} {one.commit.subject}",
             one.kernel,
             verdict(one.verdict),
             one.cause,

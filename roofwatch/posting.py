@@ -211,12 +211,12 @@ def post(
                 repository, job, None if judgement is None else judgement.base.branch
             )
         if findings is not None:
-            found = (
-                (number, valid_acceptance(repository, number, name, findings)) for number in numbers
-            )
-            accepted = {
-                number: acceptance for number, acceptance in found if acceptance is not None
-            }
+            # the report on a queued pull request stays that of its own head
+            queued = [one.number for one in repository.queued_pull_requests(job)]
+            for number in (*numbers, *queued):
+                acceptance = valid_acceptance(repository, number, name, findings)
+                if acceptance is not None:
+                    accepted[number] = acceptance
     except ForgeError:
         if with_check:  # never leave a check-run in progress
             repository.conclude(job.head_sha, name, order, check, job.run.url)

@@ -68,9 +68,7 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
-    setup = (
-        "pip install ." if (root / "pyproject.toml").exists() else "pip install -r requirements.txt"
-    )
+    setup = _setup_of(root)
     files = {benchmark: "".join([_BENCHMARK, *map(_spec_of, kernels)])} if kernels else {}
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
     if _is_on_gitlab(root):
@@ -88,6 +86,17 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
             name, suite=benchmark.name, setup=setup
         )
     return kernels, files
+
+
+def _setup_of(root: Path) -> str:
+    """Return the command that installs a repository with its requirements, such as torch."""
+    project, requirements = root / "pyproject.toml", root / "requirements.txt"
+    if not project.exists():
+        return "pip install -r requirements.txt"
+    is_complete = re.search(r"\btorch\b", project.read_text(errors="replace")) is not None
+    if is_complete or not requirements.exists():
+        return "pip install ."
+    return "pip install -r requirements.txt ."
 
 
 def _is_on_gitlab(root: Path) -> bool:

@@ -18,6 +18,8 @@ from roofwatch.model.stored_results import StepShare
 RECORD_SUFFIX = ".json.gz"
 """Default suffix of record files."""
 
+RECORD_FOLDER = "roofwatch-records"
+"""Default folder of record files."""
 WORKLOADS_NAME = f"roofwatch-workloads{RECORD_SUFFIX}"
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 

@@ -219,12 +219,12 @@ def _regression_message(
     regression: Regression, regression_id: str, state: ProjectState, earlier: FalseAlarms
 ) -> Message:
     points, worst, head = regression.change_points, regression.change_points[0], regression.commit
-    base, series = worst.previous_commit, worst.series
+    base, series = regression.base, worst.series
     suspects = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN][
         :_MAX_SUSPECTS
     ]
     facts = [
-        Fact("Since", commit_text(head)),
+        Fact("Since", regression.range_text if regression.is_range else commit_text(head)),
         Fact("Range", f"{base.short_sha}..{head.short_sha}"),
         Fact("Evidence", f"{series.label}: {worst.evidence}"),
         *(Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence) for one in suspects),
@@ -251,7 +251,7 @@ def _regression_message(
         links=(
             *state.link("Regression", "regression", regression=regression_id),
             *state.link("Trend", "trends", **{"kernel": series.kernel, **named}),
-            *state.link("Compare", "compare", base=base.sha, head=worst.commit.sha),
+            *state.link("Compare", "compare", base=base.sha, head=head.sha),
         ),
         kernels=kernels,
         devices=devices,

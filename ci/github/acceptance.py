@@ -4,7 +4,8 @@ Pure.
 """
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,10 +19,20 @@ from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 MAX_SERIES = 300
 """Characters."""
 MAX_BOUNDS = 400
-"""More do not fit into the hidden state of a comment."""
+"""More do not fit into the hidden state of a comment, so findings are then bounded in groups."""
 _MAX_CHANGE = 1e6
 _NOT_FINITE = 1e31
 """Error of a result with NaN or infinity; larger than any finite error of a record."""
+
+
+class Grain(StrEnum):
+    """What shares one bound of an acceptance, the finest first."""
+
+    FINDING = "finding"
+    KERNEL = "kernel"
+    """The findings of one kernel and implementation with one reason and measure."""
+    MEASURE = "measure"
+    """All findings with one reason and measure."""
 
 
 class _Document(BaseModel):
@@ -35,13 +46,13 @@ class Findings(_Document):
 
     head_sha: str
     most: dict[str, float]
-    """Size up to which an acceptance covers a finding, by hash of the finding and its measure;
-    empty if too many.
-    """
+    """Size up to which an acceptance covers a finding, by hash of the finding or its group."""
+    grain: Grain = Grain.FINDING
+    """The finest for which `most` has at most `MAX_BOUNDS` entries."""
     worst: tuple[str, str] | None = None
     """Case and implementation of the worst slowdown."""
-    least: dict[str, float] = Field(default_factory=dict, exclude=True)
-    """Smallest credible size of each finding, by the same hash."""
+    least: dict[Grain, dict[str, float]] = Field(default_factory=dict, exclude=True)
+    """Smallest credible size, by the same hash; of a group the largest of its findings."""
 
 
 class Acceptance(_Document):
@@ -52,12 +63,13 @@ class Acceptance(_Document):
     comment_id: int
     most: dict[str, float]
     """As in `Findings`."""
+    grain: Grain = Grain.FINDING
 
     def covers(self, findings: Findings) -> bool:
         """Return whether every finding was accepted, and none is noticeably larger than then."""
-        found = findings.least.items()
-        return bool(found) and all(
-            key in self.most and size <= self.most[key] for key, size in found
+        sizes = findings.least.get(self.grain, {}).items()
+        return bool(sizes) and all(
+            key in self.most and size <= self.most[key] for key, size in sizes
         )
 
 
@@ -65,22 +77,41 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
     """Return the regressions that can be accepted; None if nothing regressed."""
     if judgement.verdict is not Verdict.REGRESSED:
         return None
-    sizes = {
-        hashlib.sha256("\0".join(name).encode()).hexdigest()[:8]: tuple(
-            float(f"{size:.4g}") for size in sizes
-        )
-        for name, *sizes in _sizes(judgement)
-    }
-    if len(sizes) > MAX_BOUNDS:
-        sizes = {}
+    sizes = [*_sizes(judgement)]
+    most = {grain: _largest(grain, [(name, size) for name, _, size in sizes]) for grain in Grain}
+    least = {grain: _largest(grain, [(name, size) for name, size, _ in sizes]) for grain in Grain}
+    # there are fewer reasons and measures than bounds, so the coarsest always fits
+    grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
     regressed = [case for case in worst_first(judgement.cases) if case.verdict is Verdict.REGRESSED]
     slower = [case.key for case in regressed if case.comparison is not None]
     return Findings(
         head_sha=head_sha,
-        most={key: most for key, (_, most) in sizes.items()},
+        most=most[grain],
+        grain=grain,
         worst=slower[0] if slower and len("".join(slower[0])) <= MAX_SERIES else None,
-        least={key: least for key, (least, _) in sizes.items()},
+        least=least,
     )
+
+
+def _largest(grain: Grain, sizes: Iterable[tuple[tuple[str, ...], float]]) -> dict[str, float]:
+    """Return the largest size of each group, by hash of the group's name."""
+    largest: dict[str, float] = {}
+    for name, size in sizes:
+        key = hashlib.sha256("\0".join(_group_of(grain, name)).encode()).hexdigest()[:8]
+        largest[key] = max(float(f"{size:.4g}"), largest.get(key, 0.0))
+    return largest
+
+
+def _group_of(grain: Grain, name: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what a finding shares a bound with: its name starts with case and implementation, and
+    ends with reason and measure.
+    """
+    case_id, implementation, *_, reason, measure = name
+    if grain is Grain.FINDING:
+        return name
+    if grain is Grain.KERNEL:
+        return case_id.partition("/")[0], implementation, reason, measure
+    return reason, measure
 
 
 _Size = tuple[tuple[str, ...], float, float]

@@ -131,10 +131,13 @@ def annotations_of(judgement: PullRequestJudgement) -> tuple[Annotation, ...]:
 def _annotation(line: SourceLine, findings: Sequence[Finding]) -> Annotation:
     regressed = [finding for finding in findings if finding.verdict is Verdict.REGRESSED]
     shown = regressed or findings
-    texts = [
-        plain(f"{finding.name}: {finding.text}", limit=_MAX_TEXT)
-        for finding in shown[:_MAX_FINDINGS]
-    ]
+    texts: list[str] = []
+    told: list[str] = []
+    for finding in shown[:_MAX_FINDINGS]:
+        is_repeated = any(finding.text in earlier for earlier in told)
+        told.append(finding.text)
+        text = "the same" if is_repeated else finding.text
+        texts.append(plain(f"{finding.name}: {text}", limit=_MAX_TEXT))
     if len(shown) > _MAX_FINDINGS:
         texts.append(f"and {len(shown) - _MAX_FINDINGS} more")
     title = (

@@ -185,6 +185,19 @@ class GitHubRepository:
         found = self._list(self._rest.pulls.list, state="open", head=job.head_label)
         return [to_pull_request(one) for one in found if one["head"]["sha"] == job.head_sha]
 
+    def queued_pull_requests(self, job: Job) -> Sequence[PullRequest]:
+        """Return the pull request that a merge queue tests; none if it has another target branch.
+
+        A queue tests each pull request on top of those before it, which are its base.
+        """
+        if job.queued is None:
+            return ()
+        found = self._find(self._rest.pulls.get, job.queued.number)
+        if found is None:
+            return ()
+        pull_request = to_pull_request(found)
+        return () if pull_request != job.queued else (pull_request,)
+
     def branch_and_head(self, number: int) -> tuple[str, str]:
         """Return the target branch and the head commit of a pull request."""
         found = self._call(self._rest.pulls.get, number)

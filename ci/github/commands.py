@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from markdown_it import MarkdownIt
 
-from roofwatch.ci.github.acceptance import MAX_BOUNDS, MAX_SERIES, Acceptance, Findings
+from roofwatch.ci.github.acceptance import MAX_SERIES, Acceptance, Findings
 from roofwatch.ci.github.check_run import BEGUN, CheckRun, Conclusion
 from roofwatch.ci.github.comment import (
     CommentState,
@@ -171,7 +171,9 @@ def _with_new_acceptance(repository: Forge, ours: Comment) -> Comment:
         reason = next(iter(_reasons_in(comment.body)), None)
         is_newer = datetime.fromisoformat(comment.written_at) > written_at
         if reason is not None and is_newer and repository.may_write(comment.login):
-            acceptance = Acceptance(comment_id=comment.comment_id, most=findings.most)
+            acceptance = Acceptance(
+                comment_id=comment.comment_id, most=findings.most, grain=findings.grain
+            )
             return replace(
                 ours, body=with_acceptance(ours.body, acceptance, accepted_by(comment, reason))
             )
@@ -269,11 +271,9 @@ class _PullRequest:
                 f"{code(head_sha[:8])} now: "
                 "wait for the report of that commit."
             )
-        if not findings.most:
-            raise CommandError(
-                f"A comment can accept at most {MAX_BOUNDS} findings, and there are more."
-            )
-        acceptance = Acceptance(comment_id=self._request.comment.comment_id, most=findings.most)
+        acceptance = Acceptance(
+            comment_id=self._request.comment.comment_id, most=findings.most, grain=findings.grain
+        )
         sentence = accepted_by(self._request.comment, reason)
         if not self._repository.edit_comment(
             ours, with_acceptance(ours.body, acceptance, sentence)

@@ -19,6 +19,10 @@ _PULL_REQUEST_EVENTS = frozenset({"pull_request", "pull_request_target"})
 _TRUSTED = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
 _REPOSITORY = re.compile(r"[\w-][\w.-]*/(?!\.+$)[\w.-]+", re.ASCII)
 SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_QUEUE_REF = re.compile(
+    r"(?:refs/heads/)?gh-readonly-queue/(?P<branch>.+)/pr-(?P<number>[1-9]\d{0,9})-[0-9a-f]{40,64}"
+)
+"""Branch that a merge queue makes to test a pull request."""
 _URL = re.compile(r"https?://[\w.:/%~@+=-]+", re.ASCII)
 
 
@@ -62,6 +66,8 @@ class Job:
     """Those that the event names."""
     head_label: str | None = None
     """`owner:branch`, to find the pull requests if the event names none."""
+    queued: PullRequest | None = None
+    """The pull request that a merge queue tests, by the name of its branch."""
 
     @property
     def source_url(self) -> str | None:
@@ -142,10 +148,26 @@ def job_of(variables: Mapping[str, str], event: Mapping[str, Any]) -> Job:
             )
     except (KeyError, TypeError, ValueError) as error:
         raise _invalid_event(error) from None
+    queue_ref = _queue_ref_of(event) if name == "merge_group" else ""
     try:
-        return Job(run, _matched(SHA, variables.get("GITHUB_SHA")))
+        return Job(
+            run, _matched(SHA, variables.get("GITHUB_SHA")), queued=queued_pull_request(queue_ref)
+        )
     except ValueError as error:
         raise ForgeError(f"GITHUB_SHA: {error}; run this in a job of GitHub Actions") from None
+
+
+def queued_pull_request(ref: str) -> PullRequest | None:
+    """Return the pull request that a branch of a merge queue is for; None for another branch."""
+    found = _QUEUE_REF.fullmatch(ref)
+    if found is None:
+        return None
+    return PullRequest(number=int(found["number"]), base_branch=found["branch"])
+
+
+def _queue_ref_of(event: Mapping[str, Any]) -> str:
+    group = event.get("merge_group")
+    return str(group.get("head_ref", "")) if isinstance(group, Mapping) else ""
 
 
 def requested_measurement(variables: Mapping[str, str]) -> RequestedMeasurement | None:
@@ -241,7 +263,9 @@ def _run_of(variables: Mapping[str, str]) -> ActionsRun:
 
 def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     head_sha = _matched(SHA, other["head_sha"])
-    named, label = [], None
+    named, label, queued = [], None, None
+    if other["event"] == "merge_group":
+        queued = queued_pull_request(str(other.get("head_branch", "")))
     if other["event"] in _PULL_REQUEST_EVENTS:
         # the list is empty for a fork
         named = [
@@ -251,7 +275,12 @@ def _after_another_run(run: ActionsRun, other: Mapping[str, Any]) -> Job:
     order = RunOrder(int(other["id"]), int(other.get("run_attempt", 1)))
     measured = replace(run, order=order, url=safe_link(str(other.get("html_url", ""))))
     return Job(
-        measured, head_sha, other.get("conclusion"), tuple(map(to_pull_request, named)), label
+        run=measured,
+        head_sha=head_sha,
+        conclusion=other.get("conclusion"),
+        pull_requests=tuple(map(to_pull_request, named)),
+        head_label=label,
+        queued=queued,
     )
 
 

@@ -57,7 +57,7 @@ _NOT_SUSPICIOUS = frozenset(
         Reason.NEW_CASE,
     }
 )
-_CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.NEW_CASE})
+_CLEAR = frozenset({Reason.BEYOND_THRESHOLD, Reason.WITHIN_THRESHOLD, Reason.NEW_CASE})
 """Reasons that need no explanation."""
 _MAX_NAME = 60
 _SAFE_IN_A_SHELL = re.compile(r"(?!-)[\w./+-]+", re.ASCII)
@@ -103,13 +103,16 @@ def is_silent(judgement: PullRequestJudgement) -> bool:
 
 def headline(judgement: PullRequestJudgement) -> Remark:
     """Say in one line what decides, with numbers: for the comment, the check and the terminal."""
-    verdict, total = judgement.verdict, count_of(len(judgement.cases), "benchmark")
+    verdict = judgement.verdict
+    compared = [case for case in judgement.cases if not case.is_removed]
+    total = count_of(len(compared), "benchmark")
     if verdict is Verdict.INCONCLUSIVE:
-        return Remark(f"no result: {_why_undecided(judgement)}")
+        return _after_new(judgement, f"no result: {_why_undecided(judgement)}")
     if verdict is Verdict.UNCHANGED:
-        return Remark(
-            f"no change in {total}" if is_silent(judgement) else f"no regression in {total}"
-        )
+        word = "no change" if is_silent(judgement) else "no regression"
+        if all(case.reason is Reason.NEW_CASE for case in compared):
+            return _after_new(judgement, "nothing to compare with")
+        return _after_new(judgement, f"{word} in {total}")
     words: tuple[str, ...] = ()
     parts, named = [], list(_decisive(judgement).items())
     if named:
@@ -141,6 +144,23 @@ def headline(judgement: PullRequestJudgement) -> Remark:
         more = "more" if verdict is Verdict.REGRESSED else "less"
         parts.append(f"{more} memory or host time in {count_of(len(launches), 'benchmark')}")
     return Remark(" · ".join(parts), words)
+
+
+def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
+    """Name new implementations before the words, the fastest against an existing one first."""
+    found = judgement.new_implementations
+    if not found:
+        return Remark(words)
+    text = count_of(len(found), "new implementation")
+    compared = [(one.rivals[0].comparison.log_ratio, one) for one in found if one.rivals[:1]]
+    existing = [item for item in compared if not item[1].rivals[0].is_new]
+    if not existing:
+        return Remark(f"{text} · {words}")
+    best = min(existing, key=lambda item: item[0])[1]
+    rival = best.rivals[0]
+    change = percent(rival.comparison.relative_change)
+    names = (best.kernel, best.implementation, rival.implementation)
+    return Remark(f"{text}, {{}} {{}} {change} against {{}} · {words}", names)
 
 
 def summary_line(judgement: PullRequestJudgement) -> str:
@@ -195,7 +215,7 @@ def _decisive(judgement: PullRequestJudgement) -> Counter[str]:
 def _why_undecided(judgement: PullRequestJudgement) -> str:
     if judgement.refusals:
         return "the records, or their times, are not comparable"
-    items = _items(judgement)
+    items = [item for item in _items(judgement) if not _is_removed(item)] or _items(judgement)
     undecided = [
         item
         for item in items
@@ -213,17 +233,17 @@ def _why_undecided(judgement: PullRequestJudgement) -> str:
     return f"{words} ({count} of {len(items)})"
 
 
+def _is_removed(item: CaseJudgement | StaticJudgement) -> bool:
+    return isinstance(item, CaseJudgement) and item.is_removed
+
+
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
 def _remarks(judgement: PullRequestJudgement) -> list[str]:
-    removed = [case for case in judgement.cases if case.reason is Reason.REMOVED_CASE]
     lost = sorted({item.target for item in judgement.static if item.reason is Reason.TARGET_LOST})
     remarks = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
-    if removed:
-        names = listed(f"{code(case.case_id)} {code(case.implementation)}" for case in removed)
-        remarks.append(f"- **Removed benchmarks:** {names}.")
     if lost:
         remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
     remarks += [f"- Note: {note.quoted(code)}." for note in judgement.notes]

@@ -48,6 +48,7 @@ from roofwatch.ci.ab.prediction import (
 )
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
+from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
     StaticComparison,
@@ -91,6 +92,11 @@ class CaseJudgement:
     def key(self) -> Key:
         return self.case_id, self.implementation
 
+    @property
+    def is_removed(self) -> bool:
+        """Whether the head no longer has the benchmark; the others are judged all the same."""
+        return self.reason is Reason.REMOVED_CASE and self.head is None
+
 
 @dataclass(frozen=True)
 class PullRequestJudgement:
@@ -104,7 +110,9 @@ class PullRequestJudgement:
     verdict: Verdict
     """The most severe: regressed, inconclusive, improved, unchanged."""
     counts: Mapping[str, int]
-    """Cases, compiled functions and secondary changes by verdict; new cases count as `new`."""
+    """Cases, compiled functions and secondary changes by verdict; cases of one side count as `new`
+    or `removed`.
+    """
     refusals: tuple[Remark, ...]
     """Why the records or their times are not compared."""
     notes: tuple[Remark, ...]
@@ -135,6 +143,8 @@ class PullRequestJudgement:
     skipped: tuple[str, ...] = ()
     """Kernels that the change cannot affect."""
     noise_floor: FloorUsed | None = None
+    new_implementations: tuple[NewImplementation, ...] = ()
+    """Those that the base lacks, against the others of the head; they change no verdict."""
     step_predictions: tuple[StepPrediction, ...] = ()
     """What the changed times cost the steps of workloads; they change no verdict."""
 
@@ -188,9 +198,7 @@ def judge_pull_request(
         ]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
     judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
-    counts = Counter(
-        "new" if one.reason is Reason.NEW_CASE else one.verdict.value for one in judged
-    )
+    counts = Counter(_counted_as(one) for one in judged)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
     thresholds = [one.threshold for one in compared]
@@ -217,11 +225,28 @@ def judge_pull_request(
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
+        new_implementations=find_new_implementations(head, _new_implementation_keys(cases)),
         noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
         step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps])
         if is_paired
         else (),
     )
+
+
+def _new_implementation_keys(cases: Iterable[CaseJudgement]) -> list[Key]:
+    """Return new cases whose implementation has no other cases; a new shape is only a new case."""
+    listed = list(cases)
+    existing = {
+        (case.case_id.partition("/")[0], case.implementation)
+        for case in listed
+        if case.reason is not Reason.NEW_CASE
+    }
+    new = [case for case in listed if case.reason is Reason.NEW_CASE]
+    return [
+        case.key
+        for case in new
+        if (case.case_id.partition("/")[0], case.implementation) not in existing
+    ]
 
 
 def _predict(
@@ -274,10 +299,20 @@ def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
     return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
+def _counted_as(item: CaseJudgement | StaticJudgement | Change) -> str:
+    """Return the verdict, or `new` or `removed` for a benchmark of only one side."""
+    if item.reason is Reason.NEW_CASE:
+        return "new"
+    if isinstance(item, CaseJudgement) and item.is_removed:
+        return "removed"
+    return item.verdict.value
+
+
 def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
     if counts[Verdict.REGRESSED]:
         return Verdict.REGRESSED
-    if counts[Verdict.INCONCLUSIVE] or is_refused:
+    nothing_remains = counts["removed"] > 0 and not any(counts[verdict] for verdict in Verdict)
+    if counts[Verdict.INCONCLUSIVE] or is_refused or nothing_remains:
         return Verdict.INCONCLUSIVE
     return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED
 

@@ -6,7 +6,7 @@ import math
 import statistics
 import urllib.parse
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -21,6 +21,7 @@ from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import format_counter, metric
+from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 _Changed = TypeVar("_Changed", CaseJudgement, StaticJudgement, Change)
@@ -29,7 +30,12 @@ _SPACED = str.maketrans(",/", "  ")
 """A browser breaks lines at spaces."""
 _MAX_FACTS = 3
 _MAX_MESSAGE = 600
+_SAME_ERROR = "the same error"
 _MAX_STEPS = 5
+_MAX_NEW = 20
+_TEXT_ON_NEW = (
+    "**New implementation.** Time against the other implementations of the head, from the same job."
+)
 _TEXT_ON_STEPS = (
     "Predicted: share of the step × change of the kernel, with the same overlap as before. "
     "The interval includes the spread of both."
@@ -62,6 +68,12 @@ def changes(judgement: PullRequestJudgement, source_url: str | None = None) -> l
     text_on_accuracy = "Within tolerance, so no verdict uses this."
     sections = [
         Section("results", ("result", "benchmark", "message"), [*rows.results()]),
+        Section(
+            "new implementations",
+            ("new implementation", "result", "compiled", "time"),
+            [*rows.new_implementations()],
+            text=_TEXT_ON_NEW if judgement.new_implementations else "",
+        ),
         Section("times", ("time", "benchmark", "base → head"), [*rows.times()]),
         Section(
             "steps of workloads",
@@ -93,9 +105,35 @@ class _Rows:
     source_url: str | None
 
     def results(self) -> Iterator[Row]:
-        changed = worst_first(case for case in self.judgement.cases if case.reason in _RESULTS)
+        changed = worst_first(
+            case for case in self.judgement.cases if case.reason in _RESULTS or case.is_removed
+        )
+        shown: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
-            yield _bold(group[0], _outcome(group[0])), self._benchmark(group), _message(group[0])
+            if group[0].is_removed:
+                yield "removed", self._benchmark(group), ""
+                continue
+            message = _message(group[0])
+            text = _SAME_ERROR if message in shown else message
+            shown |= {message} - {""}
+            yield _bold(group[0], _outcome(group[0])), self._benchmark(group), text
+
+    def new_implementations(self) -> Iterator[Row]:
+        for one in self.judgement.new_implementations[:_MAX_NEW]:
+            name = f"{code(one.kernel)} {code(one.implementation)}"
+            line = find_line(self.judgement.source_lines, one.case_id, one.implementation)
+            if line is not None:
+                name = self._linked(name, line)
+            shape = one.case_id.partition("/")[2]
+            name += f"<br>{code(shape.translate(_SPACED))}"
+            if len(one.case_ids) > 1:
+                name += f"<br>and {count_of(len(one.case_ids) - 1, 'more case')}"
+            compiled = [
+                f"{words.quoted(code)} ({listed(map(code, targets))})"
+                for words, targets in one.compiled
+            ]
+            times = [words.quoted(code) for words in one.times]
+            yield name, one.result, "<br>".join(compiled), "<br>".join(times)
 
     def times(self) -> Iterator[Row]:
         for group in groups_of_times(self.judgement):
@@ -121,11 +159,17 @@ class _Rows:
             )
 
     def machine_code(self) -> Iterator[Row]:
+        # a kernel that cannot be imported fails every check and compilation with one message
+        failures = {
+            case.head.message
+            for case in self.judgement.cases
+            if case.reason is Reason.FAILED and case.head is not None and case.head.message
+        }
         for group in _by_kernel(
             _listed_code(self.judgement), lambda item: (item.function, item.word)
         ):
             targets = listed(dict.fromkeys(code(item.target) for item in group))
-            yield _code_change(group[0]), self._benchmark(group), targets
+            yield _code_change(group[0], failures), self._benchmark(group), targets
 
     def launches(self) -> Iterator[Row]:
         for group in _by_kernel(
@@ -155,6 +199,11 @@ class _Rows:
             for flip in case.flips if case.verdict is not Verdict.UNCHANGED else ():
                 yield flip.quoted(code), self._benchmark([case])
 
+    def _linked(self, name: str, line: SourceLine) -> str:
+        if self.source_url is None:
+            return name
+        return f"[{name}]({self.source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
+
     def _benchmark(self, group: Sequence[_Changed], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
         worst = group[0]
@@ -162,8 +211,8 @@ class _Rows:
         function = worst.function if isinstance(worst, StaticJudgement) else None
         name = code(kernel) if function is None else f"{code(function)} in {code(kernel)}"
         line = find_line(self.judgement.source_lines, worst.case_id, worst.implementation, function)
-        if line is not None and self.source_url is not None:
-            name = f"[{name}]({self.source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
+        if line is not None:
+            name = self._linked(name, line)
         text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
         case_count = len({one.case_id for one in group})
         if case_count > 1:
@@ -225,10 +274,14 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
 def _case_section(judgement: PullRequestJudgement) -> Section:
     """List the cases that no open table names."""
     slower = [case for group in groups_of_times(judgement) if len(group) > 1 for case in group]
+    described = {case.key for case in judgement.cases if case.is_removed}
+    for new in judgement.new_implementations:
+        described |= {(case_id, new.implementation) for case_id in new.case_ids}
     others = [
         case
         for case in worst_first(judgement.cases)
-        if case.verdict is Verdict.INCONCLUSIVE or case.reason is Reason.ALREADY_FAILING
+        if (case.verdict is Verdict.INCONCLUSIVE and case.key not in described)
+        or case.reason is Reason.ALREADY_FAILING
     ]
     rows = []
     for case in (*slower, *others):
@@ -384,7 +437,8 @@ def _bold(item: CaseJudgement | Change, text: str) -> str:
     return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
 
 
-def _code_change(item: StaticJudgement) -> str:
+def _code_change(item: StaticJudgement, failures: Set[str]) -> str:
+    """Write what changed in a function, without a message that is one of the failures above."""
     word = (
         f"**{item.word}**"
         if item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST
@@ -398,9 +452,9 @@ def _code_change(item: StaticJudgement) -> str:
         )
     outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
     parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
-    parts += (
-        [item.detail.quoted(partial(code, limit=_MAX_MESSAGE))] if item.detail is not None else []
-    )
+    is_shown_above = item.head is not None and item.head.message in failures
+    if item.detail is not None and not is_shown_above:
+        parts.append(item.detail.quoted(partial(code, limit=_MAX_MESSAGE)))
     return ": ".join(parts)
 
 

@@ -138,10 +138,7 @@ def compare_static(
                 ):
                     unchanged[target] += 1
                     continue
-                if {**(base_toolchain or {}), **old.toolchain} != {
-                    **(head_toolchain or {}),
-                    **new.toolchain,
-                }:
+                if _toolchains_differ(old, new, base_toolchain or {}, head_toolchain or {}):
                     cause = Cause.TOOLCHAIN
             verdict, reason = _judge(old, new, is_target_compiled=bool(new_functions), cause=cause)
             detail = _detail(old, new)
@@ -160,6 +157,20 @@ def compare_static(
                 )
             )
     return StaticComparison(tuple(judged), dict(sorted(unchanged.items())), tuple(gone))
+
+
+def _toolchains_differ(
+    base: StaticFacts,
+    head: StaticFacts,
+    base_toolchain: Mapping[str, str],
+    head_toolchain: Mapping[str, str],
+) -> bool:
+    """Return whether different compilers made two functions. One that failed before it reached a
+    compiler does not name any.
+    """
+    if not base.toolchain or not head.toolchain:
+        return base_toolchain != head_toolchain
+    return {**base_toolchain, **base.toolchain} != {**head_toolchain, **head.toolchain}
 
 
 def toolchain_of(environment: Environment) -> dict[str, str]:

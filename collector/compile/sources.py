@@ -1,23 +1,25 @@
 """The source files that each kernel of a suite may use, and digests of them: keys of cached
 results.
 
-A kernel uses the modules that declare it and all modules that these import, at the top or in
-functions. It also uses CUDA sources next to these modules, and files whose path is a string in one
-of them. A module that imports by a computed name may use every module of the suite. Installed
-packages are excluded: the digest of the toolchain covers them.
+A kernel uses its part of the modules that declare it, and all modules that these import, at the top
+or in functions. It also uses CUDA sources next to these modules, and files whose path is a string
+in one of them. A module that imports by a computed name may use every module of the suite.
+Installed packages are excluded: the digest of the toolchain covers them.
 """
 
 import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from roofwatch.collector.digests import digest_of, digest_of_file
+from roofwatch.collector.digests import digest_of, digest_of_file
+from roofwatch.collector.compile.kernel_part import part_of
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 
@@ -39,14 +41,11 @@ def source_digests(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> dict[s
     `loaded` names the modules that loading the suite imported.
     """
     suite = {name for name in loaded if _read_module(name) is not None}
-    return {
-        spec.name: _digest(_used_modules(_defining_modules(spec, suite) or suite, suite))
-        for spec in specs
-    }
+    return {spec.name: _digest(_used_modules(_parts_of(spec, suite), suite)) for spec in specs}
 
 
-def _defining_modules(spec: KernelSpec, suite: set[str]) -> set[str]:
-    functions = [
+def _functions_of(spec: KernelSpec) -> list[object]:
+    functions: list[object] = [
         spec.inputs,
         spec.reference,
         spec.flop_count,
@@ -54,33 +53,55 @@ def _defining_modules(spec: KernelSpec, suite: set[str]) -> set[str]:
         spec.bus_bytes,
         spec.token_count,
     ]
-    functions += [implementation.launch for implementation in spec.implementations.values()]
-    defining = {str(getattr(function, "__module__", "")) for function in functions}
-    holding = {
-        name for name in suite if any(value is spec for value in vars(sys.modules[name]).values())
-    }
-    return (defining | holding) & suite
+    return functions + [implementation.launch for implementation in spec.implementations.values()]
 
 
-def _used_modules(start: set[str], suite: set[str]) -> set[str]:
-    used: set[str] = set()
+def _parts_of(spec: KernelSpec, suite: set[str]) -> list["_Part"]:
+    """Return what a kernel uses of the modules that declare it; all modules if none does."""
+    functions = _functions_of(spec)
+    variables = {name: _variables_with(spec, name) for name in suite}
+    defining = {str(getattr(function, "__module__", "")) for function in functions} & suite
+    holding = {name for name in suite if variables[name]}
+    parts = []
+    for name in defining | holding:
+        # of a nested function, the top-level one around it
+        used = {
+            str(getattr(function, "__qualname__", "")).partition(".")[0]
+            for function in functions
+            if getattr(function, "__module__", "") == name
+        }
+        parts.append(_Part(name, variables[name], frozenset(used)))
+    return parts or [_Part(name) for name in suite]
+
+
+def _variables_with(spec: KernelSpec, module: str) -> frozenset[str]:
+    return frozenset(name for name, value in vars(sys.modules[module]).items() if value is spec)
+
+
+def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Module"]:
+    """Return the modules that some parts use, each as a whole if another module imports it."""
+    used: dict[str, _Module] = {}
+    whole: set[str] = set()
     waiting = [*start]
     while waiting:
-        name = waiting.pop()
-        module = _read_module(name)
-        if name in used or module is None:
+        part = waiting.pop()
+        module = _read_module(part.module, part.kernels, part.functions)
+        if module is None or part.module in whole or (part.module in used and part.kernels):
             continue
-        used.add(name)
-        waiting += [
+        used[part.module] = module
+        if not part.kernels:
+            whole.add(part.module)
+        names = [
             *module.imports,
-            *_parent_packages(name),
+            *_parent_packages(part.module),
             *(suite if module.imports_dynamically else ()),
         ]
+        waiting += [_Part(name) for name in names]
     return used
 
 
-def _digest(names: set[str]) -> str:
-    modules = {name: module for name in sorted(names) if (module := _read_module(name)) is not None}
+def _digest(used: Mapping[str, "_Module"]) -> str:
+    modules = dict(sorted(used.items()))
     variables = {
         name: os.environ.get(name) for module in modules.values() for name in module.variables
     }
@@ -112,15 +133,29 @@ class _Module:
     """CUDA sources in the module's folder, and files whose relative path is a string constant."""
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What a kernel uses of a module; the whole of it without `kernels`."""
+
+    module: str
+    kernels: frozenset[str] = frozenset()
+    """Variables with the kernel."""
+    functions: frozenset[str] = frozenset()
+    """Top-level functions that it is known to use."""
+
+
 @cache
-def _read_module(name: str) -> _Module | None:
-    """Read the source of a module; None if it is not part of the suite."""
-    spec = None if is_toolchain(name) else _find_spec(name)
-    if spec is None or spec.origin is None or not spec.has_location or is_installed(spec.origin):
+def _read_module(
+    name: str, kernels: frozenset[str] = frozenset(), functions: frozenset[str] = frozenset()
+) -> _Module | None:
+    """Read the source of a module, or the part of it that kernels use; None if it is not part of
+    the suite.
+    """
+    file = find_module(name)
+    if file is None:
         return None
-    file = Path(spec.origin)
     try:
-        tree = ast.parse(file.read_bytes())
+        tree = part_of(ast.parse(file.read_bytes()), kernels, functions)
     except (SyntaxError, ValueError):  # an extension module, or a file that is not imported yet
         return _Module(file, str(digest_of_file(file)))
     nodes = list(ast.walk(tree))
@@ -163,6 +198,14 @@ def _find_spec(name: str) -> ModuleSpec | None:
     if package is None or package.submodule_search_locations is None:
         return None
     return PathFinder.find_spec(name, package.submodule_search_locations)
+
+
+def find_module(name: str) -> Path | None:
+    """Return the file of a module without importing it; None if it is installed or not there."""
+    spec = None if is_toolchain(name) else _find_spec(name)
+    if spec is None or spec.origin is None or not spec.has_location or is_installed(spec.origin):
+        return None
+    return Path(spec.origin)
 
 
 def is_toolchain(module: str) -> bool:

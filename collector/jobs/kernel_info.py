@@ -8,6 +8,7 @@ import linecache
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -17,6 +18,11 @@ from roofwatch.model.errors import SuiteError
 from roofwatch.model.measurement import CaseRecord
 from roofwatch.model.record import SourceLine
 from roofwatch.model.suite_source import SuiteSource
+from roofwatch.collector.workers.lazy_imports import (
+    WrittenFunction,
+    imported_names,
+    written_functions,
+)
 from roofwatch.model.worker_protocol import (
     CaseKind,
     CheckableCase,
@@ -135,25 +141,50 @@ def source_lines(
     """Find the functions of an implementation: the launcher, then the functions that Triton
     compiles, in order of use.
 
-    Functions outside the repository are left out.
+    The launcher is what the declared one imports when it is called, if anything: `roofwatch init`
+    writes such wrappers. Functions outside the repository are left out.
     """
     if repository is None:
         return ()
     root = repository.resolve()
-    found: list[SourceLine] = []
+    written = list(_imported_late(launch, root))
     for function, is_jitted in _functions(launch, root):
-        if is_jitted or not found:
-            found.append(
-                SourceLine(
-                    kernel=kernel,
-                    implementation=implementation,
-                    function=function.__name__,
-                    file=Path(function.__code__.co_filename).resolve().relative_to(root).as_posix(),
-                    line=_line_of_def(function.__code__),
-                    is_jitted=is_jitted,
-                )
+        written.append(
+            WrittenFunction(
+                name=function.__name__,
+                file=Path(function.__code__.co_filename).resolve(),
+                line=_line_of_def(function.__code__),
+                is_jitted=is_jitted,
             )
-    return tuple(found[:_MAX_SOURCE_LINES])
+        )
+    launcher = next((each for each in written if not each.is_jitted), None)
+    lines = [
+        SourceLine(
+            kernel=kernel,
+            implementation=implementation,
+            function=each.name,
+            file=each.file.relative_to(root).as_posix(),
+            line=each.line,
+            is_jitted=each.is_jitted,
+        )
+        for each in dict.fromkeys([launcher or written[0], *written] if written else [])
+        if each.is_jitted or each == launcher
+    ]
+    return tuple(lines[:_MAX_SOURCE_LINES])
+
+
+def _imported_late(launch: object, root: Path) -> Iterator[WrittenFunction]:
+    """Yield functions of the repository that a launcher imports when it is called, and those that
+    they use; of what other functions import, only the jitted ones.
+    """
+    for position, (function, is_jitted) in enumerate(_functions(launch, root)):
+        if is_jitted:
+            continue
+        package = str(function.__globals__.get("__package__") or "")
+        for name in imported_names(function.__code__, package):
+            for each in written_functions(name, root):
+                if position == 0 or each.is_jitted:
+                    yield replace(each, file=each.file.resolve())
 
 
 def _functions(launch: object, root: Path) -> Iterator[tuple[FunctionType, bool]]:

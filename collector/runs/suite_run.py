@@ -35,6 +35,8 @@ from roofwatch.model.worker_protocol import (
 _MACHINE_TIMEOUT_S = 120.0
 """Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
 
+_IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
+
 
 class SuiteRun:
     """Measures one suite step by step. A failing kernel is an outcome; an exception is a failure of
@@ -266,7 +268,7 @@ class SuiteRun:
         """The redacted record of all results, in the order of the suite."""
         assert self._environment is not None
         assert self._chosen is not None, "describe_machine() comes first"
-        found = self.cases.values()
+        found = [case for case in self.cases.values() if not self._is_later(case)]
         cases = tuple({case.case.case_id: case.case for case in found}.values())
         method = self._chosen.method
         measurements = tuple(
@@ -297,6 +299,17 @@ class SuiteRun:
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
+
+    def _is_later(self, case: CaseRun) -> bool:
+        """Return whether the commit lacks a kernel of the benchmark files that it was given: its own
+        do not declare it, and importing it fails.
+        """
+        declared = self.suite.declared
+        name = (case.case.kernel, case.implementation.name)
+        if declared is None or name in declared or case.accuracy is None:
+            return False
+        message = case.accuracy.message or ""
+        return case.accuracy.outcome.is_failure and message.startswith(_IMPORT_ERRORS)
 
     def _take(self, **result: Any) -> None:
         """Apply a new result, one field of `Entry`, and write it to the journal."""

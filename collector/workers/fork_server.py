@@ -9,9 +9,11 @@ import json
 import mmap
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -132,7 +134,7 @@ class _Server:
         if not answer:
             self._process.wait()
             reason = read_tail(self._log) or f"exit status {self._process.returncode}"
-            raise CollectorError(f"no worker process can be started: {reason}")
+            raise CollectorError(_start_error(reason))
         return json.loads(answer)
 
     def stop(self) -> None:
@@ -140,6 +142,20 @@ class _Server:
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._resources.close()
+
+
+def _start_error(output: str) -> str:
+    """Say in one line why the process that forks workers ended; its output follows."""
+    last = output.splitlines()[-1]
+    missing = re.fullmatch(
+        r"ModuleNotFoundError: No module named '(torch|triton|numpy)[\w.]*'", last
+    )
+    if missing is not None:
+        return (
+            f"{missing[1]} is not installed for {sys.executable}, which measures; let the setup of "
+            f"the job install it (`pip install {missing[1]}`, or the requirements file that has it)"
+        )
+    return f"no worker process can be started: {last}\n{output}"
 
 
 def read_tail(log: IO[bytes]) -> str:

@@ -87,6 +87,11 @@ def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
             f"since {date_written(commit.committed_at, view.zone)}",
             f"No single commit: it drifts.{escape(owner)}",
         ]
+    elif regression.is_range:
+        where = [
+            f"{escape(regression.range_text)} {age_text(commit.committed_at, now=now)}",
+            f"No commit between them was measured.{escape(owner)}",
+        ]
     else:
         where = [
             f"{view.sources.commit_html(commit)} {age_text(commit.committed_at, now=now)}",
@@ -229,8 +234,11 @@ def _show_table(view: View, found: Sequence[TriagedRegression], now: datetime) -
         Column("kernel", lambda one: one.regression.kernel),
         Column("what", lambda one: one.regression.summary),
         Column("change", lambda one: one.regression.change_points[0].relative_change, percent),
-        Column("commit", lambda one: one.regression.commit.short_sha),
-        Column("subject", lambda one: one.regression.commit.subject),
+        Column("commit", lambda one: one.regression.range_text),
+        Column(
+            "subject",
+            lambda one: "" if one.regression.is_range else one.regression.commit.subject,
+        ),
         Column("age", lambda one: age_text(one.regression.commit.committed_at, now=now)),
         Column("state", lambda one: one.settled_by),
         Column("reason", lambda one: one.triage.reason or ""),

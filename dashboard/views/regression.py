@@ -113,7 +113,7 @@ def _choose(view: View, found: Sequence[TriagedRegression]) -> TriagedRegression
 def _title(one: TriagedRegression) -> str:
     regression = one.regression
     return (
-        f"{regression.commit.short_sha}  {kernel_text(regression.kernel)}  "
+        f"{regression.range_text}  {kernel_text(regression.kernel)}  "
         f"{headline_text(regression.change_points[0])}"
     )
 
@@ -140,6 +140,12 @@ def _show_commit(view: View, regression: Regression) -> None:
         st.markdown(
             f"Drifts since {when}. No single commit is the cause; it begins near "
             f"{code_span(commit.short_sha)}."
+        )
+    elif regression.is_range:
+        st.markdown(
+            f"In one of {regression.commit_count} commits after "
+            f"{view.sources.commit(regression.base.sha)}, up to {view.sources.commit(commit.sha)}, "
+            f"{when}. No commit between them was measured; a bisection finds the one."
         )
     else:
         subject, author = shortened(commit.subject), shortened(commit.author)

@@ -16,6 +16,8 @@ from roofwatch.collector.git import run_git
 from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.runs.static_compiler import compile_suite
+from roofwatch.collector.git import resolve_commit, run_git
+from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
@@ -55,12 +57,7 @@ def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
         SuiteError: there are no commits between them.
     """
     repository, end = repository_of(path), "--end-of-options"
-    good_sha, bad_sha = (
-        run_git(
-            repository, "rev-parse", "--verify", "--quiet", end, f"{revision}^{{commit}}"
-        ).strip()
-        for revision in (good, bad)
-    )
+    good_sha, bad_sha = resolve_commit(repository, good), resolve_commit(repository, bad)
     number = int(run_git(repository, "rev-list", "--first-parent", "--count", end, good_sha, "--"))
     form = "--format=%H%x00%cI%x00%an%x00%s"
     listed = run_git(

@@ -6,6 +6,7 @@ A path of None is the bundled suite, a head of None the work tree.
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
-from roofwatch.collector.git import merge_base, read_commit, run_git
+from roofwatch.collector.git import merge_base, read_commit, resolve_commit, run_git
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.suite import SuiteAt, suite_at_revision
@@ -24,6 +25,10 @@ from roofwatch.collector.workers.worker import Worker
 from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import DescribeSources, WorkerSettings
+from roofwatch.model.worker_protocol import DescribeSources, SuiteInfo, WorkerSettings
+from roofwatch.collector.workers.worker import Worker
+from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
+from roofwatch.records import RECORD_FOLDER
 from roofwatch.terminal import json_text, print_error, write_text
 
 AUTO = "auto"
@@ -53,13 +58,32 @@ def open_suite(
                     f"{revision}: measured with its own benchmark file, not the head's: {error}"
                 )
             else:
-                yield suite
+                declared = _declared(path, revision, fork_server) if suite.is_replaced else None
+                yield replace(suite, declared=declared)
                 return
     with suite_at_revision(path, revision) as suite:
         yield suite
 
 
-def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> None:
+def _declared(
+    path: Path | None, revision: str, fork_server: ForkServer
+) -> frozenset[tuple[str, str]]:
+    """Return the kernels and implementations that a commit's own benchmark files declare; none if
+    it has no such file, or if it cannot be loaded.
+    """
+    try:
+        with suite_at_revision(path, revision) as suite:
+            info = load_suite_at(suite, fork_server)
+    except SuiteError:
+        return frozenset()
+    return frozenset(
+        (kernel.name, implementation.name)
+        for kernel in info.kernels
+        for implementation in kernel.implementations
+    )
+
+
+def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> SuiteInfo:
     """Load a suite in a worker.
 
     Raises:
@@ -67,7 +91,7 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> None:
     """
     try:
         with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
-            worker.start()
+            return worker.start()
     except SuiteError as error:
         roots = suite.source.import_roots
         raise SuiteError(str(error).replace(f"{roots[-1]}/", "") if roots else str(error)) from None
@@ -157,9 +181,7 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
     repository = repository_of(path)
     target = _target(repository, variables)
     found = merge_base(repository, target, head or run_git(repository, "rev-parse", "HEAD").strip())
-    tip = run_git(
-        repository, "rev-parse", "--verify", "--end-of-options", f"{head or 'HEAD'}^{{commit}}"
-    ).strip()
+    tip = resolve_commit(repository, head or "HEAD")
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
     if found == tip and not is_changed:
         raise GitError(
@@ -270,17 +292,38 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
 def affects_every_kernel(file: str) -> bool:
     """Return whether any kernel may read a file of the repository at run time."""
     path = PurePosixPath(file)
+    is_read_by_git_alone = path.name in {".gitignore", ".gitattributes", ".mailmap"}
     return (
         path.suffix not in {".py", ".md", ".rst"}
+        and not is_read_by_git_alone
         and path.parts[0] != ".github"
         and "__pycache__" not in path.parts
     )
 
 
+def _may_be_read(repository: Path, file: str) -> bool:
+    """Return whether Python code of the repository may open a text file: it names the file, or puts
+    names together that end like it. Requirements decide on what is installed.
+    """
+    path = PurePosixPath(file)
+    if path.suffix != ".txt" or path.name.startswith(("requirements", "constraints")):
+        return True
+    name = re.escape(path.stem)
+    pattern = rf"({name}|[^[:alnum:]_-])\.txt|{name}[\"']"
+    try:
+        run_git(repository, "grep", "--untracked", "--quiet", "-E", "-e", pattern, "--", "*.py")
+    except GitError:  # no file matches
+        return False
+    return True
+
+
 def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
+    """List the files that differ, without what roofwatch wrote and without text that no kernel
+    reads.
+    """
     repository = repository_of(path)
     revisions = [base] if head is None else [base, head]
-    listed = run_git(
+    changed = run_git(
         repository,
         "diff",
         "--name-only",
@@ -289,10 +332,13 @@ def _changed_files(path: Path | None, base: str, head: str | None) -> list[str]:
         "--end-of-options",
         *revisions,
         "--",
-    )
+    ).split("\0")
     if head is None:
-        listed += run_git(repository, "ls-files", "--others", "--exclude-standard", "-z")
-    return [file for file in listed.split("\0") if file]
+        untracked = run_git(repository, "ls-files", "--others", "--exclude-standard", "-z")
+        changed += [
+            file for file in untracked.split("\0") if RECORD_FOLDER not in PurePosixPath(file).parts
+        ]
+    return [file for file in changed if file and _may_be_read(repository, file)]
 
 
 def source_digests(source: SuiteSource, fork_server: ForkServer) -> dict[str, str] | None:

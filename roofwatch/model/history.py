@@ -235,7 +235,9 @@ class Regression:
 
     project: str
     commit: CommitRef
-    """Most likely commit; single change points may lie a commit or two away."""
+    """Most likely commit, or the last of a range; single change points may lie a commit or two
+    away.
+    """
     kernel: str
     """One or more names, or `*` for an event of the environment."""
     verdict: Verdict
@@ -264,6 +266,32 @@ class Regression:
     """
     outline: Outline | None = None
     """Of the series of the first change point; None if it has no numbers."""
+    base: CommitRef = field(init=False)
+    """Last measured commit without the change, which lies after it, up to `commit`."""
+    commit_count: int = field(init=False)
+    """Commits in that range; 1 once it is narrowed to `commit`."""
+
+    def __post_init__(self) -> None:
+        bases = [one.previous_commit for one in self.change_points if one.commit == self.commit]
+        base = max(bases, default=self.commit)
+        count = self.commit.first_parent_count - base.first_parent_count
+        object.__setattr__(self, "base", base)
+        object.__setattr__(self, "commit_count", max(1, count))
+
+    @property
+    def is_range(self) -> bool:
+        """Whether several commits may be the cause; a drift has no single one."""
+        return self.commit_count > 1 and not self.change_points[0].is_gradual
+
+    @property
+    def range_text(self) -> str:
+        """Which commit changed it, or in which range it lies until that is narrowed."""
+        if not self.is_range:
+            return self.commit.short_sha
+        return (
+            f"one of {self.commit_count} commits after {self.base.short_sha}, up to "
+            f"{self.commit.short_sha}"
+        )
 
     @property
     def ended(self) -> str | None:

@@ -23,7 +23,9 @@ from roofwatch.db.regressions.triage import regression_id
 from tests.api.conftest import UNLIMITED, MakeToken, headers_of, make_app
 from tests.builders import (
     PROJECT,
+    make_change_point,
     make_commit,
+    make_commit_ref,
     make_environment,
     make_measurement,
     make_pair_of_records,
@@ -177,6 +179,19 @@ def decide(client: TestClient, number: int, **decision: str) -> Any:
         "reason": "the price of an exact sum",
     }
     return client.post(path, params={"project": PROJECT}, json=usual | decision)
+
+
+def test_a_regression_has_the_range_of_commits_that_may_have_caused_it(
+    client: TestClient, store: Engine
+) -> None:
+    ingest_all(store, make_record(1), make_record(5))
+    point = make_change_point(5, previous_commit=make_commit_ref(1))
+    replace_regressions(store, PROJECT, [make_regression(5, change_points=(point,))])
+
+    (found,) = flat(pages(client, "/v1/regressions", project=PROJECT))
+
+    assert found["regression"]["commit_count"] == 4
+    assert found["regression"]["base"]["sha"] == make_commit_ref(1).sha
 
 
 def test_regressions_are_paged_newest_first(client: TestClient, judged: Engine) -> None:

@@ -149,6 +149,45 @@ def no_base_cases() -> Records:
     )
 
 
+def new_implementation() -> Records:
+    """A faster Triton kernel for the existing cases, beside one that is too noisy to judge."""
+    other = "rms_norm/n_rows=128,n_cols=128/float32/fwd"
+    base: list[Result] = [make_timed(), make_timed(other)]
+    head: list[Result] = [head_timed(levels=LOUD), head_timed(other)]
+    for case_id, median_ns in ((CASE_ID, 5.5e5), (other, 6e5)):
+        head.append(head_timed(case_id, median_ns=median_ns, implementation="triton"))
+        head.append(make_accuracy(case_id, implementation="triton"))
+        head.append(make_static_facts(case_id, target="sm_90", shared_bytes=1024))
+        head.append(make_static_facts(case_id, target="gfx942", local_bytes=64))
+    return make_records(base, head)
+
+
+def head_not_importable() -> Records:
+    """The kernels are imported when they are called, and their module is broken at the head."""
+    message = "ModuleNotFoundError: No module named 'module_of_another_project'"
+    cases = (CASE_ID, SOFTMAX, SWIGLU)
+    base: list[Result] = []
+    head: list[Result] = []
+    for case_id in cases:
+        failed: dict[str, Any] = {
+            "implementation": "triton",
+            "outcome": Outcome.CRASHED,
+            "message": message,
+        }
+        base.append(make_accuracy(case_id, implementation="triton"))
+        head.append(make_accuracy(case_id, **failed))
+        for target in ("sm_90", "gfx942"):
+            base.append(make_static_facts(case_id, target=target, toolchain={"triton": "3.7.1"}))
+            head.append(make_static_facts(case_id, target=target, function="triton", **failed))
+    return make_records(base, head)
+
+
+def removed_benchmark() -> Records:
+    """One of three benchmarks is gone; the others are judged."""
+    base: list[Result] = [make_timed(), make_timed(SOFTMAX), make_timed(SWIGLU)]
+    return make_records(base, [head_timed(), head_timed(SOFTMAX)])
+
+
 def removed() -> Records:
     base: list[Result] = [
         make_timed(),
@@ -470,7 +509,10 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         mixed,
         incorrect,
         no_base_cases,
+        new_implementation,
         removed,
+        removed_benchmark,
+        head_not_importable,
         skipped,
         not_comparable,
         not_paired,

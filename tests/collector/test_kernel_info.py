@@ -99,6 +99,68 @@ def test_decorators_are_looked_through(module: ModuleType, tmp_path: Path) -> No
     assert (found.function, found.line) == ("plan", line_of("def plan"))
 
 
+LATE = """
+def launch(x):
+    from late_package.ops import double
+
+    return double(x)
+"""
+LATE_OPS = """
+import triton
+
+from .kernels import inner
+raise RuntimeError("needs a GPU")
+
+
+def double(x):
+    _launch_double(x)
+
+
+def _launch_double(x):
+    inner[(1,)](x, x.numel())
+"""
+LATE_KERNELS = """
+import triton
+import triton.language as tl
+
+
+@triton.autotune(
+    configs=[], key=["n"]
+)
+@triton.jit
+def inner(x_ptr, n):
+    tl.store(x_ptr, n)
+
+
+@triton.jit
+def unused(x_ptr):
+    tl.store(x_ptr, 0)
+"""
+
+
+def test_a_kernel_that_is_imported_when_called_is_found_without_importing_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "late_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "ops.py").write_text(LATE_OPS)
+    (package / "kernels.py").write_text(LATE_KERNELS)
+    (tmp_path / "late_suite_of_a_test.py").write_text(LATE)
+    monkeypatch.syspath_prepend(tmp_path)
+    suite = importlib.import_module("late_suite_of_a_test")
+
+    found = source_lines("double", "triton", suite.launch, tmp_path)
+
+    assert [(each.file, each.function, each.is_jitted) for each in found] == [
+        ("late_package/ops.py", "double", False),
+        ("late_package/kernels.py", "inner", True),
+    ]
+    lines = LATE_KERNELS.splitlines()
+    assert lines[found[1].line - 1].startswith("def inner(")
+    assert "late_package" not in sys.modules
+
+
 def test_functions_outside_the_repository_are_left_out(module: ModuleType, tmp_path: Path) -> None:
     import torch
 

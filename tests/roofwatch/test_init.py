@@ -170,3 +170,26 @@ def test_the_instructions_for_agents_name_valid_commands() -> None:
     assert commands
     for line in commands:
         check_line(line)
+
+
+@pytest.mark.parametrize(
+    ("project", "requirements", "setup"),
+    [
+        ('dependencies = ["torch"]', "torch\n", "pip install ."),
+        ("dependencies = []", "torch\n", "pip install -r requirements.txt ."),
+        ("dependencies = []", None, "pip install ."),
+        (None, "torch\n", "pip install -r requirements.txt"),
+    ],
+)
+def test_the_proposed_setup_installs_what_the_kernels_need(
+    tmp_path: Path, project: str | None, requirements: str | None, setup: str
+) -> None:
+    folder = make_repository(tmp_path / "repository")
+    for name, text in (("pyproject.toml", project), ("requirements.txt", requirements)):
+        if text is not None:
+            (folder / name).write_text(text)
+
+    _, files = propose(folder)
+
+    workflow = files[folder / ".github" / "workflows" / "roofwatch.yml"]
+    assert f"setup: {setup} }}" in workflow

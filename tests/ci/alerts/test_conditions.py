@@ -143,6 +143,16 @@ def test_a_drop_of_throughput_at_a_change_is_told_in_rates() -> None:
     assert rate.relative_change == pytest.approx(1 / 1.2 - 1)
 
 
+def test_a_message_names_the_range_until_one_commit_is_known() -> None:
+    point = make_change_point(5, previous_commit=make_commit_ref(1))
+    (one,) = reported(commit=make_commit_ref(5), change_points=(point,))
+
+    facts = {fact.name: fact.text for fact in one.message.facts}
+    base, head = make_commit_ref(1), make_commit_ref(5)
+    assert facts["Since"] == f"one of 4 commits after {base.short_sha}, up to {head.short_sha}"
+    assert (one.message.base_sha, one.message.head_sha) == (base.sha, head.sha)
+
+
 def test_a_message_has_commit_suspects_and_links() -> None:
     suspects = (
         Suspect(Cause.CODE, 0.75, "the machine code changed"),

@@ -18,8 +18,10 @@ from roofwatch.ci.github.event import (
     PullRequest,
     RunOrder,
     command_request,
+    job_of,
 )
 from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
 from roofwatch.posting import Posted, post, report_on
 from tests.builders import CASE_ID, make_static_facts, sha_of
 from tests.ci.github.jobs import actions_variables, comment_event, label_event
@@ -134,8 +136,67 @@ def test_the_most_findings_that_can_be_accepted_fit_into_a_comment(
         == "neutral"
     )
 
-    post_records(github, tmp_path, *make_records(facts, spilled), run_id=12)
-    assert "at most 400 findings" in write_comment(github, f"{PREFIX} accept it is meant")[0]
+
+def test_more_findings_are_accepted_together_and_bounded_by_kernel(
+    github: GitHubStandIn, tmp_path: Path
+) -> None:
+    def spilling(local_bytes: int) -> list[StaticFacts]:
+        return [
+            make_static_facts(
+                target=f"sm_{number}", code=f"spills {local_bytes}", local_bytes=local_bytes
+            )
+            for number in range(MAX_BOUNDS + 1)
+        ]
+
+    base, head = spilling(0), spilling(64)
+    post_records(github, tmp_path, *make_records(base, head))
+
+    assert write_comment(github, f"{PREFIX} accept it is meant")[1] == "+1"
+    later = [make_records(base, head), make_records(base, [*head[1:], *spilling(65)[:1]])]
+    checks = [
+        post_records(github, tmp_path, *records, run_id=run_id).check_run
+        for run_id, records in enumerate(later, start=11)
+    ]
+    assert checks == ["neutral", "failure"]
+
+
+@pytest.mark.parametrize(
+    ("situation", "branch", "expected"),
+    [
+        ("regression", "main", ("neutral", "maintainer")),
+        ("incorrect", "main", ("failure", None)),
+        ("regression", "releases", ("failure", None)),
+    ],
+    ids=["accepted", "something else", "another target branch"],
+)
+def test_an_accepted_regression_passes_the_merge_queue(
+    github: GitHubStandIn,
+    tmp_path: Path,
+    situation: str,
+    branch: str,
+    expected: tuple[str, str | None],
+) -> None:
+    post_report(github, tmp_path)
+    write_comment(github, f"{PREFIX} accept it is meant")
+    reported = report_comment(github)
+    base, head = SITUATIONS[situation]()
+    queued = head.model_copy(update={"commit": head.commit.model_copy(update={"sha": sha_of(8)})})
+    variables = actions_variables(
+        github,
+        "merge_group",
+        {"merge_group": {"head_ref": f"refs/heads/gh-readonly-queue/{branch}/pr-7-{sha_of(0)}"}},
+        tmp_path / "event.json",
+    )
+    job = job_of(
+        variables | {"GITHUB_SHA": sha_of(8)}, json.loads((tmp_path / "event.json").read_text())
+    )
+    report = report_on(write_records(tmp_path, (base, queued)), job)
+
+    posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+
+    assert (posted.check_run, posted.accepted_by) == expected
+    assert newest_check_run(github)["head_sha"] == sha_of(8)
+    assert report_comment(github) == reported
 
 
 @pytest.mark.slow

@@ -65,6 +65,36 @@ def test_after_a_workflow_of_the_repository_itself_the_event_names_the_pull_requ
     assert job.pull_requests == (PullRequest(7),)
 
 
+@pytest.mark.parametrize("is_after", [False, True], ids=["in the run", "after the run"])
+def test_a_merge_queue_names_its_pull_request_in_the_branch(is_after: bool) -> None:
+    branch = f"gh-readonly-queue/releases/1.0/pr-7-{sha_of(0)}"
+    name, event = "merge_group", {"merge_group": {"head_ref": f"refs/heads/{branch}"}}
+    if is_after:
+        name, event = (
+            "workflow_run",
+            workflow_run_event("completed", HEAD, event="merge_group", head_branch=branch),
+        )
+
+    job = job_of(variables(name, GITHUB_SHA=HEAD), event)
+
+    assert (job.head_sha, job.pull_requests) == (HEAD, ())
+    assert job.queued == PullRequest(7, "releases/1.0")
+
+
+@pytest.mark.parametrize(
+    ("event", "branch"),
+    [
+        ("pull_request", f"gh-readonly-queue/main/pr-7-{sha_of(0)}"),
+        ("merge_group", f"gh-readonly-queue/main/pr-7x-{sha_of(0)}"),
+        ("merge_group", "main"),
+    ],
+)
+def test_only_the_branch_of_a_merge_queue_names_one(event: str, branch: str) -> None:
+    found = workflow_run_event("completed", HEAD, event=event, head_branch=branch)
+
+    assert job_of(variables("workflow_run"), found).queued is None
+
+
 @pytest.mark.parametrize(
     ("name", "event"),
     [

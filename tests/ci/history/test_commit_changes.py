@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
-from roofwatch.model.history import Cause, RunSetting, Series
+from roofwatch.comparison_tables import regressions_table
+from roofwatch.model.history import Cause, Regression, RunSetting, Series
 from roofwatch.model.verdict import Verdict
 from tests.builders import make_commit_ref
 from tests.ci.values import judge_history, make_series, make_static_series, only, stepped
@@ -20,6 +23,31 @@ def test_a_spill_is_a_confirmed_regression_of_the_code() -> None:
     assert found.cause is Cause.CODE
     assert found.is_confirmed
     assert "local memory per thread 0 B to 48 B" in found.summary
+
+
+def test_a_change_between_commits_that_were_not_measured_lies_in_a_range() -> None:
+    whole = make_static_series("local_bytes", [0, 0, 0, 48, 48, 48], "aaabbb")
+    first, _, _, _, last, _ = whole.points
+
+    two = only(judge_history([replace(whole, points=(first, last))]))
+    narrowed = only(judge_history([whole]))
+
+    assert (two.base, two.commit, two.commit_count) == (first.commit, last.commit, 4)
+    assert two.is_range
+    text = f"one of 4 commits after {first.commit.short_sha}, up to {last.commit.short_sha}"
+    assert two.range_text == text
+    assert last.commit.subject not in printed([two])
+    assert text in printed([two])
+    assert (narrowed.commit, narrowed.commit_count) == (make_commit_ref(3), 1)
+    assert narrowed.commit.subject in printed([narrowed])
+
+
+def printed(found: list[Regression]) -> str:
+    """What the commands `ingest` and `show regressions` print."""
+    console = Console(width=400, file=io.StringIO())
+    console.print(regressions_table(found))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
 
 
 def test_a_target_that_no_longer_compiles_is_one_regression() -> None:

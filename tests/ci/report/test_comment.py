@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -14,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roofwatch.ci.github.check_run import annotations_of
 from roofwatch.ci.messages import code
 from roofwatch.ci.report.comment import Links, to_markdown
 from roofwatch.ci.report.not_measured import CoverageGap, Gap, NotMeasured, coverage_gaps
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import exit_code
-from tests.builders import make_commit
+from tests.builders import make_commit, make_source_line
 from tests.ci.situations import SITUATIONS
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -73,6 +75,20 @@ def test_the_comment_without_records_is_the_golden_one(
 
     assert written == golden(situation, written)
     assert missing.is_failure == (side == "head")
+
+
+def test_a_head_that_cannot_be_imported_has_its_error_once_and_blames_no_toolchain() -> None:
+    written = comment("head_not_importable")
+
+    assert written.count("ModuleNotFoundError") == 1
+    assert "toolchain" not in written
+    judgement = judge_pull_request(*SITUATIONS["head_not_importable"]())
+    line = make_source_line(implementation="triton")
+    lines = tuple(
+        line.model_copy(update={"kernel": kernel}) for kernel in ("rms_norm", "softmax", "swiglu")
+    )
+    for annotation in annotations_of(replace(judgement, source_lines=lines)):
+        assert annotation.message.count("ModuleNotFoundError") == 1
 
 
 def test_hostile_text_stays_in_code_spans() -> None:

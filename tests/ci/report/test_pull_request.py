@@ -2,7 +2,10 @@ from typing import Any
 
 import pytest
 
+from roofwatch.ci.github.check_run import concluded
+from roofwatch.ci.report.comment import headline, summary_line, to_markdown
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
+from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState, Measurement, Timer
 from roofwatch.model.record import Pairing, Side
@@ -234,3 +237,79 @@ def test_a_changed_work_tree_is_not_called_the_same_commit() -> None:
 
     assert "the same commit" in notes()
     assert "the same commit" not in notes(is_dirty=True)
+
+
+# --- benchmarks of one side
+
+
+def test_a_removed_benchmark_leaves_the_verdict_to_the_others() -> None:
+    base = [make_timed(), make_timed(SOFTMAX)]
+
+    unchanged = judge(base, [make_timed()])
+    slower = judge(base, [make_timed(median_ns=2e6)])
+
+    assert (unchanged.verdict, exit_code(unchanged.verdict)) == (Verdict.UNCHANGED, 0)
+    assert slower.verdict is Verdict.REGRESSED
+    assert {case.reason for case in unchanged.cases} == {
+        Reason.WITHIN_THRESHOLD,
+        Reason.REMOVED_CASE,
+    }
+    assert headline(unchanged).template == "no regression in 1 benchmark"
+    assert "1 removed" in summary_line(unchanged)
+
+
+def test_nothing_is_decided_if_every_benchmark_was_removed_or_was_not_timed_at_the_head() -> None:
+    everything = judge([make_timed()], [make_static_facts()])
+    untimed = judge(
+        [make_timed(), make_accuracy(), make_timed(SOFTMAX)], [make_accuracy(), make_timed(SOFTMAX)]
+    )
+
+    assert everything.verdict is Verdict.INCONCLUSIVE
+    assert untimed.verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_new_implementation_is_compared_with_the_others_of_the_head() -> None:
+    slower = make_timed(implementation="eager", median_ns=2e6)
+    head = [
+        make_timed(),
+        slower,
+        make_timed(implementation="triton", median_ns=5e5),
+        make_accuracy(implementation="triton", rmse_ratio=1e-6),
+        make_static_facts(shared_bytes=1024),
+    ]
+
+    judgement = judge([make_timed(), slower], head)
+
+    assert judgement.verdict is Verdict.UNCHANGED
+    (new,) = judgement.new_implementations
+    assert (new.kernel, new.implementation, new.right_count) == ("rms_norm", "triton", 1)
+    assert new.rmse_ratio == 1e-6
+    assert [rival.implementation for rival in new.rivals] == ["torch", "eager"]
+    changes = [rival.comparison.relative_change for rival in new.rivals]
+    assert changes == pytest.approx([-0.5, -0.75])
+    assert [facts.shared_bytes for facts in new.facts] == [1024]
+    text = "1 new implementation, rms_norm triton -50% against torch"
+    assert str(headline(judgement)).startswith(text)
+    assert "new implementations" in [str(table.title) for table in judgement_tables(judgement)]
+    assert "-50.0%" in concluded(judgement, to_markdown(judgement)).summary
+
+
+def test_a_new_shape_of_an_existing_implementation_is_only_a_new_case() -> None:
+    other = "rms_norm/n_rows=128,n_cols=128/float32/fwd"
+
+    judgement = judge([make_timed()], [make_timed(), make_timed(other)])
+
+    assert judgement.new_implementations == ()
+    assert judgement.counts["new"] == 1
+
+
+def test_a_new_implementation_that_was_not_timed_has_its_reason() -> None:
+    untimed = make_measurement(
+        implementation="triton", outcome=Outcome.UNSUPPORTED, message="needs a GPU"
+    )
+
+    (new,) = judge(
+        [make_timed()], [make_timed(), untimed, make_accuracy(implementation="triton")]
+    ).new_implementations
+
+    assert [str(line) for line in new.times] == ["not timed: needs a GPU"]

@@ -31,6 +31,7 @@ from tests.builders import (
     make_artefact,
     make_blocks,
     make_change_point,
+    make_commit_ref,
     make_environment,
     make_imported,
     make_measurement,
@@ -43,6 +44,7 @@ from tests.builders import (
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.history import SLOWER_AT, store_history
 from tests.dashboard.seen import address, choice, table, texts
+from tests.databases import ingest_all
 
 STEP = "transformer_training/B=1,T=128/float32/fwd"
 SASS = (b"IADD R1\nFFMA R2\n", b"IADD R1\nHMMA R2\n")
@@ -234,6 +236,19 @@ def test_a_drift_accuses_no_commit(open_view: OpenView, store: Engine) -> None:
         assert "drift" in texts(app)
         assert drift.commit.author not in texts(app)
     assert any("data:image/svg+xml" in one.proto.body for one in overview.get("html"))
+
+
+def test_a_range_accuses_no_commit(open_view: OpenView, store: Engine) -> None:
+    store_move(store)
+    ingest_all(store, make_record(5))
+    base, head = make_commit_ref(1), make_commit_ref(5)
+    point = make_change_point(5, previous_commit=base)
+    replace_regressions(store, PROJECT, [make_regression(5, change_points=(point,))])
+
+    for app in (open_view("overview"), open_view("regression")):
+        shown = texts(app) + "".join(one.proto.body for one in app.get("html"))
+        assert "one of 4 commits after" in shown.replace("In one", "one")
+        assert head.author not in shown
 
 
 def test_those_who_may_triage_select_regressions_in_the_rows(

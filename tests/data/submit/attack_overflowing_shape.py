@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-Server = sys.modules["roofwatch.collector.workers.candidate_main"]._Server
+Server = sys.modules["roofwatch.collector.jobs.candidate_main"]._Server
 own = Server.answer
 
 

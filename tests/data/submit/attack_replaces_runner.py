@@ -10,7 +10,7 @@ def right(x, scale):
     return torch.pow(y.double(), 2.0).float() * scale
 
 
-runner = sys.modules["roofwatch.collector.workers.candidate_main"]._Server
+runner = sys.modules["roofwatch.collector.jobs.candidate_main"]._Server
 own = runner.answer
 kept = []
 

@@ -6,7 +6,7 @@ import pytest
 
 from roofwatch.measurement.revisions import Affected, find_affected
 from roofwatch.model.record import RunRecord
-from tests.git_repository import commit_all, commit_file, make_repository
+from tests.git_repository import commit_all, commit_file, git, make_repository
 from tests.roofwatch.command import roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark
 
@@ -55,6 +55,79 @@ def test_uncommitted_changes_and_new_kernels_count_and_a_data_file_affects_every
     found = find_affected(repository / "bench", "HEAD", None)
     assert (found.kernels, found.skipped) == (("first", "second", "third"), ())
     assert found.summary == "every kernel is affected: body.cu changed"
+
+
+@pytest.fixture
+def proposed(tmp_path: Path) -> Path:
+    """A repository with two Triton kernels, and the benchmark file that `init` proposes."""
+    folder = tmp_path / "proposed"
+    (folder / "pkg").mkdir(parents=True)
+    (folder / "pkg" / "__init__.py").touch()
+    for name in ("first", "second"):
+        (folder / "pkg" / f"{name}.py").write_text(KERNEL.format(name=name))
+    commit_all(make_repository(folder))
+    assert roofwatch("init", "--yes", cwd=folder).status == 0
+    commit_all(folder)
+    return folder
+
+
+KERNEL = """import triton
+import triton.language as tl
+
+
+@triton.jit
+def _{name}_kernel(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(x_ptr + offs, tl.load(x_ptr + offs, mask=offs < n), mask=offs < n)
+
+
+def {name}(x):
+    _{name}_kernel[(1,)](x, x.numel(), BLOCK=16)
+    return x
+"""
+
+
+def test_of_a_file_that_init_wrote_only_the_changed_kernel_is_affected(proposed: Path) -> None:
+    (suite,) = proposed.glob("bench_*.py")
+    changed = proposed / "pkg" / "second.py"
+    changed.write_text(changed.read_text().replace("BLOCK=16", "BLOCK=32"))
+
+    assert find_affected(suite, "HEAD", None) == Affected(kernels=("second",), skipped=("first",))
+
+    git(proposed, "checkout", "--quiet", "--", "pkg")
+    suite.write_text(suite.read_text().replace("    return first(x)", "    return first(x + 0)"))
+    assert find_affected(suite, "HEAD", None) == Affected(kernels=("first",), skipped=("second",))
+
+
+def test_files_that_no_kernel_reads_affect_none(repository: Path) -> None:
+    (repository / "roofwatch-records").mkdir()
+    (repository / "roofwatch-records" / "head-0123.json.gz").write_bytes(b"a record")
+    (repository / "NOTES.txt").write_text("Remember the milk\n")
+
+    found = find_affected(repository / "bench", "HEAD", None)
+
+    assert found == Affected(kernels=(), skipped=("first", "second"))
+
+
+@pytest.mark.parametrize(
+    ("file", "code"),
+    [
+        ("NOTES.txt", 'open("NOTES.txt")'),
+        ("NOTES.txt", 'Path("data").glob("*.txt")'),
+        ("NOTES.txt", 'Path("NOTES").with_suffix(".txt")'),
+        ("requirements.txt", "pass"),
+        ("weights.bin", "pass"),
+    ],
+)
+def test_a_file_that_code_may_read_affects_every_kernel(
+    repository: Path, file: str, code: str
+) -> None:
+    commit_file(repository, "reading.py", f"from pathlib import Path\n\ndef read():\n    {code}\n")
+    (repository / file).write_text("1\n")
+
+    found = find_affected(repository / "bench", "HEAD", None)
+
+    assert found.summary == f"every kernel is affected: {file} changed"
 
 
 def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -> None:

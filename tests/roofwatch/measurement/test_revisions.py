@@ -11,7 +11,7 @@ from roofwatch.measurement.revisions import find_base
 from roofwatch.model.errors import GitError
 from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_file, git, make_repository
-from tests.roofwatch.command import Done, roofwatch
+from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 from tests.roofwatch.measurement.benchmark import benchmark
 
 OPS = "def twice(x):\n    return x * 2.0\n"
@@ -74,6 +74,29 @@ def test_a_base_that_is_not_here_is_refused_with_the_way_out(clone: Path, tmp_pa
         find_base(clone, "auto", None, {})
     (clone / "file").write_text("not committed")
     assert find_base(clone, "auto", None, {}) == git(clone, "rev-parse", "HEAD")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "ab bench_double.py --base HEAD~1",
+        "static bench_double.py --base HEAD~1",
+        "bisect bench_double.py --good HEAD~1 --bad HEAD --series double/n=8/float32/fwd/torch",
+    ],
+)
+def test_a_revision_that_a_shallow_clone_lacks_is_explained(
+    repository: Path, tmp_path: Path, arguments: str
+) -> None:
+    url = f"file://{repository}"
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth", "1", url, tmp_path / "shallow"], check=True
+    )
+    done = roofwatch(*arguments.split(), cwd=tmp_path / "shallow")
+
+    assert done.status == 2
+    assert "HEAD~1" in done.error
+    assert "the clone is shallow" in " ".join(done.error.split())
+    assert "`fetch-depth: 0`" in " ".join(done.error.split())
 
 
 # --- benchmark files of the head
@@ -225,3 +248,72 @@ def test_a_change_that_touches_no_kernel_succeeds(repository: Path) -> None:
         "success",
         "no kernel touched: nothing to measure",
     )
+
+
+def lazily_imported(kernel: str, module: str, function: str) -> str:
+    """A benchmark as `roofwatch init` writes it: the kernel is imported when it is called."""
+    text = benchmark(kernel, module=module, function=function)
+    statement = f"from {module} import {function}\n"
+    call = f"    return {function}(x)\n"
+    return text.replace(statement, "").replace(call, f"    {statement}\n{call}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("module", "function"), [("again", "twice_again"), ("ops", "again")], ids=["module", "function"]
+)
+def test_a_lazily_imported_kernel_that_the_base_lacks_is_new_beside_the_others(
+    repository: Path, module: str, function: str
+) -> None:
+    code = OPS.replace("twice", function)
+    (repository / f"{module}.py").write_text(OPS + code if module == "ops" else code)
+    more = lazily_imported("repeat", module, function).replace(
+        "from roofwatch import KernelSpec, cases\n", ""
+    )
+    commit_file(repository, "bench_double.py", BENCHMARK + more)
+
+    done = ab(repository)
+
+    reasons = {
+        case["case_id"].partition("/")[0]: case["reason"]
+        for case in done.parsed["judgement"]["cases"]
+    }
+    assert reasons["repeat"] == "new_case", done.error
+    assert reasons["double"] != "not_comparable"
+    base, _ = (RunRecord.read(repository / file) for file in done.parsed["records"])
+    assert {one.case_id.partition("/")[0] for one in base.measurements} == {"double"}
+
+
+@pytest.mark.slow
+def test_a_kernel_that_the_base_cannot_import_is_fixed_by_the_head(repository: Path) -> None:
+    (repository / "ops.py").write_text("import module_that_does_not_exist\n" + OPS)
+    commit_file(repository, "bench_double.py", lazily_imported("double", "ops", "twice"))
+    commit_file(repository, "ops.py", OPS)
+
+    done = ab(repository)
+
+    assert [case["reason"] for case in done.parsed["judgement"]["cases"]] == ["fixed"], done.error
+
+
+def test_without_torch_the_title_names_it_and_the_way_out(repository: Path, tmp_path: Path) -> None:
+    """As on a runner whose set-up does not install torch."""
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "torch.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n"
+    )
+
+    done = started_roofwatch(
+        "ab",
+        "bench_double.py",
+        "--base",
+        "HEAD~1",
+        cwd=repository,
+        PYTHONPATH=str(tmp_path / "path"),
+    )
+
+    assert done.status == 2
+    assert "Traceback" not in done.error
+    found = checked(repository)
+    assert str(found["title"]).startswith("no result: torch is not installed for ")
+    assert "let the setup of the job install it (`pip install torch`" in str(found["title"])
+    assert found["conclusion"] != "success"

@@ -1,0 +1,211 @@
+"""Implementations that only the head has: correctness, compiled facts, and time against the other
+implementations of the head. Evidence without a verdict. Pure.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from roofwatch.ci.ab.comparable import Key, SideResult, refuse_host_bound, refuse_timing
+from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.messages import Remark
+from roofwatch.ci.static.facts import fact_values
+from roofwatch.model.machine import Outcome
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.metrics import metric
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
+
+_SHOWN_FACTS = ("registers", "local_bytes", "shared_bytes", "theoretical_occupancy")
+_MAX_RIVALS = 4
+_MAX_FACTS = 6
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another implementation of the head, against which a new one was timed in the same job."""
+
+    implementation: str
+    is_new: bool
+    comparison: Comparison
+    """With the other implementation as base, before any control of false discoveries."""
+    case_count: int
+    """Cases in which both were timed; `comparison` is of the slowest."""
+    median_change: float
+    """Median relative change over these cases."""
+
+
+@dataclass(frozen=True)
+class NewImplementation:
+    """One implementation of one kernel, over all of its new cases."""
+
+    kernel: str
+    implementation: str
+    case_ids: tuple[str, ...]
+    """The slowest first."""
+    right_count: int
+    """Cases with a checked, right result."""
+    rmse_ratio: float | None
+    """Largest error of its cases."""
+    median_ns: float | None
+    """Of the slowest case."""
+    rivals: tuple[Rival, ...]
+    """The fastest first."""
+    facts: tuple[StaticFacts, ...]
+    """Compiled functions of the slowest case; those for the device if it was a target."""
+    untimed_reason: str | None = None
+    """Why there is no time."""
+
+    @property
+    def case_id(self) -> str:
+        return self.case_ids[0]
+
+    @property
+    def result(self) -> str:
+        """Whether its results are right, and the largest error."""
+        checked = f"right in {self.right_count} of {len(self.case_ids)} cases"
+        if len(self.case_ids) == 1:
+            checked = "right" if self.right_count else "not checked"
+        if self.rmse_ratio is None:
+            return checked
+        definition = metric("rmse_ratio")
+        return f"{checked}, {definition.title} {definition.format(self.rmse_ratio)}"
+
+    @property
+    def compiled(self) -> Iterator[tuple[Remark, tuple[str, ...]]]:
+        """Facts in words, each with the targets that have them."""
+        targets: dict[Remark, list[str]] = defaultdict(list)
+        for facts in self.facts:
+            targets[_facts_in_words(facts)].append(facts.target)
+        for words, names in [*targets.items()][:_MAX_FACTS]:
+            yield words, tuple(dict.fromkeys(names))
+
+    @property
+    def times(self) -> Iterator[Remark]:
+        """One line for each rival, or why there is none."""
+        if self.median_ns is None:
+            yield Remark("not timed: {}", (self.untimed_reason or "no GPU",))
+        elif not self.rivals:
+            time = metric("median_ns").format(self.median_ns)
+            yield Remark(f"{time}; no other implementation was timed")
+        for rival in self.rivals:
+            yield _time_in_words(rival)
+
+
+def _time_in_words(rival: Rival) -> Remark:
+    comparison = rival.comparison
+    low, high = comparison.relative_interval
+    interval = f" ({low:+.1%} to {high:+.1%})" if math.isfinite(high - low) else ""
+    base, head = (
+        metric("median_ns").format(value) for value in (comparison.base_ns, comparison.head_ns)
+    )
+    text = f"{comparison.relative_change:+.1%}{interval} against {{}}: {base} → {head}"
+    if rival.case_count > 1:
+        text += f"; median of {rival.case_count} cases {rival.median_change:+.1%}"
+    return Remark(text, (rival.implementation,))
+
+
+def _facts_in_words(facts: StaticFacts) -> Remark:
+    if facts.outcome is not Outcome.OK:
+        return Remark(f"{{}}: {facts.outcome}", (facts.function,))
+    values = fact_values(facts)
+    words = [
+        f"{metric(name).format(values[name])} {metric(name).title}"
+        for name in _SHOWN_FACTS
+        if name in values
+    ]
+    return Remark(f"{{}}: {', '.join(words)}", (facts.function,))
+
+
+def find_new_implementations(head: RunRecord, new: Iterable[Key]) -> tuple[NewImplementation, ...]:
+    """Describe the cases and implementations that the base lacks, by kernel and implementation.
+
+    Those that are unsupported and not checked are left out.
+    """
+    new_keys = set(new)
+    measurements = {(one.case_id, one.implementation): one for one in head.measurements}
+    accuracies = {(one.case_id, one.implementation): one for one in head.accuracies}
+    groups: dict[Key, list[tuple[str, SideResult]]] = defaultdict(list)
+    for key in sorted(new_keys):
+        result = SideResult.of(measurements.get(key), accuracies.get(key))
+        if {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
+            continue
+        case_id, implementation = key
+        groups[case_id.partition("/")[0], implementation].append((case_id, result))
+    found = []
+    for (kernel, implementation), results in groups.items():
+        ordered = sorted(results, key=lambda item: -(item[1].median_ns or 0.0))
+        slowest_id, slowest = ordered[0]
+        case_ids = tuple(case_id for case_id, _ in ordered)
+        errors = [result.rmse_ratio for _, result in ordered if result.rmse_ratio is not None]
+        found.append(
+            NewImplementation(
+                kernel=kernel,
+                implementation=implementation,
+                case_ids=case_ids,
+                right_count=sum(result.accuracy is Outcome.OK for _, result in ordered),
+                rmse_ratio=max(errors, default=None),
+                median_ns=slowest.median_ns,
+                rivals=tuple(_rivals(measurements, new_keys, case_ids, implementation)),
+                facts=_facts_of(head, slowest_id, implementation),
+                untimed_reason=slowest.message,
+            )
+        )
+    return tuple(found)
+
+
+def _rivals(
+    measurements: dict[Key, Measurement],
+    new_keys: set[Key],
+    case_ids: Sequence[str],
+    implementation: str,
+) -> list[Rival]:
+    compared: dict[str, list[tuple[str, Comparison]]] = defaultdict(list)
+    for (case_id, name), other in measurements.items():
+        timed = measurements.get((case_id, implementation))
+        if case_id not in case_ids or name == implementation or timed is None:
+            continue
+        comparison = _comparison(other, timed)
+        if comparison is not None:
+            compared[name].append((case_id, comparison))
+    rivals = []
+    for name, comparisons in compared.items():
+        shown_id, shown = max(comparisons, key=lambda item: item[1].head_ns)
+        rivals.append(
+            Rival(
+                implementation=name,
+                is_new=(shown_id, name) in new_keys,
+                comparison=shown,
+                case_count=len(comparisons),
+                median_change=statistics.median(item.relative_change for _, item in comparisons),
+            )
+        )
+    # what the project has comes first: a new kernel has no other
+    return sorted(rivals, key=lambda rival: (rival.is_new, rival.comparison.base_ns))[:_MAX_RIVALS]
+
+
+def _comparison(base: Measurement, head: Measurement) -> Comparison | None:
+    """Compare two implementations by the blocks of one job; None if their times are not
+    comparable.
+    """
+    if base.outcome is not Outcome.OK or head.outcome is not Outcome.OK:
+        return None
+    # a sample may be of more launches of a faster implementation
+    same_launches = head.model_copy(update={"launches_per_sample": base.launches_per_sample})
+    if refuse_timing(base, same_launches) or refuse_host_bound(base, head):
+        return None
+    return compare(
+        [block.samples_ns for block in base.blocks], [block.samples_ns for block in head.blocks]
+    )
+
+
+def _facts_of(head: RunRecord, case_id: str, implementation: str) -> tuple[StaticFacts, ...]:
+    facts = [
+        one
+        for one in head.static_facts
+        if (one.case_id, one.implementation) == (case_id, implementation)
+    ]
+    device_target = f"sm_{(head.environment.compute_capability or '').replace('.', '')}"
+    return tuple(one for one in facts if one.target == device_target) or tuple(facts)

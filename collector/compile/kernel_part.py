@@ -1,0 +1,116 @@
+"""The part of a benchmark file that one of its kernels may use.
+
+Only declarations of other kernels, and functions that nothing of this kernel names, are left out.
+In doubt the whole file counts.
+"""
+
+import ast
+from collections.abc import Iterable
+
+_LOOKS_UP_NAMES = frozenset(
+    {"globals", "locals", "vars", "eval", "exec", "modules", "setattr", "__dict__"}
+)
+"""Identifiers with which code may use a function that it does not name."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def part_of(tree: ast.Module, kernels: Iterable[str], functions: Iterable[str]) -> ast.Module:
+    """Return the statements that the kernels assigned to some variables may use.
+
+    Args:
+        tree: The whole file.
+        kernels: Variables that the kernels are assigned to.
+        functions: Names of top-level functions that the kernels are known to use.
+    """
+    wanted = set(kernels)
+    if not wanted or _may_look_up_names(tree):
+        return tree
+    optional = {
+        position: name
+        for position, statement in enumerate(tree.body)
+        if (name := _declared_name(statement)) is not None
+    }
+    if not wanted <= set(optional.values()):
+        return tree
+    owners = {
+        position: _kernels_of(statement)
+        for position, statement in enumerate(tree.body)
+        if position in optional
+    }
+    used = {position for position in range(len(tree.body)) if position not in optional}
+    names = wanted | set(functions)
+    for position in used:
+        names |= _names_in(tree.body[position])
+    while True:
+        added = {
+            position
+            for position, name in optional.items()
+            if position not in used and (name in names or owners[position] & names)
+        }
+        if not added:
+            break
+        used |= added
+        for position in added:
+            names |= _names_in(tree.body[position])
+    return ast.Module([tree.body[position] for position in sorted(used)], tree.type_ignores)
+
+
+def _may_look_up_names(tree: ast.Module) -> bool:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            return True
+        if isinstance(node, ast.Name) and node.id in _LOOKS_UP_NAMES:
+            return True
+        if isinstance(node, ast.Attribute) and node.attr in _LOOKS_UP_NAMES:
+            return True
+    return False
+
+
+def _declared_name(statement: ast.stmt) -> str | None:
+    """Return the name of a kernel or function that importing the file only declares, else None."""
+    if isinstance(statement, _Function):
+        return statement.name if _only_declares(statement) else None
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    target, value = statement.targets[0], statement.value
+    if not isinstance(target, ast.Name) or not isinstance(value, ast.Call):
+        return None
+    return target.id if ast.unparse(value.func) in {"KernelSpec", "roofwatch.KernelSpec"} else None
+
+
+def _only_declares(function: _Function) -> bool:
+    """Return whether a `def` calls nothing but `kernel.implementation` of its decorators."""
+    evaluated: list[ast.expr] = [
+        *function.args.defaults,
+        *(default for default in function.args.kw_defaults if default is not None),
+    ]
+    for decorator in function.decorator_list:
+        if not _is_implementation(decorator):
+            return False
+        assert isinstance(decorator, ast.Call)
+        evaluated += [*decorator.args, *(keyword.value for keyword in decorator.keywords)]
+    return not any(
+        isinstance(node, (ast.Call, ast.NamedExpr, ast.Await))
+        for expression in evaluated
+        for node in ast.walk(expression)
+    )
+
+
+def _is_implementation(decorator: ast.expr) -> bool:
+    return (
+        isinstance(decorator, ast.Call)
+        and isinstance(decorator.func, ast.Attribute)
+        and decorator.func.attr == "implementation"
+        and isinstance(decorator.func.value, ast.Name)
+    )
+
+
+def _kernels_of(statement: ast.stmt) -> set[str]:
+    """Return the kernels that a function is an implementation of."""
+    if not isinstance(statement, _Function):
+        return set()
+    return {ast.unparse(decorator).partition(".")[0] for decorator in statement.decorator_list}
+
+
+def _names_in(statement: ast.stmt) -> set[str]:
+    return {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)}

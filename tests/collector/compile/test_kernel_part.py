@@ -1,0 +1,90 @@
+"""Which part of a benchmark file a kernel uses."""
+
+import ast
+
+import pytest
+
+from roofwatch.collector.compile.kernel_part import part_of
+
+FILE = """
+from roofwatch import KernelSpec, cases
+
+SHAPES = [{"n": 8}]
+
+
+def missing_reference(**inputs):
+    raise NotImplementedError
+
+
+def helper(x):
+    return x
+
+
+first = KernelSpec(name="first", reference=missing_reference)
+
+
+@first.implementation("triton")
+def first_triton(x):
+    from pkg.first import run
+
+    return run(x)
+
+
+second = KernelSpec(name="second", reference=missing_reference)
+
+
+@second.implementation("triton")
+def second_triton(x):
+    from pkg.second import run
+
+    return helper(run(x))
+"""
+
+
+def names(text: str, kernel: str, *functions: str) -> set[str]:
+    """The functions and kernels of the part that a kernel uses."""
+    part = part_of(ast.parse(text), [kernel], functions)
+    return {
+        statement.name
+        if isinstance(statement, ast.FunctionDef)
+        else ast.unparse(statement.targets[0])
+        for statement in part.body
+        if isinstance(statement, (ast.FunctionDef, ast.Assign))
+    }
+
+
+EVERYTHING = {
+    *("SHAPES", "missing_reference", "helper"),
+    *("first", "first_triton", "second", "second_triton"),
+}
+
+
+def test_other_kernels_and_what_only_they_name_are_left_out() -> None:
+    assert names(FILE, "first") == {"SHAPES", "missing_reference", "first", "first_triton"}
+    assert names(FILE, "second") == EVERYTHING - {"first", "first_triton"}
+    assert names(FILE, "first", "helper") >= {"helper", "first"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "print(globals())",
+        "def change():\n    global SHAPES\n    SHAPES = []",
+        "second = first",
+        "@register\ndef hook():\n    return second_triton",
+        "def hook(x=second_triton(1)):\n    return x",
+        "for kernel in (first, second):\n    kernel.tags = ()",
+    ],
+)
+def test_in_doubt_the_whole_file_counts(more: str) -> None:
+    assert names(f"{FILE}\n{more}\n", "first") >= EVERYTHING
+
+
+def test_a_function_that_nothing_calls_uses_nothing() -> None:
+    text = f"{FILE}\ndef unused():\n    return second\n"
+
+    assert names(text, "first") == names(FILE, "first")
+
+
+def test_a_kernel_that_is_not_assigned_at_the_top_uses_the_whole_file() -> None:
+    assert names(FILE, "third") == EVERYTHING
