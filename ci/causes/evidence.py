@@ -5,7 +5,7 @@ code. Pure.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
@@ -83,6 +83,55 @@ class SupportingEvidence:
             )
             for measured, own in by_commits.items()
         }
+        self._commits = {
+            measured: (own[0].base, own[0].head) for measured, own in by_commits.items()
+        }
+
+    def confirmed_ranges(
+        self, key: SeriesKey, commits: Collection[CommitRef]
+    ) -> list[tuple[CommitRef, CommitRef, Comparison]]:
+        """List the changes that pairs of commits of the branch decided, the shortest range first.
+
+        A range ends before the commit of an unchanged pair with the same base, as those of a
+        bisection have. A longer range that contains a change of the same direction is left out.
+
+        Args:
+            key: Of a time.
+            commits: Measured commits of the branch.
+
+        Returns:
+            The last commit before the change, the first with it, and the comparison.
+        """
+        own: list[tuple[CommitRef, CommitRef, Comparison]] = []
+        for measured, comparison in self._comparisons.items():
+            base, head = self._commits[measured]
+            is_on_branch = base in commits and head in commits and base < head
+            if measured[:3] == _subject(key) and is_on_branch:
+                own.append((base, head, comparison))
+        unchanged = [pair for pair in own if pair[2].verdict is Verdict.UNCHANGED]
+        narrowed: list[tuple[CommitRef, CommitRef, Comparison]] = []
+        for base, head, comparison in own:
+            if comparison.verdict not in (Verdict.REGRESSED, Verdict.IMPROVED):
+                continue
+            same_as_base = [
+                other for first, other, _ in unchanged if first == base and other < head
+            ]
+            narrowed.append((max([base, *same_as_base]), head, comparison))
+        narrowed.sort(
+            key=lambda one: (
+                one[1].first_parent_count - one[0].first_parent_count,
+                one[1].first_parent_count,
+            )
+        )
+        ranges: list[tuple[CommitRef, CommitRef, Comparison]] = []
+        for base, head, comparison in narrowed:
+            is_explained = any(
+                base <= inner_base and inner_head <= head and comparison.verdict is inner.verdict
+                for inner_base, inner_head, inner in ranges
+            )
+            if not is_explained:
+                ranges.append((base, head, comparison))
+        return ranges
 
     def counters_around(self, key: SeriesKey, levels: Levels) -> Evidence | None:
         """Compare the counters on both sides of a step; None if a side has none."""

@@ -6,6 +6,7 @@ certain, else it stays unconfirmed.
 """
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -115,6 +116,7 @@ def _time_findings(
     steps = find_time_steps(line.values, line.relative_errors)
     chances = chances_of_steps(line.values, steps)
     count, drift = _drift_after(line, steps, evidence)
+    decided = evidence.confirmed_ranges(line.key, line.commits)
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
         smallest = THRESHOLDS.trend_relative_change
@@ -124,9 +126,78 @@ def _time_findings(
         log_error = (
             abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         )
-        yield replace(finding, log_error=log_error, p_value=chance if is_sure else 1.0)
+        finding = replace(finding, log_error=log_error, p_value=chance if is_sure else 1.0)
+        overlapping = [pair for pair in decided if _is_same_change(finding, pair)]
+        if overlapping:
+            decided = [pair for pair in decided if pair not in overlapping]
+            if finding.status is Status.UNCONFIRMED:
+                finding = _confirmed_by(finding, _pair_finding(line, overlapping[0], compiled))
+        yield finding
+    for pair in decided:
+        yield _pair_finding(line, pair, compiled)
     if drift is not None:
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
+
+
+_DecidedPair = tuple[CommitRef, CommitRef, Comparison]
+"""Last commit before a change, first with it, and what the pair says."""
+
+
+def _is_same_change(finding: TrendFinding, pair: _DecidedPair) -> bool:
+    base, head, comparison = pair
+    window, _ = windows_between([base, head], 1, 1)
+    return finding.direction is comparison.verdict and finding.reach.touches(window)
+
+
+def _pair_finding(line: Timeline, pair: _DecidedPair, compiled: CompiledHistory) -> TrendFinding:
+    """Report a change that a pair decided, however few runs the history has."""
+    base, head, comparison = pair
+    index = line.commits.index(head)
+    before = statistics.median(_values_of(line, base))
+    after = before * (1 + comparison.relative_change)
+    code = compiled.code_change(line.key, base, head, comparison.verdict)
+    time = metric(TIME)
+    change = replace(
+        _change(
+            line,
+            index,
+            before,
+            after,
+            f"measured side by side: median time {time.format(before)} to {time.format(after)}, "
+            f"{describe_comparison(comparison)}",
+            has_code=code is not None,
+        ),
+        previous_commit=base,
+    )
+    context = ChangeContext(
+        before=line.points[base],
+        after=line.points[head],
+        log_change=comparison.log_ratio,
+        candidates=frozenset(commit for commit in line.commits if base < commit <= head),
+        code=code,
+        paired=comparison,
+    )
+    finding = TrendFinding.at_commit(change, Status.CONFIRMED, explain(context))
+    return replace(finding, measured_on=line.dates[index], outline=line.outline(index))
+
+
+def _confirmed_by(step: TrendFinding, pair: TrendFinding) -> TrendFinding:
+    """Join a step with a pair that saw the same change: the narrower of the two places it."""
+    base, head = pair.change.previous_commit, pair.change.commit
+    is_in_range = base < step.change.commit <= head
+    if not is_in_range or step.window.width >= pair.window.width:
+        return pair
+    evidence = f"{step.change.evidence}; {pair.change.evidence}"
+    return replace(
+        step,
+        change=replace(step.change, verdict=pair.change.verdict, evidence=evidence),
+        status=Status.CONFIRMED,
+        suspects=pair.suspects,
+    )
+
+
+def _values_of(line: Timeline, commit: CommitRef) -> list[float]:
+    return [run.value for run in line.points[commit] if run.value is not None]
 
 
 def _drift_after(

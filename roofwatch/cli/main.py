@@ -25,6 +25,7 @@ from roofwatch.cli import (
     show,
     static,
     token,
+    watch,
 )
 from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
 
@@ -36,7 +37,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for group in (measure, pair, bisect, profile, static, records, show, post, alert, serve, db, token):
+for group in (
+    measure,
+    pair,
+    bisect,
+    watch,
+    profile,
+    static,
+    records,
+    show,
+    post,
+    alert,
+    serve,
+    db,
+    token,
+):
     app.add_typer(group.app)
 
 _EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {

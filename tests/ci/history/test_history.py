@@ -115,7 +115,6 @@ def test_a_confirming_pair_suspects_the_code_and_an_unchanged_one_dismisses_a_st
 @pytest.mark.parametrize(
     "pair",
     [
-        make_pair(6, 8, factor=1.4),
         make_pair(8, 7, factor=1.4),
         make_pair(7, 8, factor=1.4, runner_class="another machine"),
         make_pair(7, 8, factor=1.4, implementation="compile"),

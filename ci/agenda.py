@@ -1,0 +1,202 @@
+"""The agenda of a runner: which jobs to measure next, the most valuable first. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject, SuspectCase, WatchState
+from roofwatch.model.history import CommitRef
+
+CALIBRATION_DAYS = 30
+"""Age from which on a noise floor is measured again."""
+
+
+def make_agenda(state: WatchState, *, now: datetime) -> list[Job]:
+    """List the jobs of a runner: by kind in the order of `JobKind`, then by what each is worth."""
+    if not state.commits:
+        return []
+    return [
+        *_confirmations(state),
+        *_locations(state),
+        *_newest(state),
+        *_bridges(state),
+        *_recoveries(state),
+        *_calibrations(state, now),
+        *_fills(state),
+    ]
+
+
+# --- changes
+
+
+def _confirmations(state: WatchState) -> Iterator[Job]:
+    """One pair for all suspicions between the same two commits, the clearest first."""
+    by_commits: dict[tuple[CommitRef, CommitRef], list[SuspectCase]] = defaultdict(list)
+    for suspect in state.suspects:
+        if (suspect.base.sha, suspect.head.sha) not in state.paired:
+            by_commits[suspect.base, suspect.head].append(suspect)
+    ranked = sorted(
+        by_commits.items(),
+        key=lambda item: (-_clearest(item[1]).suspicion.noise_widths, item[0][1]),
+    )
+    for (base, head), suspects in ranked:
+        clearest = _clearest(suspects)
+        suspicion = clearest.suspicion
+        case_id, implementation = clearest.subject
+        others = f" and {len(suspects) - 1} more" if len(suspects) > 1 else ""
+        reason = (
+            f"{case_id} {implementation}{others}: the newest {suspicion.value_count} of its values "
+            f"differ by {suspicion.log_change:+.1%} in logarithms, "
+            f"{suspicion.noise_widths:.1f} standard errors"
+        )
+        yield _pair_job(
+            state, JobKind.CONFIRM, reason, base, head, frozenset(one.subject for one in suspects)
+        )
+
+
+def _clearest(suspects: Sequence[SuspectCase]) -> SuspectCase:
+    return max(suspects, key=lambda suspect: suspect.suspicion.noise_widths)
+
+
+def _locations(state: WatchState) -> Iterator[Job]:
+    """For each confirmed change, the commit that splits its probability most evenly."""
+    for changed in state.ranges:
+        inside = [
+            commit
+            for commit in state.commits
+            if changed.base < commit <= changed.head and commit.sha not in state.skipped
+        ]
+        middle = _splitting_commit(inside, changed)
+        if middle is None:
+            continue
+        reason = (
+            f"a confirmed change lies in {len(inside)} commits, "
+            f"{changed.base.short_sha} to {changed.head.short_sha}"
+        )
+        yield _pair_job(state, JobKind.LOCATE, reason, changed.base, middle, changed.subjects)
+
+
+def _splitting_commit(inside: Sequence[CommitRef], changed: ChangedRange) -> CommitRef | None:
+    """Return the commit before the last that halves the probability; None for a single commit."""
+    if len(inside) < 2:
+        return None
+    weights = [changed.probabilities.get(commit.sha, 0.0) for commit in inside]
+    if sum(weights) <= 0:
+        weights = [1.0] * len(inside)
+    half = sum(weights) / 2
+    cumulative = 0.0
+    best, best_distance = inside[0], half
+    for commit, weight in zip(inside[:-1], weights, strict=False):
+        cumulative += weight
+        if abs(cumulative - half) < best_distance:
+            best, best_distance = commit, abs(cumulative - half)
+    return best
+
+
+def _recoveries(state: WatchState) -> Iterator[Job]:
+    """Open regressions whose kernel changed after them, against the commit of the regression."""
+    for regression in state.regressions:
+        head = regression.changed_again_at
+        if head is None or (regression.commit.sha, head.sha) in state.paired:
+            continue
+        reason = f"{regression.kernel} changed again at {head.short_sha}"
+        yield _pair_job(
+            state, JobKind.RECOVER, reason, regression.commit, head, regression.subjects
+        )
+
+
+# --- coverage
+
+
+def _newest(state: WatchState) -> Iterator[Job]:
+    newest = state.commits[-1]
+    if newest.sha in state.measured or newest.sha in state.skipped:
+        return
+    base = _last_measured(state)
+    if base is None:
+        reason = "the first run of this runner class"
+    else:
+        reason = f"the newest commit; {base.short_sha} is the last measured one"
+    yield Job(kind=JobKind.NEW, reason=reason, seconds=state.seconds_of_run, head=newest, base=base)
+
+
+def _bridges(state: WatchState) -> Iterator[Job]:
+    last = _last_measured(state)
+    differences = [
+        f"{name} {state.last_environment[name]} to {value}"
+        for name, value in sorted(state.environment.items())
+        if state.last_environment.get(name, value) != value
+    ]
+    if last is None or not differences or state.bridged:
+        return
+    reason = f"{', '.join(differences)}: the last commit before it, in the new environment"
+    yield Job(kind=JobKind.BRIDGE, reason=reason, seconds=state.seconds_of_run, head=last)
+
+
+def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
+    last = _last_measured(state)
+    if last is None:
+        return
+    if state.calibrated_at is None:
+        reason = "the noise floor of this runner class is unknown"
+    elif now - state.calibrated_at > timedelta(days=CALIBRATION_DAYS):
+        reason = f"the noise floor is of {state.calibrated_at:%Y-%m-%d}"
+    else:
+        return
+    yield Job(
+        kind=JobKind.CALIBRATE,
+        reason=reason,
+        seconds=2 * state.seconds_of_run,
+        head=last,
+        base=last,
+    )
+
+
+def _fills(state: WatchState) -> Iterator[Job]:
+    """The middle of the longest range of unmeasured commits between two measured ones."""
+    first_measured = next(
+        (place for place, ref in enumerate(state.commits) if ref.sha in state.measured), None
+    )
+    if first_measured is None:
+        return
+    candidates = [ref for ref in state.commits[first_measured:] if ref.sha not in state.skipped]
+    gaps: list[list[CommitRef]] = []
+    for is_measured, refs in groupby(candidates, key=lambda ref: ref.sha in state.measured):
+        if not is_measured:
+            gaps.append(list(refs))
+    # the newest commit is the job `new`
+    gaps = [gap for gap in gaps if gap[-1] != state.commits[-1]]
+    if not gaps:
+        return
+    longest = max(gaps, key=lambda gap: (len(gap), gap[-1]))
+    noun = "commit" if len(longest) == 1 else "commits"
+    yield Job(
+        kind=JobKind.FILL,
+        reason=f"the longest gap: {len(longest)} unmeasured {noun}",
+        seconds=state.seconds_of_run,
+        head=longest[len(longest) // 2],
+    )
+
+
+def _last_measured(state: WatchState) -> CommitRef | None:
+    measured = [ref for ref in state.commits if ref.sha in state.measured]
+    return measured[-1] if measured else None
+
+
+def _pair_job(
+    state: WatchState,
+    kind: JobKind,
+    reason: str,
+    base: CommitRef,
+    head: CommitRef,
+    subjects: frozenset[Subject],
+) -> Job:
+    return Job(
+        kind=kind,
+        reason=reason,
+        seconds=state.seconds_of_case * max(1, len(subjects)),
+        head=head,
+        base=base,
+        subjects=subjects,
+    )

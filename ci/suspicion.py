@@ -1,0 +1,69 @@
+"""Suspicions: do the newest values of a series lie off the level before? Pure.
+
+The rule is cheap and may be wrong in one of ten cases, because a paired measurement decides.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, deviation_of_differences
+from roofwatch.model.agenda import Suspicion
+
+_COUNTS = (1, 2, 3, 5)
+"""Newest values that may be the new level."""
+_LEVEL_VALUES = 15
+"""Values before them whose median is the level."""
+_NOISE_VALUES = 60
+"""Values before them that show the noise."""
+_MIN_BEFORE = 4
+_WIDTHS = 3.0
+"""Standard errors from which on a distance is suspicious."""
+_MEDIAN_ERROR = 1.2533
+"""Standard error of a median, in standard deviations over √n."""
+
+
+def find_suspicion(values: Sequence[float], *, min_relative_change: float) -> Suspicion | None:
+    """Compare the newest 1, 2, 3 and 5 values with the level before; return the clearest distance.
+
+    Args:
+        values: Of one series in time order, one a commit, above 0.
+        min_relative_change: Smallest change worth a measurement, as a fraction.
+
+    Returns:
+        None if the newest values are at the level, or fewer than 4 values are before them.
+    """
+    if len(values) <= _MIN_BEFORE:
+        return None
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    smallest = math.log1p(min_relative_change)
+    clearest: Suspicion | None = None
+    for count in _COUNTS:
+        earlier = logs[:-count]
+        if len(earlier) < _MIN_BEFORE:
+            break
+        level_values = earlier[-_LEVEL_VALUES:]
+        level = float(np.median(level_values))
+        deviation = _deviation(earlier[-_NOISE_VALUES:], floor=smallest / _WIDTHS)
+        error = _MEDIAN_ERROR * deviation * math.sqrt(1 / count + 1 / len(level_values))
+        log_change = float(np.median(logs[-count:])) - level
+        noise_widths = abs(log_change) / error
+        is_suspect = noise_widths >= _WIDTHS and abs(log_change) >= smallest
+        # a single value decides nothing about the values before it
+        has_one_direction = bool(np.all((logs[-count:] - level) * log_change > 0))
+        if not (is_suspect and has_one_direction):
+            continue
+        if clearest is None or noise_widths > clearest.noise_widths:
+            clearest = Suspicion(
+                value_count=count, log_change=log_change, noise_widths=noise_widths
+            )
+    return clearest
+
+
+def _deviation(logs: np.ndarray[tuple[int], np.dtype[np.float64]], *, floor: float) -> float:
+    """Standard deviation of a value around its level, which few values understate."""
+    from_differences = deviation_of_differences(logs)
+    from_level = MAD_TO_DEVIATION * float(np.median(np.abs(logs - np.median(logs))))
+    deviation = max(from_differences, from_level) * (1 + 1 / len(logs))
+    return max(deviation, floor / 2)

@@ -1,0 +1,121 @@
+"""The agenda of a runner: what is known of a branch, and the jobs to measure next. Values only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from roofwatch.model.history import CommitRef
+
+Subject = tuple[str, str]
+"""Case id and implementation."""
+
+
+class JobKind(StrEnum):
+    """Why to measure, the most valuable first."""
+
+    CONFIRM = "confirm"
+    """A suspicion: the last commit of the old level against the first of the new one."""
+    LOCATE = "locate"
+    """A confirmed change lies between commits that were not measured."""
+    NEW = "new"
+    """The newest commit was not measured."""
+    BRIDGE = "bridge"
+    """Driver, toolchain or machine changed: the last commit before it, in the new environment."""
+    RECOVER = "recover"
+    """The kernel of an open regression changed again."""
+    CALIBRATE = "calibrate"
+    """The noise floor is missing or old."""
+    FILL = "fill"
+    """The longest range of unmeasured commits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suspicion:
+    """The newest values of one series left their level."""
+
+    value_count: int
+    """Newest values that are off the level: 1, 2, 3 or 5."""
+    log_change: float
+    """ln(median of these values / level)."""
+    noise_widths: float
+    """Their distance from the level, in standard errors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuspectCase:
+    """A suspicion of one case, with the commits of its pair."""
+
+    subject: Subject
+    suspicion: Suspicion
+    base: CommitRef
+    """Last commit of the old level."""
+    head: CommitRef
+    """First commit of the new level."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChangedRange:
+    """A change of some cases that a pair confirmed."""
+
+    subjects: frozenset[Subject]
+    base: CommitRef
+    head: CommitRef
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """By sha, how likely the change came with this commit; equal if empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenRegression:
+    kernel: str
+    subjects: frozenset[Subject]
+    commit: CommitRef
+    changed_again_at: CommitRef | None = None
+    """Newest commit that changed the code of the kernel, after the regression."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchState:
+    """What is known of one branch on one runner class."""
+
+    commits: tuple[CommitRef, ...]
+    """Of the branch, oldest first."""
+    measured: frozenset[str]
+    """Shas with a run on this runner class."""
+    skipped: frozenset[str] = frozenset()
+    """Shas that cannot be measured, or are built like the commit before."""
+    paired: frozenset[tuple[str, str]] = frozenset()
+    """Base and head of the pairs on this runner class."""
+    suspects: tuple[SuspectCase, ...] = ()
+    ranges: tuple[ChangedRange, ...] = ()
+    regressions: tuple[OpenRegression, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Driver, toolchain and machine of this runner now, by name."""
+    last_environment: Mapping[str, str] = field(default_factory=dict)
+    """The same of the newest run; empty without runs."""
+    bridged: bool = False
+    """The last commit before the change of environment was measured after it."""
+    calibrated_at: datetime | None = None
+    seconds_of_run: float = 600.0
+    """Median wall time of a run."""
+    seconds_of_case: float = 10.0
+    """Median wall time of one case in a pair, both sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    kind: JobKind
+    reason: str
+    seconds: float
+    """Expected wall time, from earlier runs."""
+    head: CommitRef
+    base: CommitRef | None = None
+    """None for a run of one commit."""
+    subjects: frozenset[Subject] = frozenset()
+    """Cases to time; empty for all."""
+
+    @property
+    def key(self) -> str:
+        """Equal for two jobs that measure the same commits for the same purpose."""
+        base = "" if self.base is None else self.base.sha
+        return f"{self.kind}:{base}:{self.head.sha}"

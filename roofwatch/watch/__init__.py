@@ -1,0 +1,1 @@
+"""Measure a branch by its agenda."""

@@ -1,0 +1,160 @@
+"""The order of jobs on a runner's agenda, and why each is there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from roofwatch.ci.agenda import CALIBRATION_DAYS, make_agenda
+from roofwatch.model.agenda import (
+    ChangedRange,
+    Job,
+    JobKind,
+    OpenRegression,
+    SuspectCase,
+    Suspicion,
+    WatchState,
+)
+from tests.builders import NOON, make_commit_ref, sha_of
+
+CASE = ("rms_norm/n=64/float32/fwd", "torch")
+OTHER = ("softmax/n=64/float32/fwd", "torch")
+COMMITS = tuple(make_commit_ref(number) for number in range(10))
+
+
+def agenda(**fields: Any) -> list[Job]:
+    defaults: dict[str, Any] = {
+        "commits": COMMITS,
+        "measured": frozenset(sha_of(number) for number in range(10)),
+        "calibrated_at": NOON,
+        "seconds_of_run": 300.0,
+        "seconds_of_case": 20.0,
+    }
+    return make_agenda(WatchState(**defaults | fields), now=NOON)
+
+
+def suspect(subject: tuple[str, str] = CASE, widths: float = 8.0, head: int = 9) -> SuspectCase:
+    return SuspectCase(
+        subject=subject,
+        suspicion=Suspicion(value_count=1, log_change=0.1, noise_widths=widths),
+        base=COMMITS[head - 1],
+        head=COMMITS[head],
+    )
+
+
+def test_a_runner_with_nothing_open_has_an_empty_agenda() -> None:
+    assert agenda() == []
+
+
+def test_suspicions_of_the_same_commits_are_one_pair_of_the_suspect_cases() -> None:
+    (job,) = agenda(suspects=(suspect(), suspect(OTHER, widths=12.0)))
+
+    assert job.kind is JobKind.CONFIRM
+    assert (job.base, job.head) == (COMMITS[8], COMMITS[9])
+    assert job.subjects == {CASE, OTHER}
+    assert job.seconds == 40.0
+    assert job.reason.startswith("softmax/n=64/float32/fwd torch and 1 more: the newest 1")
+
+
+def test_the_clearest_suspicion_is_confirmed_first_and_a_decided_one_not_again() -> None:
+    suspects = (suspect(head=4), suspect(OTHER, widths=12.0, head=7), suspect(head=9))
+
+    jobs = agenda(suspects=suspects, paired=frozenset({(sha_of(3), sha_of(4))}))
+
+    assert [job.head for job in jobs] == [COMMITS[7], COMMITS[9]]
+
+
+def test_a_confirmed_change_is_located_where_its_probability_is_halved() -> None:
+    wide = ChangedRange(subjects=frozenset({CASE}), base=COMMITS[1], head=COMMITS[9])
+    uneven = ChangedRange(
+        subjects=frozenset({CASE}),
+        base=COMMITS[1],
+        head=COMMITS[9],
+        probabilities={sha_of(7): 0.5, sha_of(8): 0.5},
+    )
+
+    (halved,) = agenda(ranges=(wide,))
+    (weighted,) = agenda(ranges=(uneven,))
+
+    assert (halved.kind, halved.base, halved.head) == (JobKind.LOCATE, COMMITS[1], COMMITS[5])
+    assert weighted.head == COMMITS[7]
+
+
+def test_a_change_known_to_its_commit_needs_no_search() -> None:
+    only_commit = ChangedRange(subjects=frozenset({CASE}), base=COMMITS[4], head=COMMITS[5])
+    rest_skipped = ChangedRange(subjects=frozenset({CASE}), base=COMMITS[3], head=COMMITS[5])
+
+    assert agenda(ranges=(only_commit, rest_skipped), skipped=frozenset({sha_of(4)})) == []
+
+
+def test_the_newest_commit_is_measured_against_the_last_measured_one() -> None:
+    measured = frozenset(sha_of(number) for number in range(7))
+
+    (job,) = agenda(measured=measured)
+
+    assert (job.kind, job.base, job.head) == (JobKind.NEW, COMMITS[6], COMMITS[9])
+    assert job.seconds == 300.0
+
+
+def test_a_new_driver_is_bridged_once_by_the_last_measured_commit() -> None:
+    environment = {"driver": "590", "torch": "2.11"}
+    changed = {"environment": environment, "last_environment": environment | {"driver": "580"}}
+
+    (job,) = agenda(**changed)
+
+    assert (job.kind, job.base, job.head) == (JobKind.BRIDGE, None, COMMITS[9])
+    assert job.reason.startswith("driver 580 to 590")
+    assert agenda(**changed, bridged=True) == []
+
+
+def test_an_open_regression_whose_kernel_changed_again_is_measured_again() -> None:
+    regression = OpenRegression(
+        kernel="rms_norm",
+        subjects=frozenset({CASE}),
+        commit=COMMITS[3],
+        changed_again_at=COMMITS[8],
+    )
+
+    (job,) = agenda(regressions=(regression,))
+
+    assert (job.kind, job.base, job.head) == (JobKind.RECOVER, COMMITS[3], COMMITS[8])
+
+
+def test_a_missing_or_old_noise_floor_is_calibrated() -> None:
+    old = NOON - timedelta(days=CALIBRATION_DAYS + 1)
+
+    (missing,) = agenda(calibrated_at=None)
+    (aged,) = agenda(calibrated_at=old)
+
+    assert (missing.kind, missing.base, missing.head) == (
+        JobKind.CALIBRATE,
+        COMMITS[9],
+        COMMITS[9],
+    )
+    assert aged.kind is JobKind.CALIBRATE
+
+
+def test_the_longest_gap_is_halved() -> None:
+    measured = frozenset(sha_of(number) for number in (0, 2, 9))
+
+    (job,) = agenda(measured=measured)
+
+    assert (job.kind, job.head) == (JobKind.FILL, COMMITS[6])
+
+
+def test_jobs_are_ordered_by_kind() -> None:
+    jobs = agenda(
+        measured=frozenset(sha_of(number) for number in (0, 5, 8)),
+        suspects=(suspect(head=8),),
+        ranges=(ChangedRange(subjects=frozenset({CASE}), base=COMMITS[0], head=COMMITS[5]),),
+        calibrated_at=None,
+    )
+
+    assert [job.kind for job in jobs] == [
+        JobKind.CONFIRM,
+        JobKind.LOCATE,
+        JobKind.NEW,
+        JobKind.CALIBRATE,
+        JobKind.FILL,
+    ]
+    assert len({job.key for job in jobs}) == len(jobs)
