@@ -80,7 +80,22 @@ def import_file(path: Path, format_name: str | None = None) -> tuple[str, Import
         raise FileImportError(
             f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file"
         )
-    return name, run
+    return name, replace(run, rows=tuple(_with_plausible_direction(row) for row in run.rows))
+
+
+_RATE_UNIT = re.compile(
+    r".*(/ ?(ns|us|µs|ms|s|sec|second|min|h)|per sec(ond)?|\bHz|flops)", re.IGNORECASE
+)
+_TIME_UNIT = re.compile(r"(n|u|µ|m)?s|(nano|micro|milli)?sec(ond)?s?", re.IGNORECASE)
+
+
+def _with_plausible_direction(row: ImportedRow) -> ImportedRow:
+    """The row; without a direction where tool and unit disagree, such as jmh's `ops/s`, for which
+    a history says that lower is better.
+    """
+    is_wrong_rate = row.better is Better.LOWER and _RATE_UNIT.fullmatch(row.unit)
+    is_wrong_time = row.better is Better.HIGHER and _TIME_UNIT.fullmatch(row.unit)
+    return replace(row, better=Better.UNKNOWN) if is_wrong_rate or is_wrong_time else row
 
 
 def known_files(paths: Sequence[Path]) -> Iterator[Path]:

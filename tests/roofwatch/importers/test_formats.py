@@ -524,3 +524,56 @@ def test_other_content_is_refused_with_an_explanation(tmp_path: Path, content: b
     ):
         with pytest.raises(FileImportError, match=r"results\.json"):
             import_file(path, name)
+
+
+def test_google_benchmark_without_a_context_is_read(tmp_path: Path) -> None:
+    row = {"name": "BM_copy/64", "real_time": 12.5, "cpu_time": 12.0, "time_unit": "us"}
+    run = read(write(tmp_path, {"benchmarks": [row]}))
+
+    assert only(run, metric="real_time").value == 12.5
+    assert only(run, metric="real_time").unit == "us"
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_tritonbench_without_metrics_is_read(tmp_path: Path, is_nested: bool) -> None:
+    values = {"tritonbench_softmax_fwd[x_(64, 64)-triton]_latency": 0.25}
+    document = {"softmax": values} if is_nested else {"name": "softmax", **values}
+    row = only(read(write(tmp_path, document)), case="softmax")
+
+    assert (row.value, row.metric, row.unit, row.implementation) == (
+        0.25,
+        "latency",
+        "ms",
+        "triton",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "unit", "better"),
+    [
+        ("jmh", "ops/s", "unknown"),
+        ("jmh", "ops/us", "unknown"),
+        ("jmh", "us/op", "lower"),
+        ("customSmallerIsBetter", "TFLOPS", "unknown"),
+        ("customBiggerIsBetter", "ms", "unknown"),
+        ("customBiggerIsBetter", "GB/s", "higher"),
+        ("googlecpp", "ns/iter", "lower"),
+    ],
+)
+def test_a_direction_that_contradicts_the_unit_is_unknown(
+    tmp_path: Path, tool: str, unit: str, better: str
+) -> None:
+    bench = {"name": "copy", "value": 5, "unit": unit}
+    run = {"commit": {"id": "a" * 40}, "date": 1e12, "tool": tool, "benches": [bench]}
+    document = {"lastUpdate": 1, "repoUrl": "", "entries": {"suite": [run]}}
+
+    assert only(read(write(tmp_path, document)), case="copy").better == better
+
+
+def test_a_results_file_in_utf16_with_crlf_is_read(tmp_path: Path) -> None:
+    text = json.dumps({"benchmarks": [{"name": "a", "real_time": 1, "cpu_time": 1,
+                                       "time_unit": "ns"}]}, indent=1)  # fmt: skip
+    path = tmp_path / "results.json"
+    path.write_bytes(text.replace("\n", "\r\n").encode("utf-16"))
+
+    assert only(read(path), metric="real_time").value == 1
