@@ -61,6 +61,9 @@ class ImportedRow:
     """What the metric means, where versions of a tool differ. Part of the series' identity."""
     commit: ImportedCommit | None = None
     """If it is another than the file's."""
+    low: float | None = None
+    """Lower end of the spread that the file gives."""
+    high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -555,12 +555,11 @@ def test_tritonbench_without_metrics_is_read(tmp_path: Path, is_nested: bool) ->
         ("jmh", "ops/us", "unknown"),
         ("jmh", "us/op", "lower"),
         ("customSmallerIsBetter", "TFLOPS", "unknown"),
-        ("customBiggerIsBetter", "ms", "unknown"),
         ("customBiggerIsBetter", "GB/s", "higher"),
         ("googlecpp", "ns/iter", "lower"),
     ],
 )
-def test_a_direction_that_contradicts_the_unit_is_unknown(
+def test_a_rate_is_never_lower_is_better(
     tmp_path: Path, tool: str, unit: str, better: str
 ) -> None:
     bench = {"name": "copy", "value": 5, "unit": unit}
