@@ -2,8 +2,9 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from roofwatch.importers import (
 )
 from roofwatch.model.metrics import Better
 
+_SHA = re.compile(r"[0-9a-f]{7,64}(?![0-9a-z])")
 FOLDER = "folder"
-"""In place of a column: the name of the file's folder."""
+"""In place of a column: the SHA that begins the name of the file's folder."""
 _LIST_KEYS = frozenset({"case", "parameters"})
 _WORD_KEYS = frozenset({"metric", "unit", "better"})
 _COLUMN_KEYS = frozenset(
@@ -108,7 +110,9 @@ class TableImporter:
             listed = ", ".join(records[0])
             raise FileImportError(f"{path}: has no column {missing[0]}; it has {listed}")
         devices = {self._text(self.columns.device, record, path) for record in records}
-        rows = tuple(self._row(record, path, len(devices) > 1) for record in records)
+        rows = _one_time_per_commit(
+            [self._row(record, path, len(devices) > 1) for record in records]
+        )
         project = self._text(self.columns.project, records[0], path) or None
         return ImportedRun(
             tool=self.tool,
@@ -121,7 +125,9 @@ class TableImporter:
         if column is None:
             return ""
         if column == FOLDER:
-            return path.resolve().parent.name
+            name = path.resolve().parent.name
+            sha = _SHA.match(name)  # the name may go on, for example with a version
+            return name if sha is None else sha[0]
         value = record.get(column, column)
         return "" if value is None else str(value)
 
@@ -148,6 +154,20 @@ class TableImporter:
             low=None if columns.low is None else number_of(record.get(columns.low)),
             high=None if columns.high is None else number_of(record.get(columns.high)),
         )
+
+
+def _one_time_per_commit(rows: Sequence[ImportedRow]) -> tuple[ImportedRow, ...]:
+    """Give all rows of a commit its latest time, so that they are one run."""
+    latest: dict[str | None, ImportedCommit] = {}
+    for commit in (row.commit for row in rows):
+        known = None if commit is None else latest.get(commit.sha)
+        if commit is not None and (
+            known is None or (commit.measured_at or 0) > (known.measured_at or 0)
+        ):
+            latest[commit.sha] = commit
+    return tuple(
+        row if row.commit is None else replace(row, commit=latest[row.commit.sha]) for row in rows
+    )
 
 
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
