@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
-from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.metrics import SHARE_OF_STEP, Better, Layer
 from roofwatch.model.verdict import Verdict
 
 ALL_KERNELS = "*"
@@ -115,6 +115,12 @@ class TrendFinding:
     def log_change(self) -> float:
         return log_change(self.change)
 
+    @property
+    def log_cost_change(self) -> float:
+        """The log change, positive if the value got worse."""
+        is_rate = self.change.series.definition.better is Better.HIGHER
+        return -self.log_change if is_rate else self.log_change
+
 
 def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tuple[Window, Window]:
     """Window and reach of a change that began at one of the commits `first` to `last`,
@@ -131,6 +137,16 @@ def windows_between(commits: Sequence[CommitRef], first: int, last: int) -> tupl
 def is_time_step(change: ChangePoint) -> bool:
     """Whether a time changed at one commit, so that its two sides can be measured in a pair."""
     return change.series.metric == "median_ns" and not change.is_gradual and not is_outcome(change)
+
+
+def is_level_step(change: ChangePoint) -> bool:
+    """Whether a time, or a value of another tool with a direction, changed at one commit."""
+    series = change.series
+    known = series.definition
+    is_imported = known.layer is Layer.IMPORTED and known.better is not Better.UNKNOWN
+    if is_imported and not is_share(series):
+        return not change.is_gradual and not is_outcome(change)
+    return is_time_step(change)
 
 
 def is_share(series: SeriesKey) -> bool:

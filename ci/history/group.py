@@ -19,7 +19,8 @@ from roofwatch.ci.history.finding import (
     Status,
     TrendFinding,
     find_sites,
-    is_time_step,
+    is_level_step,
+    is_share,
 )
 from roofwatch.ci.history.regression import (
     Population,
@@ -29,6 +30,7 @@ from roofwatch.ci.history.regression import (
     size_of,
     worst_first,
 )
+from roofwatch.ci.history.steps import is_judged_import
 from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
@@ -131,7 +133,11 @@ def _recorded_cause(site: Site) -> Cause | None:
 
 
 def _join_keys(sites: Sequence[Site]) -> list[Site]:
-    """Join sites with one key: a commit, a kernel and a direction are one regression."""
+    """Join sites with one key: a commit, a kernel and a direction are one regression.
+
+    Files of other tools have a name for each benchmark, and no machine code that tells one cause
+    from another: all that they show at one commit is one regression.
+    """
     by_key: dict[tuple[object, ...], Site] = {}
     for site in sites:
         own = not_refuted(site.findings)
@@ -139,12 +145,19 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
         key = (
             change.series.project,
             change.verdict,
-            frozenset(finding.kernel for finding in own),
+            _kernels_of_key(own),
             place_of(own),
         )
         by_key[key] = by_key[key].joined(site) if key in by_key else site
     joined = list(by_key.values())
     return joined if len(joined) == len(sites) else _join_keys(joined)
+
+
+def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
+    series = [finding.change.series for finding in findings]
+    if all(is_judged_import(key) and not is_share(key) for key in series):
+        return frozenset()
+    return frozenset(key.kernel for key in series)
 
 
 # --- events of the environment
@@ -171,7 +184,7 @@ def _take_events(
     unconfirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     confirmed: dict[tuple[str, str, Verdict], list[TrendFinding]] = defaultdict(list)
     for finding in findings:
-        if is_time_step(finding.change):
+        if is_level_step(finding.change):
             series = finding.change.series
             steps = confirmed if finding.status is Status.CONFIRMED else unconfirmed
             steps[series.project, series.runner_class, finding.direction].append(finding)
@@ -222,12 +235,13 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
     base = regression_of(findings, population)
     verdict = findings[0].direction
     where = " and ".join(
-        f"{len(change.site.series)} of {change.judged_count} time series on {change.runner_class}"
+        f"{len(change.site.series)} of {change.judged_count} {_kind_of(change.site)} on "
+        f"{change.runner_class}"
         for change in sorted(changes, key=lambda change: change.runner_class)
     )
     together = f"{where} got {'slower' if verdict is Verdict.REGRESSED else 'faster'} together"
     suspects = _event_suspects(findings, together)
-    size = size_of([finding.log_change for finding in findings])
+    size = size_of([finding.log_cost_change for finding in findings])
     # one refuted finding speaks for all
     is_refuted = any(finding.status is Status.REFUTED for finding in findings)
     event = replace(
@@ -241,6 +255,11 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
         state=RegressionState.DISMISSED if is_refuted else base.state,
     )
     return event, findings
+
+
+def _kind_of(site: Site) -> str:
+    is_measured = all(finding.is_time for finding in site.findings)
+    return "time series" if is_measured else "series"
 
 
 def _event_suspects(findings: Sequence[TrendFinding], together: str) -> tuple[Suspect, ...]:

@@ -14,6 +14,7 @@ from datetime import date
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
+from roofwatch.ci.history.controls import is_control, settle_controls
 from roofwatch.ci.history.finding import (
     ALL_KERNELS,
     TrendFinding,
@@ -46,7 +47,8 @@ class SeriesAnalysis:
 
     def regressions(self) -> list[Regression]:
         """Regressions and improvements, worst first, dismissed ones last."""
-        grouped = group_findings(list(settle_shares(self.findings)), population=self.population)
+        settled = list(settle_controls(settle_shares(self.findings)))
+        grouped = group_findings(settled, population=self.population)
         chosen = choose_alerts(
             grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate
         )
@@ -71,7 +73,9 @@ def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> Se
         if metric in VALUE_METRICS or metric == TIME or is_imported:
             lines = timelines(one)
             found.findings.extend(step_findings(lines, evidence, compiled))
-            if metric == TIME:
+            # controls are not judged, so they do not count among the judged series
+            is_other_tool = is_imported and not is_share(one.key) and not is_control(one.key)
+            if metric == TIME or is_other_tool:
                 found.population.add(one.key)
             if metric == TIME or (is_imported and not is_share(one.key)):
                 found.series_by_date.update({day for line in lines for day in line.dates})

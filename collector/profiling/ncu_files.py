@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, number
+from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, own_counters
+from roofwatch.collector.profiling.number_text import DecimalMark, decimal_mark, number
 from roofwatch.collector.redaction_patterns import Kind
 from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import decode_text
 
 MAGIC = b"NVR\x00"
 _MESSAGE_TYPES = {1: "INF", 2: "OPT", 3: "WRN", 4: "ERR"}
@@ -119,8 +121,11 @@ def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
         "grid_size_blocks": value("launch__grid_size"),
         "block_size_threads": value("launch__block_size"),
         "device": None if device_name is None else device_name.as_string(),
-        "compute_capability": None if major is None else f"{major:.0f}.{minor:.0f}",
+        "compute_capability": (
+            None if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
+        ),
         **facts(metrics),
+        "counters": own_counters(metrics),
         "findings": [_rule_finding(rule) for rule in action.rule_results_as_dicts()],
     }
 
@@ -136,17 +141,19 @@ def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
         "message": _LINK.sub(
             lambda link: next(filter(None, link.groups()), ""), message.get("message", "")
         ),
-        "estimated_speedup_pct": None if scope is None else estimate["speedup"],
+        "estimated_speedup_pct": None if scope is None else _finite(estimate["speedup"]),
         "speedup_scope": scope,
     }
 
 
 def _metric(metric: Any) -> Metric:
-    value = metric.value()
-    is_number = (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    )
-    return normalised(value if is_number else None, metric.unit() or "")
+    return normalised(_finite(metric.value()), metric.unit() or "")
+
+
+def _finite(value: Any) -> float | None:
+    """The number; None for NaN, which ncu gives for a counter that it could not read."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number and math.isfinite(value) else None
 
 
 def _is_whole(content: bytes) -> bool:
@@ -204,7 +211,7 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
     Raises:
         ProfileError: a row cannot be read.
     """
-    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    lines = decode_text(content).splitlines()
     start = find_header(lines)
     if start is None:
         return None
@@ -248,16 +255,17 @@ def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> d
     kernels: dict[str, dict[str, str]] = {}
     metrics: dict[str, dict[str, list[Metric]]] = defaultdict(lambda: defaultdict(list))
     rules: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        cells = _cells(header, row, name)
+    cells_of_rows = [_cells(header, row, name) for row in rows]
+    mark = decimal_mark((cells["Metric Value"] for cells in cells_of_rows), name)
+    for cells in cells_of_rows:
         kernel = kernels.setdefault(cells["ID"], cells)["ID"]
         if cells["Metric Name"]:
-            value, unit = number(cells["Metric Value"]), cells.get("Metric Unit", "")
+            value, unit = number(cells["Metric Value"], mark), cells.get("Metric Unit", "")
             units[unit] += 1
             without_number += value is None
             metrics[kernel][cells["Metric Name"]].append(normalised(value, unit))
         elif cells.get("Rule Name"):
-            rules[kernel].append(_row_finding(cells))
+            rules[kernel].append(_row_finding(cells, mark))
     return {
         "format": "ncu-csv-long",
         "columns": len(header),
@@ -273,6 +281,7 @@ def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> d
                 "metric_names": len(metrics[kernel]),
                 "rules": len(rules[kernel]),
                 **facts(metrics[kernel]),
+                "counters": own_counters(metrics[kernel]),
                 "findings": rules[kernel],
                 "all_metrics": {
                     metric: [{"value": found.value, "unit": found.unit} for found in values]
@@ -294,14 +303,23 @@ def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[
         column for column in header if column not in PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS
     ]
     kernels, without_number = [], 0
-    for row in rows[1:]:
-        cells = _cells(header, row, name)
+    cells_of_rows = [_cells(header, row, name) for row in rows[1:]]
+    numbers = (cells[column] for cells in cells_of_rows for column in measured)
+    mark = decimal_mark(numbers, name)
+    for cells in cells_of_rows:
         metrics = {
-            column: [normalised(number(cells[column]), units.get(column, ""))]
+            column: [normalised(number(cells[column], mark), units.get(column, ""))]
             for column in measured
         }
         without_number += sum(cells[column].lower() in {"", "n/a", "nan"} for column in measured)
-        kernels.append({**_row_facts(cells), "metric_names": len(measured), **facts(metrics)})
+        kernels.append(
+            {
+                **_row_facts(cells),
+                "metric_names": len(measured),
+                **facts(metrics),
+                "counters": own_counters(metrics),
+            }
+        )
     return {
         "format": "ncu-csv-wide",
         "columns": len(header),
@@ -336,11 +354,11 @@ def _row_facts(cells: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _row_finding(cells: dict[str, str]) -> dict[str, Any]:
+def _row_finding(cells: dict[str, str], mark: DecimalMark) -> dict[str, Any]:
     return {
         "rule": cells["Rule Name"],
         "type": cells.get("Rule Type", ""),
         "message": cells.get("Rule Description", ""),
-        "estimated_speedup_pct": number(cells.get("Estimated Speedup", "")),
+        "estimated_speedup_pct": number(cells.get("Estimated Speedup", ""), mark),
         "speedup_scope": cells.get("Estimated Speedup Type") or None,
     }

@@ -154,19 +154,6 @@ def normalised(value: float | None, unit: str) -> Metric:
     return Metric(scaled if abs(scaled) < _MAX_INTEGER else float(scaled), name)
 
 
-def number(text: str) -> float | None:
-    """Parse a number of ncu; None for `n/a`, `nan` and nothing, which are missing values and never
-    0.
-    """
-    try:
-        value = float(text.replace(",", ""))
-    except ValueError:
-        return None
-    if value.is_integer() and "." not in text and abs(value) < _MAX_INTEGER:
-        return int(value)
-    return value if math.isfinite(value) else None
-
-
 def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
     """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
     found: dict[str, Any] = {}
@@ -183,6 +170,23 @@ def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
         found["dram_bytes"] = sum(parts)
     stalls = stall_shares(metrics)
     return found | ({"stalls": stalls} if stalls else {})
+
+
+_FACT_NAMES = frozenset(name for names in FACTS.values() for name in names)
+_HARDWARE_NAME = re.compile(r"(?!device__attribute_)[a-z]\w*__\w+[\w.]*")
+"""A metric of the hardware or of the launch, not an attribute of the device."""
+
+
+def own_counters(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
+    """Select the counters that have no other name in roofwatch, under Nsight Compute's names."""
+    counters: dict[str, float] = {}
+    for name, values in metrics.items():
+        is_stall = any(pattern.fullmatch(name) for pattern in _STALL_METRICS)
+        if is_stall or name in _FACT_NAMES or not _HARDWARE_NAME.fullmatch(name):
+            continue
+        if values and values[0].value is not None:
+            counters[name] = values[0].value
+    return counters
 
 
 def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
@@ -244,6 +248,7 @@ def _values(kernel: Mapping[str, Any]) -> dict[str, float]:
             values[fact.removesuffix(_PERCENT) + _SHARE] = kernel[fact] / 100
         elif fact in kernel:
             values[fact] = float(kernel[fact])
+    values |= {name: float(value) for name, value in kernel.get("counters", {}).items()}
     stalls = kernel.get("stalls", {})
     return values | {f"{_STALL_PREFIX}{reason}{_SHARE}": share for reason, share in stalls.items()}
 
@@ -256,14 +261,20 @@ def _findings(rules: Sequence[Mapping[str, Any]]) -> tuple[ProfilerFinding, ...]
         ProfilerFinding(
             rule=rule["rule"][:_MAX_NAME],
             message=rule["message"][:_MAX_MESSAGE],
-            estimated_speedup=None if percent is None else min(max(percent / 100, 0.0), 1.0),
+            estimated_speedup=_share_saved(rule["estimated_speedup_pct"]),
             is_estimate_of_a_part=rule["speedup_scope"] == "local",
         )
         for rule in rules
         if rule["type"] in _ADVICE_TYPES
-        for percent in [rule["estimated_speedup_pct"]]
     ]
     return tuple(sorted(findings, key=finding_rank))
+
+
+def _share_saved(percent: float | None) -> float | None:
+    # a rule that divides by a counter that is missing estimates NaN
+    if percent is None or not math.isfinite(percent):
+        return None
+    return min(max(percent / 100, 0.0), 1.0)
 
 
 def finding_rank(finding: ProfilerFinding) -> tuple[bool, bool, float]:

@@ -37,6 +37,7 @@ from roofwatch.collector.profiling.summary import (
     transfer_totals_by_kind,
 )
 from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import decode_text
 
 MAGIC = b"SQLite format 3\x00"
 _VERSION = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
@@ -50,6 +51,14 @@ _LAUNCH_COLUMNS = (
     "streamId",
 )
 _GPU_COLUMNS = ("id", "name", "totalMemory", "computeMajor", "computeMinor", "smCount", "chipName")
+_METADATA_TABLES = ("EXPORT_META_DATA", "META_DATA_EXPORT")
+"""The first is the name in schema 2."""
+_MARKS_OF_AN_EXPORT = frozenset(
+    {*_METADATA_TABLES, "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME"}
+)
+_REQUIRED_COLUMNS = frozenset({"start", "end", "deviceId", "demangledName", "id", "value", "name"})
+"""Others were added or removed by versions of the schema, and are unknown where they are missing.
+"""
 _EXPORT_VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 
 
@@ -86,10 +95,12 @@ class _Export:
         }
 
     def summary(self, top: int | None) -> dict[str, Any] | None:
-        if not {"StringIds", "META_DATA_EXPORT"} <= self._tables:
+        if "StringIds" not in self._tables or self._tables.isdisjoint(_MARKS_OF_AN_EXPORT):
             return None
         names = {key: str(value) for key, value in self._rows("StringIds", "id", "value")}
-        settings = dict(self._rows("META_DATA_EXPORT", "name", "value"))
+        settings: dict[str, Any] = {}
+        for table in _METADATA_TABLES:
+            settings |= dict(self._rows(table, "name", "value"))
         kernels = self._kernels(names)
         totals = kernel_totals(kernels, top)
         for row in totals["top_by_total_time"]:
@@ -192,7 +203,12 @@ class _Export:
         """Read columns of a table; the export lacks the tables of what was not recorded."""
         if table not in self._tables:
             return []
-        return self._connection.execute(f'SELECT {", ".join(columns)} FROM "{table}"').fetchall()  # noqa: S608  constants
+        in_table = {row[1] for row in self._connection.execute(f'PRAGMA table_info("{table}")')}
+        selected = []
+        for column in columns:
+            is_known = column in in_table | _REQUIRED_COLUMNS or not column.isidentifier()
+            selected.append(column if is_known else f"NULL AS {column}")
+        return self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"').fetchall()  # noqa: S608  constants
 
 
 def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
@@ -221,11 +237,14 @@ _SCALES = {"n": 1, "u": 10**3, "m": 10**6, "s": 10**9, "M": 10**6}
 """To ns and to bytes, by the first letter of the unit."""
 _COUNTS = {"Instances", "Count", "Num Calls"}
 _MAX_VALUE = 2**62
+_TRACE = "cuda_gpu_trace"
+"""A row for each kernel, copy and fill."""
 _KEY_COLUMNS = {
     "cuda_gpu_kern_sum": {"Total Time", "Instances", "Name"},
     "cuda_gpu_mem_time_sum": {"Total Time", "Count", "Operation"},
     "cuda_gpu_mem_size_sum": {"Total", "Count", "Operation"},
     "cuda_api_sum": {"Total Time", "Num Calls", "Name"},
+    _TRACE: {"Start", "Duration", "GrdX", "Device", "Strm", "Name"},
 }
 """Columns that identify each report, without their units."""
 _OPERATION = re.compile(r"^\[?(CUDA )?(memcpy|memset)? ?|\]$", re.IGNORECASE)
@@ -243,7 +262,7 @@ def read_nsys_csv(
     Raises:
         ProfileError: a row cannot be read.
     """
-    lines = content.decode("utf-8-sig", errors="replace").splitlines()
+    lines = decode_text(content).splitlines()
     reports = {
         report: _read_report(lines[at:], f"{name}: {report}") for at, report in find_reports(lines)
     }
@@ -253,6 +272,8 @@ def read_nsys_csv(
         _VERSION.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())
     }
     launches = {call: count for call, count in sorted(calls.items()) if LAUNCH.fullmatch(call)}
+    if _TRACE in reports:
+        return {"format": "nsys-csv", "reports": sorted(reports), **_traced(reports[_TRACE], top)}
     return {
         "format": "nsys-csv",
         "reports": sorted(reports),
@@ -309,6 +330,44 @@ def _column(cell: str) -> tuple[str, int | None]:
     if found is None or found["unit"] is None:
         return cell.strip(), 1 if cell.strip() in _COUNTS else None
     return found["name"], _SCALES[found["unit"][0]]
+
+
+def _traced(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
+    """Summarise a trace; its copies and fills have no launch configuration."""
+    activities = [_activity(row) for row in rows]
+    by_kind: dict[ActivityKind, list[Activity]] = {kind: [] for kind in ActivityKind}
+    for activity in activities:
+        by_kind[activity.kind].append(activity)
+    by_device = group_by(activities, "device")
+    return {
+        "kernels": kernel_totals(by_kind[ActivityKind.KERNEL], top),
+        "memcpy": transfer_totals_by_kind(by_kind[ActivityKind.MEMCPY]),
+        "memset": transfer_totals_by_kind(by_kind[ActivityKind.MEMSET]),
+        "launches": {"kernel_launches_by_name": {}},
+        "devices": {device: busy_time(members) for device, members in by_device.items()},
+    }
+
+
+def _activity(row: _Row) -> Activity:
+    name = row["Name"]
+    operation = _OPERATION.match(name)
+    is_transfer = row["GrdX"] == "" and operation is not None and operation[2] is not None
+    kind = ActivityKind(operation[2].lower()) if is_transfer and operation else ActivityKind.KERNEL
+    launch = {
+        part: [int(row[f"{column}{axis}"]) for axis in "XYZ"]
+        for part, column in (("grid", "Grd"), ("block", "Blk"))
+        if row.get(f"{column}X", "").isdecimal()
+    }
+    return Activity(
+        kind=kind,
+        name=_OPERATION.sub("", name.strip()) or kind.value if is_transfer else name,
+        start_ns=row["Start"],
+        duration_ns=row["Duration"],
+        device=row["Device"],
+        stream=row["Strm"],
+        bytes=row.get("Bytes", 0) if is_transfer else 0,
+        launch=launch,
+    )
 
 
 def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from roofwatch.collector.profiling.trace import decode_trace, scan_trace
 from roofwatch.collector.redaction import Redaction, RedactionError
 from roofwatch.collector.redaction_patterns import SECRET_OPTION, Kind
 from roofwatch.model.errors import ProfileError
-from roofwatch.model.files import reason_of
+from roofwatch.model.files import decode_text, reason_of
 
 _CACHED_TEXTS = 2**16
 """Few of the texts of a file are distinct."""
@@ -145,7 +145,7 @@ def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] |
     Returns:
         None if the content is neither.
     """
-    text = content.decode("utf-8-sig", errors="replace")
+    text = decode_text(content)
     lines = text.splitlines()
     ncu_header = find_header(lines)
     is_ncu = ncu_header is not None

@@ -16,6 +16,7 @@ from typing import Any
 
 from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, HostKind
 from roofwatch.model.errors import ProfileError
+from roofwatch.model.files import decode_text
 
 _ACTIVITY_KINDS = {
     "kernel": ActivityKind.KERNEL,
@@ -248,7 +249,7 @@ class Document:
 
 
 def decode_trace(content: bytes) -> str:
-    return content.decode("utf-8", errors="replace").lstrip("\ufeff")
+    return decode_text(content)
 
 
 def scan_trace(text: str, name: str, visit: Callable[[dict[str, Any]], None]) -> Document | None:
@@ -267,7 +268,7 @@ def scan_trace(text: str, name: str, visit: Callable[[dict[str, Any]], None]) ->
     """
     document = Document()
     if (array := _BARE_ARRAY.match(text)) is not None:
-        _scan_events(text, array.end(), name, visit)
+        _scan_events(text, array.end(), name, visit, may_be_open=True)
         return document
     start = _OBJECT.match(text)
     if start is None:
@@ -290,9 +291,23 @@ def scan_trace(text: str, name: str, visit: Callable[[dict[str, Any]], None]) ->
     return document if has_events else None
 
 
-def _scan_events(text: str, at: int, name: str, visit: Callable[[dict[str, Any]], None]) -> int:
-    """Visit the elements of an array and return the position after its end."""
+def _scan_events(
+    text: str,
+    at: int,
+    name: str,
+    visit: Callable[[dict[str, Any]], None],
+    *,
+    may_be_open: bool = False,
+) -> int:
+    """Visit the elements of an array and return the position after its end.
+
+    Args:
+        may_be_open: The array may lack its end after a whole event. The format allows that for a
+            bare array, so that a program that dies leaves a trace.
+    """
     while not text.startswith("]", at := _skip_separators(text, at)):
+        if may_be_open and at == len(text):
+            return at
         try:
             event, at = _DECODER.raw_decode(text, at)
         except (ValueError, RecursionError):

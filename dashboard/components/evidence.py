@@ -18,7 +18,7 @@ from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
-from roofwatch.model.history import ChangePoint
+from roofwatch.model.history import ChangePoint, SeriesKey
 from roofwatch.model.measurement import Measurement, median_of
 from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
@@ -75,9 +75,15 @@ def show_evidence(view: View, change: ChangePoint) -> None:
         same_code if found.unchanged_code_count else "No compiled code.": found.code,
         "No counter changed." if have_counters else "No counter data.": found.counters,
         "No GPU telemetry.": conditions,
-        "The same machine, driver and toolchain on both sides.": found.environment,
+        _same_environment(series): found.environment,
     }
     st.caption(" ".join(sentence for sentence, rows in empty.items() if not rows))
+
+
+def _same_environment(series: SeriesKey) -> str:
+    if series.definition.layer is Layer.IMPORTED:
+        return "Machine, driver and toolchain are unknown: the file of the other tool lacks them."
+    return "The same machine, driver and toolchain on both sides."
 
 
 def _inert(remark: Remark) -> str:

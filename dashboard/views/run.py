@@ -150,7 +150,9 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
 def _show_outcomes(record: RunRecord) -> None:
     st.header("Outcomes and errors", anchor=False)
     counts = _outcome_counts(record)
-    if not counts:
+    if not counts and record.imported:
+        st.text(f"{len(record.imported)} values of {record.environment.imported_from or 'a file'}")
+    elif not counts:
         st.info("This run timed nothing.", icon=":material/timer_off:")
     else:
         st.text(

@@ -218,6 +218,14 @@ def import_(
         list[str] | None,
         typer.Option(help="Which values of a metric are better: metric=lower or metric=higher."),
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", help="Columns of a table (--as table): case=a,b value=c unit=ms."),
+    ] = None,
+    commits: Annotated[
+        Path | None,
+        typer.Option(help="Commits without a repository: lines of SHA, date and subject."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
     ] = False,
@@ -234,6 +242,7 @@ def import_(
 
     Nothing is written if a file is damaged.
     """
+    from roofwatch.importers.commit_list import read_commit_list
     from roofwatch.importers.records import (
         import_file,
         known_files,
@@ -242,17 +251,28 @@ def import_(
         to_records,
         turned,
     )
+    from roofwatch.importers.tables import TableMap
 
-    found = [(file, *import_file(file, format_name)) for file in known_files(files)]
+    table = TableMap.parse(columns) if columns else None
+    readable = files if table else known_files(files)
+    found = [(file, *import_file(file, format_name, table=table)) for file in readable]
     runs = [(file, name, turned(run, direction) if direction else run) for file, name, run in found]
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]
         print_result(mapped[0] if len(mapped) == 1 else mapped, *tables, as_json=as_json)
         return
+    listed = None if commits is None else read_commit_list(commits)
     written = []
     for file, _, run in runs:
-        written += list(to_records(run, file, project=project, revision=commit, folder=Path.cwd()))
+        records = to_records(
+            run if listed is None else listed.complete(run),
+            file,
+            project=project,
+            revision=commit,
+            folder=Path.cwd(),
+        )
+        written += list(records)
     paths = [output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz" for record in written]
     for record, path in zip(written, paths, strict=True):
         record.write(path)

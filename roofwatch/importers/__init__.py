@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from roofwatch.model.errors import CollectorError
-from roofwatch.model.files import TooLargeError, read_document
+from roofwatch.model.files import TooLargeError, decode_text, is_utf16, read_document
 from roofwatch.model.machine import Outcome as Outcome  # importers take it from here
 from roofwatch.model.metrics import Better
 from roofwatch.model.record import MAX_DEPTH, MAX_RECORD_BYTES, is_deeper
@@ -61,6 +61,9 @@ class ImportedRow:
     """What the metric means, where versions of a tool differ. Part of the series' identity."""
     commit: ImportedCommit | None = None
     """If it is another than the file's."""
+    low: float | None = None
+    """Lower end of the spread that the file gives."""
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -117,14 +120,15 @@ def with_words(*words: bytes) -> Callable[[bytes, str], bool]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a file, compressed with gzip or not, within the size limit of records.
+    """Read a file as UTF-8, compressed with gzip or not, within the size limit of records.
 
     Raises:
         FileImportError: it is too large, damaged or cannot be read.
     """
     try:
         with path.open("rb") as file:
-            return read_document(file, max_bytes=MAX_RECORD_BYTES)
+            document = read_document(file, max_bytes=MAX_RECORD_BYTES)
+            return decode_text(document).encode() if is_utf16(document) else document
     except TooLargeError as error:
         raise FileImportError(f"{path}: {error}, the maximum size") from None
     except ValueError as error:

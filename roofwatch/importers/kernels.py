@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +188,7 @@ _VARIANCE = re.compile(r"(?P<value>[-+.\deE]+) \(±(?P<spread>[.\d]+)%\)")
 def _tritonbench(document: Json, _path: Path) -> ImportedRun:
     environment = document.get("env") or document.get("environ") or {}
     rows = []
-    for key, value in document["metrics"].items():
+    for key, value in _tritonbench_metrics(document).items():
         found = next(
             (match for match in (form.fullmatch(key) for form in _TRITONBENCH_KEYS) if match), None
         )
@@ -203,6 +203,24 @@ def _tritonbench(document: Json, _path: Path) -> ImportedRun:
         rows=tuple(rows),
         device=environment.get("device"),
     )
+
+
+def _tritonbench_metrics(document: Json) -> Json:
+    """The values by key: at the top level, below `metrics`, or below each operator."""
+    if "metrics" in document:
+        metrics: Json = document["metrics"]
+        return metrics
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping):
+            found |= _tritonbench_metrics(value)
+        elif key.startswith("tritonbench_"):
+            found[key] = value
+    return found
+
+
+def _is_tritonbench(head: bytes, _name: str) -> bool:
+    return head.lstrip().startswith(b"{") and b'"tritonbench_' in head
 
 
 def _tritonbench_rows(
@@ -432,7 +450,7 @@ def to_pytorch(records: Iterable[RunRecord]) -> list[dict[str, Any]]:
 
 KERNELS = {
     "nvbench": JsonImporter(_nvbench, with_words(b'"sm_version"', b'"global_memory_size"')),
-    "tritonbench": JsonImporter(_tritonbench, with_words(b'"metrics"', b"tritonbench_")),
+    "tritonbench": JsonImporter(_tritonbench, _is_tritonbench),
     "tritonbench-table": _TritonBenchTable(),
     "pytorch": JsonImporter(_pytorch, with_words(b'"benchmark_values"', b'"metric"')),
 }

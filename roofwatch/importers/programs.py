@@ -122,7 +122,7 @@ _CENTRES = frozenset({"mean", "median", "min", "max"})
 
 
 def _google_benchmark(document: Json, _path: Path) -> ImportedRun:
-    context = document["context"]
+    context = document.get("context") or {}
     return ImportedRun(
         tool="Google Benchmark",
         tool_version=context.get("library_version"),
@@ -131,6 +131,12 @@ def _google_benchmark(document: Json, _path: Path) -> ImportedRun:
         # a hosted runner has another host name and clock in every run
         device=f"{context['num_cpus']} CPUs" if "num_cpus" in context else None,
     )
+
+
+def _is_google_benchmark(head: bytes, _name: str) -> bool:
+    """Tools that merge or filter results drop `context`; the times of a row remain."""
+    has_times = all(f'"{name}"'.encode() in head for name in (*_GOOGLE_TIMES, "time_unit"))
+    return b'"benchmarks"' in head and (b'"context"' in head or has_times)
 
 
 def _google_rows(benchmark: Json) -> Iterator[ImportedRow]:
@@ -275,7 +281,7 @@ PROGRAMS = {
     "pytest-benchmark": JsonImporter(
         _pytest_benchmark, with_words(b'"machine_info"', b'"benchmarks"')
     ),
-    "google-benchmark": JsonImporter(_google_benchmark, with_words(b'"context"', b'"benchmarks"')),
+    "google-benchmark": JsonImporter(_google_benchmark, _is_google_benchmark),
     "hyperfine": JsonImporter(_hyperfine, with_words(b'"results"', b'"command"')),
     "bencher": JsonImporter(_bencher, _is_bencher),
 }

@@ -30,6 +30,7 @@ from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
 from roofwatch.importers.programs import PROGRAMS
 from roofwatch.importers.serving import SERVING
+from roofwatch.importers.tables import TABLES, TableImporter, TableMap
 from roofwatch.model.errors import GitError
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import CaseRecord
@@ -48,17 +49,26 @@ def importers() -> dict[str, Importer]:
     reads a file.
     """
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS}
+    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **TABLES}
 
 
-def import_file(path: Path, format_name: str | None = None) -> tuple[str, ImportedRun]:
+def import_file(
+    path: Path, format_name: str | None = None, *, table: TableMap | None = None
+) -> tuple[str, ImportedRun]:
     """Read a file by the importer that recognises it, or by the named one; returns the format's
     name too.
+
+    Args:
+        path: The file.
+        format_name: `table` reads the columns that `table` maps.
+        table: Map of the columns.
 
     Raises:
         FileImportError: no importer knows the file, or it is damaged.
     """
     known = importers()
+    if table is not None:
+        known["table"] = TableImporter(table, "table")
     name = format_name or _recognised(path, known)
     if name not in known:
         what = (
@@ -80,7 +90,20 @@ def import_file(path: Path, format_name: str | None = None) -> tuple[str, Import
         raise FileImportError(
             f"{path}: {len(run.rows)} values; at most {MAX_VALUES} are imported from a file"
         )
-    return name, run
+    return name, replace(run, rows=tuple(_with_plausible_direction(row) for row in run.rows))
+
+
+_RATE_UNIT = re.compile(
+    r".*(/ ?(ns|us|µs|ms|s|sec|second|min|h)|per sec(ond)?|\bHz|flops)", re.IGNORECASE
+)
+
+
+def _with_plausible_direction(row: ImportedRow) -> ImportedRow:
+    """The row; without a direction where tool and unit disagree, such as jmh's `ops/s`, for which
+    a history says that lower is better.
+    """
+    is_wrong = row.better is Better.LOWER and _RATE_UNIT.fullmatch(row.unit)
+    return replace(row, better=Better.UNKNOWN) if is_wrong else row
 
 
 def known_files(paths: Sequence[Path]) -> Iterator[Path]:
@@ -349,6 +372,8 @@ def _summary(rows: Sequence[ImportedRow]) -> dict[str, Any]:
         return {
             "outcome": Outcome.OK,
             "value": good[0],
+            "low": rows[0].low,
+            "high": rows[0].high,
             "sample_count": count if isinstance(count, int) else None,
         }
     low, middle, high = statistics.quantiles(good, n=4, method="inclusive")

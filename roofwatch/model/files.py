@@ -1,5 +1,6 @@
 """Atomic file replacement, and documents with or without gzip."""
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -18,6 +19,17 @@ SUFFIX = ".gz"
 GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION_LEVEL = 6
 _CHUNK_BYTES = 2**20
+
+
+def decode_text(document: bytes) -> str:
+    """Decode UTF-8, or UTF-16 with a byte order mark as PowerShell writes it; bad bytes are
+    replaced.
+    """
+    return document.decode("utf-16" if is_utf16(document) else "utf-8-sig", errors="replace")
+
+
+def is_utf16(document: bytes) -> bool:
+    return document.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
 
 
 def reason_of(error: OSError) -> str:

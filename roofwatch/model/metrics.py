@@ -258,6 +258,23 @@ column of the table `measurement`, both named by its key.
 
 SHARE_OF_STEP = "share of step: "
 """Start of the metric of a function's share of a workload's step."""
+_NS_BY_UNIT = {
+    **dict.fromkeys(("ns", "nsec"), 1.0),
+    **dict.fromkeys(("us", "µs", "μs", "usec"), 1e3),
+    **dict.fromkeys(("ms", "msec"), 1e6),
+    **dict.fromkeys(("s", "sec", "seconds"), 1e9),
+}
+"""Size of the units in which other tools write times."""
+
+
+def _format_time(value_ns: float) -> str:
+    """A time with three significant digits, zeros at the end too: `3.00 s`."""
+    for size, unit in _TIME_STEPS:
+        if abs(value_ns) >= size:
+            return f"{value_ns / size:#.3g} {unit}".replace(". ", " ")
+    return f"{value_ns:.3g} ns"
+
+
 _IMPORTED_KEY = re.compile(
     r"(?P<title>.+) \((?P<unit>.*), (?P<better>lower|higher|unknown)\)", re.DOTALL
 )
@@ -286,7 +303,11 @@ def metric(key: str) -> Metric:
         raise KeyError(f"metric {key!r} is not known; choose from {', '.join(METRICS)}")
     title, unit, better = imported.groups()
 
+    scale_ns = _NS_BY_UNIT.get(unit)
+
     def write(value: float) -> str:
+        if scale_ns is not None:
+            return _format_time(value * scale_ns)
         return f"{value:.4g} {unit}".rstrip()
 
     write_known = {"share": _format_share, "bytes": format_bytes}.get(unit, write)

@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.importers import FileImportError, ImportedRow, ImportedRun
+from roofwatch.importers import FileImportError, ImportedCommit, ImportedRow, ImportedRun
+from roofwatch.importers.commit_list import read_commit_list
 from roofwatch.importers.records import import_file
+from roofwatch.importers.tables import TableMap
 from roofwatch.model.machine import Outcome
 
 DATA = Path(__file__).parents[2] / "data" / "imports"
@@ -524,3 +526,114 @@ def test_other_content_is_refused_with_an_explanation(tmp_path: Path, content: b
     ):
         with pytest.raises(FileImportError, match=r"results\.json"):
             import_file(path, name)
+
+
+def test_google_benchmark_without_a_context_is_read(tmp_path: Path) -> None:
+    row = {"name": "BM_copy/64", "real_time": 12.5, "cpu_time": 12.0, "time_unit": "us"}
+    run = read(write(tmp_path, {"benchmarks": [row]}))
+
+    assert only(run, metric="real_time").value == 12.5
+    assert only(run, metric="real_time").unit == "us"
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_tritonbench_without_metrics_is_read(tmp_path: Path, is_nested: bool) -> None:
+    values = {"tritonbench_softmax_fwd[x_(64, 64)-triton]_latency": 0.25}
+    document = {"softmax": values} if is_nested else {"name": "softmax", **values}
+    row = only(read(write(tmp_path, document)), case="softmax")
+
+    assert (row.value, row.metric, row.unit, row.implementation) == (
+        0.25,
+        "latency",
+        "ms",
+        "triton",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tool", "unit", "better"),
+    [
+        ("jmh", "ops/s", "unknown"),
+        ("jmh", "ops/us", "unknown"),
+        ("jmh", "us/op", "lower"),
+        ("customSmallerIsBetter", "TFLOPS", "unknown"),
+        ("customBiggerIsBetter", "GB/s", "higher"),
+        ("googlecpp", "ns/iter", "lower"),
+    ],
+)
+def test_a_rate_is_never_lower_is_better(tmp_path: Path, tool: str, unit: str, better: str) -> None:
+    bench = {"name": "copy", "value": 5, "unit": unit}
+    run = {"commit": {"id": "a" * 40}, "date": 1e12, "tool": tool, "benches": [bench]}
+    document = {"lastUpdate": 1, "repoUrl": "", "entries": {"suite": [run]}}
+
+    assert only(read(write(tmp_path, document)), case="copy").better == better
+
+
+def test_a_results_file_in_utf16_with_crlf_is_read(tmp_path: Path) -> None:
+    text = json.dumps({"benchmarks": [{"name": "a", "real_time": 1, "cpu_time": 1,
+                                       "time_unit": "ns"}]}, indent=1)  # fmt: skip
+    path = tmp_path / "results.json"
+    path.write_bytes(text.replace("\n", "\r\n").encode("utf-16"))
+
+    assert only(read(path), metric="real_time").value == 1
+
+
+LIGER = """\
+kernel_name,kernel_provider,kernel_operation_mode,metric_name,metric_unit,x_name,x_value,\
+y_value_50,y_value_20,y_value_80,extra_benchmark_config_str,gpu_name,timestamp
+softmax,liger,forward,speed,ms,V,2048,0.5,0.4,0.6,{},H100,2025-11-21 00:12:20
+softmax,torch,forward,speed,ms,V,2048,0.7,0.6,0.8,{},H100,2025-11-21 00:14:20
+"""
+
+
+def test_a_preset_reads_the_tables_of_a_project(tmp_path: Path) -> None:
+    folder = tmp_path / "7644a0f-v0.7.0"
+    folder.mkdir()
+    run = read(write(folder, LIGER, "benchmark.csv"))
+    row = only(run, implementation="liger")
+
+    assert len({other.commit for other in run.rows}) == 1
+    assert (row.case, row.value, row.low, row.high) == ("softmax forward", 0.5, 0.4, 0.6)
+    assert (row.metric, row.unit, row.better) == ("speed", "ms", "lower")
+    assert row.commit is not None
+    assert row.commit.sha == "7644a0f"
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "lines"])
+def test_a_table_is_read_by_a_map_of_its_columns(tmp_path: Path, form: str) -> None:
+    records = [
+        {"kernel": "copy", "mode": "fwd", "p50": 2},
+        {"kernel": "add", "mode": "fwd", "p50": 3},
+    ]
+    texts = {
+        "csv": "kernel,mode,p50\ncopy,fwd,2\nadd,fwd,3\n",
+        "json": json.dumps(records),
+        "lines": "\n".join(map(json.dumps, records)),
+    }
+    table = TableMap.parse(["case=kernel,mode value=p50", "unit=ms", "better=lower"])
+    run = import_file(write(tmp_path, texts[form]), "table", table=table)[1]
+
+    assert [(row.case, row.value, row.unit) for row in run.rows] == [
+        ("copy fwd", 2.0, "ms"),
+        ("add fwd", 3.0, "ms"),
+    ]
+
+
+def test_a_column_that_a_table_lacks_is_named(tmp_path: Path) -> None:
+    table = TableMap.parse(["case=kernel value=p99"])
+
+    with pytest.raises(FileImportError, match="has no column p99; it has kernel, p50"):
+        import_file(write(tmp_path, "kernel,p50\ncopy,2\n"), "table", table=table)
+
+
+def test_a_list_of_commits_completes_short_names(tmp_path: Path) -> None:
+    sha = "7644a0f" + "0" * 33
+    listed = read_commit_list(write(tmp_path, f"{sha}\t2025-11-21T00:00:00+00:00\tFix softmax\n"))
+    row = ImportedRow("softmax", "speed", 1.0, commit=ImportedCommit(sha="7644a0f"))
+    (completed,) = listed.complete(ImportedRun("table", (row,))).rows
+
+    unlisted = ImportedRow("softmax", "speed", 1.0, commit=ImportedCommit(sha="abcdef0"))
+    assert completed.commit is not None
+    assert (completed.commit.sha, completed.commit.subject) == (sha, "Fix softmax")
+    with pytest.raises(FileImportError, match="0 commits begin with 'abcdef0'"):
+        listed.complete(ImportedRun("table", (unlisted,)))
