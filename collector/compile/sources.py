@@ -17,9 +17,8 @@ from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-from roofwatch.collector.digests import digest_of, digest_of_file
-from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.compile.kernel_part import part_of
+from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.spec import KernelSpec
 

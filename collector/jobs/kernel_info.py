@@ -13,16 +13,16 @@ from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-from roofwatch.install import INSTALL_ROOT
-from roofwatch.model.errors import SuiteError
-from roofwatch.model.measurement import CaseRecord
-from roofwatch.model.record import SourceLine
-from roofwatch.model.suite_source import SuiteSource
 from roofwatch.collector.workers.lazy_imports import (
     WrittenFunction,
     imported_names,
     written_functions,
 )
+from roofwatch.install import INSTALL_ROOT
+from roofwatch.model.errors import SuiteError
+from roofwatch.model.measurement import CaseRecord
+from roofwatch.model.record import SourceLine
+from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import (
     CaseKind,
     CheckableCase,

@@ -5,8 +5,8 @@ from collections.abc import Collection
 from sqlalchemy import select
 from sqlalchemy.orm import Session, aliased
 
-from roofwatch.db.queries.run_filter import is_in_series
 from roofwatch.db.schema.measurements import SampleSetRow, SeriesRow
+from roofwatch.db.schema.run_filter import is_in_series
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, RunRow
 from roofwatch.model.record import Side
 

@@ -12,12 +12,10 @@ from roofwatch.arguments import repository_of, suite_source
 from roofwatch.ci.bisect.search import BuildInputs
 from roofwatch.collector.compile.targets import TargetError, parse_target
 from roofwatch.collector.digests import digest_of
-from roofwatch.collector.git import run_git
+from roofwatch.collector.git import resolve_commit, run_git
 from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.runs.static_compiler import compile_suite
-from roofwatch.collector.git import resolve_commit, run_git
-from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker

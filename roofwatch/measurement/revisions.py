@@ -24,10 +24,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.model.suite_source import SuiteSource
-from roofwatch.model.worker_protocol import DescribeSources, WorkerSettings
 from roofwatch.model.worker_protocol import DescribeSources, SuiteInfo, WorkerSettings
-from roofwatch.collector.workers.worker import Worker
-from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
 from roofwatch.records import RECORD_FOLDER
 from roofwatch.terminal import json_text, print_error, write_text
 

@@ -10,15 +10,15 @@ from roofwatch.arguments import repository_of
 from roofwatch.bisection.commits import CommitRange, describe_machine, list_commits
 from roofwatch.ci.agenda import make_agenda
 from roofwatch.collector.git import run_git
-from roofwatch.collector.run import measure
-from roofwatch.collector.run_plan import RunPlan
+from roofwatch.collector.runs.measure import measure
+from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.collector.workers.protocol import Subject
 from roofwatch.measurement.revisions import affects_every_kernel, find_affected, open_suite
 from roofwatch.model.agenda import Job, JobKind
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord, utc_now
+from roofwatch.model.worker_protocol import Subject
 from roofwatch.records import RECORD_SUFFIX, read_record_files
 from roofwatch.settings import load_settings
 from roofwatch.store.transfer import sender_and_spool, summary
