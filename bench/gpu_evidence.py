@@ -54,7 +54,8 @@ planted_spec = KernelSpec(
     inputs=lambda case, make: {{"x": make.normal(int(case["n_elements"] * {factor}))}},
     reference=lambda x: x + 1,
     cases=cases(
-        shapes=[{{"n_elements": {size} * number}} for number in range(1, {count} + 1)], tags=["quick", "small"]
+        shapes=[{{"n_elements": {size} * number}} for number in range(1, {count} + 1)],
+        tags=["quick", "small"],
     ),
     flop_count=lambda case: case["n_elements"],
     memory_bytes=lambda case: 2 * case["n_elements"] * case.itemsize,

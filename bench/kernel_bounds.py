@@ -89,7 +89,8 @@ def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
         is_fast = any(map(_FULL_RATE[facts.target].fullmatch, tensor))
         roof, predicted = "compute", 1.0 if is_fast else _OLDER_INSTRUCTION_SHARE
     return Bound(
-        facts.case_id, facts.function, facts.target, roof, loads, in_flight, needed, " ".join(tensor), occupancy,
+        facts.case_id, facts.function, facts.target, roof, loads, in_flight, needed,
+        " ".join(tensor), occupancy,
         facts.local_bytes or 0, predicted,
     )  # fmt: skip
 

@@ -22,7 +22,10 @@ from roofwatch.model.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
 
 BENCHMARK_PATTERN = "bench_*.py"
-CAPTURE_HEADER = '"""Launches that `roofwatch static capture` recorded, one for each way that Triton compiles them."""\n'
+CAPTURE_HEADER = (
+    '"""Launches that `roofwatch static capture` recorded, '
+    'one for each way that Triton compiles them."""\n'
+)
 """Start of a captured benchmark file."""
 
 

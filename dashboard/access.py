@@ -110,7 +110,9 @@ def sign_in_secrets(settings: Settings) -> dict[str, Any]:
             "cookie_secret": _cookie_secret(settings),
             "client_id": settings.sign_in_client_id,
             "client_secret": settings.sign_in_client_secret.get_secret_value(),
-            "server_metadata_url": f"{settings.sign_in_issuer.rstrip('/')}/.well-known/openid-configuration",
+            "server_metadata_url": (
+                f"{settings.sign_in_issuer.rstrip('/')}/.well-known/openid-configuration"
+            ),
         }
     }
 

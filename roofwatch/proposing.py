@@ -10,7 +10,10 @@ from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import SuiteError
 
-_BENCHMARK = '''"""Kernels that `roofwatch init` found. Write references; correct the guessed inputs, FLOP and bytes."""
+_BENCHMARK = '''"""Kernels that `roofwatch init` found.
+
+Write references; correct the guessed inputs, FLOP and bytes.
+"""
 
 from roofwatch import KernelSpec, UnsupportedError, cases
 

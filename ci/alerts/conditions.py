@@ -142,7 +142,8 @@ class ProjectState:
         return (
             Link(
                 name,
-                f"{self.dashboard_url.rstrip('/')}/{view}?{urlencode({'project': self.project, **query})}",
+                f"{self.dashboard_url.rstrip('/')}/{view}"
+                f"?{urlencode({'project': self.project, **query})}",
             ),
         )
 

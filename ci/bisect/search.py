@@ -113,9 +113,9 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     steps = np.median(bad_end) + _STEP_ERRORS * scale / math.sqrt(len(bad_end))  # [steps]
     scales, degrees = (
         grid.ravel() for grid in np.meshgrid(_SCALE_FACTORS * scale, _DEGREES)
-    )  # [noises]
-    # log-likelihood of a commit's pairs before the change, [commits, noises], and after it,
-    # [commits, steps, noises]
+    )  # shape [noises]
+    # the log-likelihood of a commit's pairs before the change has shape [commits, noises], and
+    # after it [commits, steps, noises]
     before = np.stack(
         [_log_likelihood(pairs, np.zeros(1), scales, degrees)[0] for pairs in log_ratios]
     )

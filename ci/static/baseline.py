@@ -1,6 +1,7 @@
 """The baseline file: regressions of compiled code that a project accepts, each with a reason.
 
-An accepted function does not fail again unless it gets worse. The file has one entry per function, in a fixed order.
+An accepted function does not fail again unless it gets worse. The file has one entry per
+function, in a fixed order.
 """
 
 import json
@@ -38,8 +39,9 @@ _STORED_FACTS = {
 }
 _STORED_INSTRUCTIONS = ("tensor", "global_load", "async_copy", "global_store")
 _HEADING = """\
-# Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds entries,
-# `roofwatch static --tighten` updates those that got better and removes those of deleted functions.
+# Compiled code that is accepted although it got worse. `roofwatch static --accept REASON` adds
+# entries, `roofwatch static --tighten` updates those that got better and removes those of deleted
+# functions.
 
 version = 1
 """

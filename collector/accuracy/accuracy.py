@@ -253,11 +253,13 @@ def _compare(
     elif (
         found.errors.rmse_ratio > limits.rmse_ratio or found.errors.elementwise > limits.elementwise
     ):
+        eager_rmse_ratio = eager.rmse_ratio if eager else None
+        eager_elementwise = eager.elementwise if eager else None
         message = (
             f"{name}: RMS error {found.errors.rmse_ratio:.2e} relative to the reference's RMS "
-            f"({_limit_text(limits.rmse_ratio, tolerance.rmse_ratio, eager.rmse_ratio if eager else None)}), "
+            f"({_limit_text(limits.rmse_ratio, tolerance.rmse_ratio, eager_rmse_ratio)}), "
             f"largest relative error of an element {found.errors.elementwise:.2e} "
-            f"({_limit_text(limits.elementwise, tolerance.elementwise, eager.elementwise if eager else None)})"
+            f"({_limit_text(limits.elementwise, tolerance.elementwise, eager_elementwise)})"
         )
         if baseline.missing:
             message += f"; only the caps apply because {baseline.missing}"

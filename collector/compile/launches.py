@@ -33,10 +33,26 @@ from roofwatch.spec import UnsupportedError
 Configuration = dict[str, str | int | float | bool | None]
 
 _OPTION_NAMES = (
-    "num_warps", "num_stages", "num_ctas", "maxnreg", "enable_fp_fusion", "enable_reflect_ftz", "ptx_version",
-    "ptx_options", "launch_pdl", "launch_cooperative_grid", "waves_per_eu", "matrix_instr_nonkdim", "kpack",
-    "allow_flush_denorm", "schedule_hint", "sanitize_overflow", "debug", "instrumentation_mode", "ir_override",
-)  # fmt: skip
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "enable_fp_fusion",
+    "enable_reflect_ftz",
+    "ptx_version",
+    "ptx_options",
+    "launch_pdl",
+    "launch_cooperative_grid",
+    "waves_per_eu",
+    "matrix_instr_nonkdim",
+    "kpack",
+    "allow_flush_denorm",
+    "schedule_hint",
+    "sanitize_overflow",
+    "debug",
+    "instrumentation_mode",
+    "ir_override",
+)
 """Options of all Triton back ends that change the code."""
 _MAX_MESSAGE = 2_000
 _MAX_FUNCTION_NAME = 400

@@ -105,7 +105,8 @@ def device_uuid(device: str) -> str | None:
     if getattr(properties, "uuid", None) is not None:
         return str(properties.uuid)
     if hasattr(properties, "pci_bus_id"):
-        return f"{properties.pci_domain_id:08X}:{properties.pci_bus_id:02X}:{properties.pci_device_id:02X}.0"
+        bus_id, device_id = properties.pci_bus_id, properties.pci_device_id
+        return f"{properties.pci_domain_id:08X}:{bus_id:02X}:{device_id:02X}.0"
     return None
 
 

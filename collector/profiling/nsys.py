@@ -144,7 +144,7 @@ class _Export:
                 duration_ns=duration_ns,
                 device=str(device),
                 stream=launch[9],
-                correlation=(_process(process), correlation),
+                correlation=(_process(process), id_),
                 launch={
                     "short_name": names.get(short_id),
                     "grid": launch[:3],
@@ -154,7 +154,7 @@ class _Export:
                     "dynamic_shared_memory_bytes": launch[8],
                 },
             )
-            for start_ns, duration_ns, device, name_id, short_id, process, correlation, *launch in rows
+            for start_ns, duration_ns, device, name_id, short_id, process, id_, *launch in rows
         ]
 
     def _transfers(self, table: str, kind_column: str, kinds: dict[Any, str]) -> list[Activity]:

@@ -301,9 +301,8 @@ def _scan_events(
 ) -> int:
     """Visit the elements of an array and return the position after its end.
 
-    Args:
-        may_be_open: The array may lack its end after a whole event. The format allows that for a
-            bare array, so that a program that dies leaves a trace.
+    With `may_be_open`, the array may lack its end after a whole event. The format allows that for a
+    bare array, so that a program that dies leaves a trace.
     """
     while not text.startswith("]", at := _skip_separators(text, at)):
         if may_be_open and at == len(text):

@@ -301,8 +301,9 @@ class SuiteRun:
         return redact(record, Redaction.of_this_machine())
 
     def _is_later(self, case: CaseRun) -> bool:
-        """Return whether the commit lacks a kernel of the benchmark files that it was given: its own
-        do not declare it, and importing it fails.
+        """Return whether the commit lacks a kernel of the benchmark files that it was given.
+
+        Its own files do not declare it, and importing it fails.
         """
         declared = self.suite.declared
         name = (case.case.kernel, case.implementation.name)

@@ -36,7 +36,8 @@ _DRIVER = "postgresql+psycopg"
 _NO_TIMEOUTS = text(
     """
     SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN
-        ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout', 'transaction_timeout')
+        ('statement_timeout', 'lock_timeout',
+         'idle_in_transaction_session_timeout', 'transaction_timeout')
     """
 )
 ANALYSIS = 7_001_003

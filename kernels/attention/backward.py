@@ -95,10 +95,12 @@ def query_gradient_kernel(
         q, q_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
     )  # [BLOCK_M, BLOCK_D]
     out_tile = load_tile(
-        out, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
+        out, out_strides, b, h, query_token, n_rows,
+        D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
     )  # [BLOCK_M, BLOCK_D]
     grad_out_tile = load_tile(
-        grad_out, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
+        grad_out, out_strides, b, h, query_token, n_rows,
+        D, BLOCK_M, BLOCK_D, IS_ALIGNED, True, IS_PACKED
     )  # [BLOCK_M, BLOCK_D]
     offs_m = (b * H + h).to(tl.int64) * lse_stride + query_token + tl.arange(0, BLOCK_M)
     mask_m = tl.arange(0, BLOCK_M) < n_rows
@@ -117,10 +119,12 @@ def query_gradient_kernel(
             n_left = n_keys - first_key
             # before k, as in the forward kernel
             v_tile = load_tile(
-                v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+                v, v_strides, b, h // group, key_token, n_left,
+                D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
             k_tile = load_tile(
-                k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+                k, k_strides, b, h // group, key_token, n_left,
+                D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
             scores = dot(q_tile, k_tile.T, tl.zeros((BLOCK_M, BLOCK_N), tl.float32))
             probs = tl.exp2(scores * log2_scale - lse[:, None])
@@ -193,10 +197,12 @@ def key_gradient_kernel(
     # fmt: off
     # rows past the last key are not stored, so packed sequences need no extra mask
     k_tile = load_tile(
-        k, k_strides, b, share // shares, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
+        k, k_strides, b, share // shares, key_token, n_rows,
+        D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
     )  # [BLOCK_N, BLOCK_D]
     v_tile = load_tile(
-        v, v_strides, b, share // shares, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
+        v, v_strides, b, share // shares, key_token, n_rows,
+        D, BLOCK_N, BLOCK_D, IS_ALIGNED, True, False
     )  # [BLOCK_N, BLOCK_D]
     first_row = b.to(tl.int64) * H * lse_stride + first_token
     lse_ptr += first_row
@@ -213,11 +219,13 @@ def key_gradient_kernel(
         for step in tl.range(heads_per_share * n_steps, num_stages=1 if is_edge else None):
             # computed from `step`, or the loads are not started ahead
             h = share * heads_per_share + step // n_steps
-            first_query = token_at(first_step + step % n_steps * BLOCK_M, full_start, full_stop, is_edge)
+            query_step = first_step + step % n_steps * BLOCK_M
+            first_query = token_at(query_step, full_start, full_stop, is_edge)
             query_token = first_token + first_query
             n_left = n_queries - first_query
             q_tile = load_tile(
-                q, q_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+                q, q_strides, b, h, query_token, n_left,
+                D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_M, BLOCK_D]
             offs_m = h * lse_stride + first_query + tl.arange(0, BLOCK_M)
             if is_edge:
@@ -234,19 +242,26 @@ def key_gradient_kernel(
                 scores = tl.where(seen, 0.0, -float("inf"))
             probs = tl.exp2(dot(k_tile, q_tile.T, scores) * log2_scale - lse[None, :])
             grad_out_tile = load_tile(
-                grad_out, out_strides, b, h, query_token, n_left, D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+                grad_out, out_strides, b, h, query_token, n_left,
+                D, BLOCK_M, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_M, BLOCK_D]
             v_acc = dot(probs.to(grad_out_tile.dtype), grad_out_tile, v_acc)
             delta_ptrs = delta_ptr + offs_m
-            # [BLOCK_M]
+            # delta has shape [BLOCK_M]
             delta = tl.load(delta_ptrs, mask=mask_m, other=0.0) if is_edge else tl.load(delta_ptrs)
             # start the product from the subtracted term, to save registers
             grad_probs = tl.broadcast_to(-delta[None, :], (BLOCK_N, BLOCK_M))
             grad_scores = probs * dot(v_tile, grad_out_tile.T, grad_probs)
             k_acc = dot(grad_scores.to(q_tile.dtype), q_tile, k_acc)
     k_acc *= scale
-    store_tile(grad_k, k_acc, grad_k_strides, b, share, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED)
-    store_tile(grad_v, v_acc, grad_k_strides, b, share, key_token, n_rows, D, BLOCK_N, BLOCK_D, IS_ALIGNED)
+    store_tile(
+        grad_k, k_acc, grad_k_strides, b, share, key_token, n_rows, D,
+        BLOCK_N, BLOCK_D, IS_ALIGNED,
+    )
+    store_tile(
+        grad_v, v_acc, grad_k_strides, b, share, key_token, n_rows, D,
+        BLOCK_N, BLOCK_D, IS_ALIGNED,
+    )
     # fmt: on
 
 

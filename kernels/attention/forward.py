@@ -98,21 +98,28 @@ def attention_kernel(
             # before k, or Triton puts a barrier of the program between the softmax and the second
             # product
             v_tile = load_tile(
-                v, v_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+                v, v_strides, b, h // group, key_token, n_left,
+                D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
             k_tile = load_tile(
-                k, k_strides, b, h // group, key_token, n_left, D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
+                k, k_strides, b, h // group, key_token, n_left,
+                D, BLOCK_N, BLOCK_D, IS_ALIGNED, is_edge, IS_PACKED
             )  # [BLOCK_N, BLOCK_D]
             scores = dot(q_tile, k_tile.T, tl.zeros((BLOCK_M, BLOCK_N), tl.float32))
             if is_edge:
                 offs_m = first_query - first_key + tl.arange(0, BLOCK_M)
                 offs_n = tl.arange(0, BLOCK_N)
-                seen = is_seen(offs_m[:, None], offs_n[None, :], n_left, window, IS_CAUSAL, HAS_WINDOW)
+                seen = is_seen(
+                    offs_m[:, None], offs_n[None, :], n_left, window, IS_CAUSAL, HAS_WINDOW
+                )
                 scores = tl.where(seen, scores, -float("inf"))
             exps, correction, row_max, row_sum = add_scores(scores, scale, row_max, row_sum)
             acc = dot(exps.to(v_tile.dtype), v_tile, acc * correction[:, None])
     out_tile = acc / row_sum[:, None]
-    store_tile(out, out_tile, out_strides, b, h, query_token, n_rows, D, BLOCK_M, BLOCK_D, IS_ALIGNED)
+    store_tile(
+        out, out_tile, out_strides, b, h, query_token, n_rows, D,
+        BLOCK_M, BLOCK_D, IS_ALIGNED,
+    )
     # fmt: on
     offs_m = tl.arange(0, BLOCK_M)
     lse_ptr += (b * H + h).to(tl.int64) * lse_stride + query_token

@@ -1,4 +1,4 @@
-"""A list of commits in a file, for results whose repository is not at hand."""
+"""A list of commits in a file, for results whose repository is not available."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -38,7 +38,7 @@ class Metric:
     work: str = ""
     """Field of a case: the metric is this amount per second of the time."""
     is_inverse_of_time: bool = False
-    """The metric times the time is a constant of the case, so its quartiles follow from the time's."""
+    """Metric times time is a constant of the case, so the quartiles follow from the time's."""
 
     def is_worse(self, *, base: float, head: float) -> bool:
         return head > base if self.better is Better.LOWER else head < base
