@@ -52,11 +52,11 @@ def code_blocks(document: Path, *languages: str, section: str = "") -> list[str]
 
 
 def shell_lines(document: Path, section: str = "") -> list[str]:
-    """What a reader would type."""
+    """What a reader would type; a line that ends with a backslash continues on the next."""
     return [
         line
         for block in code_blocks(document, "sh", "bash", section=section)
-        for line in block.splitlines()
+        for line in block.replace("\\\n", "").splitlines()
         if line.strip() and not line.startswith("#")
     ]
 

@@ -72,7 +72,9 @@ def test_every_diagnosis_rule_is_listed() -> None:
 
 
 def test_pages_stay_short() -> None:
-    words = {page: len(page.read_text().split()) for page in DOCUMENTS}
+    # every release adds to the changelog
+    pages = [page for page in DOCUMENTS if page.name != "CHANGELOG.md"]
+    words = {page: len(page.read_text().split()) for page in pages}
 
     assert words[ROOT / "README.md"] <= 1_200
     assert {page: count for page, count in words.items() if count > 1_500} == {}
