@@ -45,14 +45,14 @@ def poisoned_buffers() -> Iterator[None]:
     Source: torch.utils.deterministic.fill_uninitialized_memory, on by default in torch's
     deterministic mode.
     """
-    was_on = torch.are_deterministic_algorithms_enabled()
-    was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    # operations without a deterministic version may stay as they are, so warn only
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    previous_mode = torch.get_deterministic_debug_mode()
+    # operations without a deterministic version may stay as they are, so warn only;
+    # torch.use_deterministic_algorithms would import the compiler, which takes seconds
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was_on, warn_only=was_warn_only)
+        torch.set_deterministic_debug_mode(previous_mode)
 
 
 @dataclass(frozen=True)
