@@ -26,7 +26,6 @@ from roofwatch.model.check_report import Errors, TensorReport, WrongElement
 from roofwatch.spec import (
     BASELINE_FACTOR,
     Case,
-    Draws,
     Implementation,
     KernelSpec,
     Language,
@@ -71,8 +70,7 @@ class CheckCache:
     layout.
     """
 
-    def __init__(self, draws: Draws | None = None) -> None:
-        self._draws = draws
+    def __init__(self) -> None:
         self._last: PreparedCase | None = None
         self._baselines: dict[tuple[str, str], Baseline] = {}
 
@@ -81,7 +79,7 @@ class CheckCache:
         last = self._last
         if last is None or last.spec is not spec or (last.case, last.device) != (case, device):
             self._last = None  # the device may not have memory for two cases
-            self._last = prepare(spec, case, device, self._draws)
+            self._last = prepare(spec, case, device)
         assert self._last is not None
         return self._last
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
+from roofwatch.spec import Case, InputMaker, KernelSpec, SpecError
+from roofwatch.spec.seeded_numbers import normal_numbers
 
 
 class IncorrectResultError(Exception):
@@ -33,9 +34,9 @@ class PreparedCase:
     """Changes the memory layout of upstream gradients."""
 
 
-def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = None) -> PreparedCase:
+def prepare(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
     """Make a case's inputs, and evaluate the reference in float64 on the same numbers."""
-    return prepare_inputs(spec, case, device, make_inputs(spec, case, device, draws=draws))
+    return prepare_inputs(spec, case, device, make_inputs(spec, case, device))
 
 
 def prepare_inputs(
@@ -65,7 +66,6 @@ def make_inputs(
     device: str,
     *,
     only_integers: bool = False,
-    draws: Draws | None = None,
 ) -> dict[str, Any]:
     """Make the case's seeded inputs by name; in the `bwd` direction with `requires_grad`.
 
@@ -75,7 +75,7 @@ def make_inputs(
         SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be
         differentiated.
     """
-    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers, draws=draws))
+    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers))
     if not isinstance(inputs, dict):
         raise SpecError(
             f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "
@@ -168,17 +168,20 @@ def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[
     """Seeded random gradients for the differentiable outputs, rounded to the case's dtype for the
     reference too.
     """
-    generator = torch.Generator(device="cpu").manual_seed(case.seed + 1)
     dtype = getattr(torch, case.dtype)
     if not dtype.is_floating_point or dtype.itemsize == 1:
         dtype = torch.float32
-    return [
-        torch.randn(output.shape, generator=generator)
-        .to(dtype)
-        .to(device=output.device, dtype=output.dtype)
-        for output in outputs.values()
-        if output.is_floating_point()
-    ]
+    gradients = []
+    for position, output in enumerate(differentiable(outputs)):
+        numbers = normal_numbers(
+            tuple(output.shape),
+            # seeds of inputs count down from the case's
+            seed=case.seed + 1 + position,
+            device=str(output.device),
+            dtype=dtype,
+        )
+        gradients.append(numbers.to(output.dtype))
+    return gradients
 
 
 def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -16,7 +16,7 @@ from roofwatch.collector.accuracy.evaluation import (
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_protocol import Failure
-from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError
+from roofwatch.spec import Case, Direction, Implementation, KernelSpec, UnsupportedError
 
 _MAX_MESSAGE_LENGTH = 2_000
 _MAX_SHAPES = 100_000
@@ -90,7 +90,6 @@ def prepare_call(
     spec: KernelSpec,
     case: Case,
     device: str,
-    draws: Draws | None = None,
 ) -> Callable[[], object]:
     """Make the inputs of a case, and return the call to time: the forward pass without a graph, or
     only the gradients.
@@ -98,7 +97,7 @@ def prepare_call(
     Raises:
         SuiteError: the result of the launcher cannot be differentiated.
     """
-    inputs = make_inputs(spec, case, device, draws=draws)
+    inputs = make_inputs(spec, case, device)
     if case.direction is Direction.FWD:
 
         def forward() -> object:

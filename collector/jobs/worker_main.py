@@ -58,7 +58,7 @@ from roofwatch.model.worker_protocol import (
     TimeBlock,
     WorkerSettings,
 )
-from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
+from roofwatch.spec import Case, Implementation, KernelSpec, Language, UnsupportedError
 from roofwatch.spec.workload import WORKLOADS
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
@@ -155,8 +155,7 @@ class _Suite:
         self._modules = frozenset(sys.modules) - modules_before
         self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
         self._ranks = Ranks(settings.rank, self._device)
-        self._draws = Draws()
-        self._checks = CheckCache(self._draws)
+        self._checks = CheckCache()
         self._autotuning = AutotuneRecorder()
         self._compiled: dict[tuple[str, str], Callable[..., Any]] = {}
         self._has_timed = False
@@ -244,7 +243,7 @@ class _Suite:
             gc.freeze()
             self._has_timed = True
         launcher = self._launcher(spec, implementation)
-        make_call = partial(prepare_call, launcher, spec, case, self._device, self._draws)
+        make_call = partial(prepare_call, launcher, spec, case, self._device)
         with timing_stream(self._device):
             floor = memory_floor(self._device)
             with self._watch_autotuner(implementation) as tuned:
@@ -269,7 +268,7 @@ class _Suite:
         self._checks.free()
         launcher = self._launcher(spec, implementation)
         with timing_stream(self._device):
-            call = prepare_call(launcher, spec, case, self._device, self._draws)
+            call = prepare_call(launcher, spec, case, self._device)
             profile = profile_calls(
                 call,
                 self._device,
