@@ -35,6 +35,8 @@ from roofwatch.model.worker_protocol import (
 _MACHINE_TIMEOUT_S = 120.0
 """Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
 
+_PATCH_LEVELS = {"os", "driver_version"}
+"""Differences that do not keep a run from being resumed; the class has the driver's major."""
 _IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
 
 
@@ -114,10 +116,13 @@ class SuiteRun:
         if self._environment is None:
             self._take(environment=environment)
         else:
-            before, now = (
-                each.model_dump(mode="json") for each in (self._environment, environment)
-            )
-            if changed := ", ".join(changes(before, now)):
+            # machines of one runner class differ in patch levels
+            first_machine = self._environment.model_dump(mode="json", exclude=_PATCH_LEVELS)
+            this_machine = environment.model_dump(mode="json", exclude=_PATCH_LEVELS)
+            changed = ", ".join(changes(first_machine, this_machine))
+            if self._environment.runner_class != environment.runner_class and not changed:
+                changed = f"{self._environment.runner_class} before, {environment.runner_class} now"
+            if changed:
                 raise JournalError(
                     f"the run was started on another machine: {changed}; resume there, or delete "
                     f"its journal"
