@@ -3,7 +3,7 @@
 A tensor of up to a million elements is drawn on the CPU. A larger one adds two such draws of prime
 lengths, each repeated along the tensor: their sum repeats after 10^12 elements, and has the
 distribution that the draws have. Only copies, sums and products of single elements are left for
-the device, which round alike everywhere.
+the device, which round the same way everywhere.
 """
 
 from __future__ import annotations
