@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from roofwatch.model.errors import RecordError
+from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.files import (
     SUFFIX,
     TooLargeError,
@@ -242,7 +242,7 @@ class RunRecord(Part):
     def from_parsed(cls, parsed: object, *, name: str) -> Self:
         """Validate a parsed document, as `from_json` does."""
         if not isinstance(parsed, dict) or "schema_version" not in parsed or "run_id" not in parsed:
-            raise RecordError(
+            raise NotARecordError(
                 f"{name}: not a roofwatch record: it has no schema_version and run_id"
             )
         version = str(parsed["schema_version"])
