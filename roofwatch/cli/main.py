@@ -21,6 +21,7 @@ from roofwatch.cli import (
     pair,
     post,
     profile,
+    publish,
     records,
     serve,
     show,
@@ -46,7 +47,7 @@ _PANELS = {
         "artefact",
     ),
     "Exchange": ("push", "fetch", "export", "redact", "schema"),
-    "Serve": ("api", "dashboard", "mcp", "db", "token"),
+    "Serve": ("publish", "api", "dashboard", "mcp", "db", "token"),
 }
 """Commands by what one wants to do, in the order of `roofwatch --help`."""
 
@@ -85,6 +86,7 @@ for group in (
     records,
     show,
     post,
+    publish,
     alert,
     serve,
     db,
