@@ -99,6 +99,16 @@ def find_repository(path: Path) -> Path | None:
         raise
 
 
+def list_files(tree: Path) -> list[str]:
+    """List the files of a work tree that git does not ignore, without those of submodules; all
+    files of a folder that is no work tree.
+    """
+    if not (tree / ".git").exists():
+        return [file.relative_to(tree).as_posix() for file in tree.rglob("*") if file.is_file()]
+    listed = run_git(tree, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return [name for name in listed.split("\0") if name]
+
+
 def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
     """Read what a record stores of a commit; `is_dirty` is true if tracked files differ from HEAD.
 

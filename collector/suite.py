@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from roofwatch.collector.build.prepare import prepare_suite
 from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
 from roofwatch.install import PACKAGE_DIR
@@ -41,9 +42,8 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     else:
-        declared = [
-            spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))
-        ]
+        modules = [_import_file(file, source.builds) for file in benchmark_files(source.path)]
+        declared = [spec for module in modules for spec in _specs_of(module)]
         specs = list(
             {id(spec): spec for spec in declared}.values()
         )  # a file may import another's kernel
@@ -126,7 +126,7 @@ def benchmark_files(path: Path) -> list[Path]:
     return found
 
 
-def _import_file(file: Path) -> ModuleType:
+def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
     """Import a file by path, as part of its package if it has one,
     so that relative imports work.
     """
@@ -134,13 +134,19 @@ def _import_file(file: Path) -> ModuleType:
     top = file.parent
     while (top / "__init__.py").exists():
         top = top.parent
+    # after what was built: beside the file, a package may lack its compiled part
+    position = len(builds)
     for folder in (top, file.parent):
         if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+            sys.path.insert(position, str(folder))
     try:
         if top != file.parent:
-            return importlib.import_module(".".join(file.relative_to(top).with_suffix("").parts))
-        name = f"roofwatch_suite_{file.stem}"
+            name = ".".join(file.relative_to(top).with_suffix("").parts)
+            if not any((build / file.relative_to(top).parts[0]).is_dir() for build in builds):
+                return importlib.import_module(name)
+            importlib.import_module(name.rpartition(".")[0])
+        else:
+            name = f"roofwatch_suite_{file.stem}"
         module_spec = importlib.util.spec_from_file_location(name, file)
         if module_spec is None or module_spec.loader is None:
             raise SuiteError(f"{file}: not a Python file; a benchmark file ends in .py")
@@ -231,13 +237,6 @@ class SuiteAt:
     """Kernels and implementations of its own benchmark files; None if these are used."""
 
 
-def import_roots(repository: Path | None) -> tuple[Path, ...]:
-    """Folders from which a repository's own packages are imported."""
-    if repository is None:
-        return ()
-    return tuple(root for root in (repository / "src", repository) if root.is_dir())
-
-
 @contextlib.contextmanager
 def suite_at_revision(
     path: Path | None, revision: str, *, project: str | None = None, benchmarks: Path | None = None
@@ -275,7 +274,7 @@ def suite_at_revision(
                 is_replaced = replace_benchmarks(then, benchmarks)
             if not then.exists():
                 raise SuiteError(f"{name}: missing at {revision}")
-            source = SuiteSource(then, import_roots(work_tree))
+            source = prepare_suite(then, work_tree, repository)
             yield SuiteAt(source, commit, project or project_of(repository), is_replaced, has_own)
         except SuiteError as error:
             error.args = (str(error).replace(f"{work_tree}/", ""),)

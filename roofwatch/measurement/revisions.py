@@ -90,8 +90,8 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> SuiteInfo:
         with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
             return worker.start()
     except SuiteError as error:
-        roots = suite.source.import_roots
-        raise SuiteError(str(error).replace(f"{roots[-1]}/", "") if roots else str(error)) from None
+        root = suite.source.root
+        raise SuiteError(str(error).replace(f"{root}/", "") if root else str(error)) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Where a suite of kernels is."""
+"""Where a suite of kernels is, and where the code that it measures comes from."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,26 @@ class SuiteSource:
     """A benchmark file or a folder of `bench_*.py`; None for the bundled suite."""
     import_roots: tuple[Path, ...] = ()
     """Folders put first on the import path."""
+    tree: Path | None = None
+    """Root of the files of its commit; None takes the last import root."""
+    builds: tuple[Path, ...] = ()
+    """Folders into which the commit's distributions were built; the first import roots."""
+    distributions: tuple[str, ...] = ()
+    """Normalised names of the distributions in the tree."""
+    work_tree: Path | None = None
+    """The user's checkout of the repository; another folder than the tree at another commit."""
+
+    @property
+    def root(self) -> Path | None:
+        """Root of the suite's repository, at its commit; None outside one."""
+        if self.tree is not None:
+            return self.tree
+        return self.import_roots[-1] if self.import_roots else None
 
     @property
     def name(self) -> str | None:
         """Path from the root of its repository, with `/` between names; None outside one."""
-        root = self.import_roots[-1] if self.import_roots else None
+        root = self.root
         if (
             self.path is None
             or root is None
