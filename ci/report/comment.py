@@ -213,6 +213,8 @@ def _decisive(judgement: PullRequestJudgement) -> Counter[str]:
 
 
 def _why_undecided(judgement: PullRequestJudgement) -> str:
+    if any(case.reason is Reason.FOREIGN_CODE for case in judgement.cases):
+        return reason_words(Reason.FOREIGN_CODE)
     if judgement.refusals:
         return "the records, or their times, are not comparable"
     items = [item for item in _items(judgement) if not _is_removed(item)] or _items(judgement)

@@ -29,6 +29,7 @@ from roofwatch.ci.ab.comparable import (
     refuse_runner,
     refuse_timing,
     refuse_whole,
+    refused_reason,
 )
 from roofwatch.ci.ab.compare import (
     Comparison,
@@ -332,7 +333,7 @@ def _judge_cases(
     cases = []
     for key in sorted(base_results.keys | head_results.keys):
         sides = base_results.result(key), head_results.result(key)
-        case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, *sides)
+        case = CaseJudgement(*key, Verdict.INCONCLUSIVE, refused_reason(base, head), *sides)
         decided = None if is_refused else _judge_outcomes(*sides)
         if decided is not None:
             verdict, reason, text = decided

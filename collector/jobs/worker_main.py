@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -23,6 +24,7 @@ from pydantic import TypeAdapter
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
+from roofwatch.collector.build.provenance import ProjectFiles
 from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
@@ -84,7 +86,8 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         settings = WorkerSettings.model_validate_json(jobs.readline())
         try:
             suite = _Suite(settings)
-            send(Reply(suite=suite.describe()))
+            files = ProjectFiles(settings.source)
+            send(_with_loaded(Reply(suite=suite.describe()), files))
         except CollectorError as error:
             send(Reply(error=str(error)))
             return
@@ -93,7 +96,15 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
                 reply = suite.do(_JOB.validate_json(line))
             except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of its case
                 reply = Reply(failure=failure_of(error))
-            send(reply)
+            send(_with_loaded(reply, files))
+
+
+def _with_loaded(reply: Reply, files: ProjectFiles) -> Reply:
+    """Add which files of the project were loaded since the previous reply."""
+    began_ns = time.perf_counter_ns()
+    loaded = files.take_new()
+    spent_ns = time.perf_counter_ns() - began_ns
+    return reply.model_copy(update={"loaded": loaded, "tracing_ns": spent_ns})
 
 
 def _exit_with_parent(lifeline_fd: int) -> None:
@@ -105,6 +116,8 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
     if settings.cache_folder is not None:
         os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
+        # torch names an extension's folder by the extension alone, which both sides have
+        os.environ["TORCH_EXTENSIONS_DIR"] = f"{settings.cache_folder}/extensions"
     if settings.mode is Mode.INTERPRETER:
         from roofwatch.collector.accuracy.interpreter import patch_interpreter  # needs NumPy
 

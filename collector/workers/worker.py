@@ -20,6 +20,7 @@ from roofwatch.model.worker_protocol import (
     CaseJob,
     Failure,
     Job,
+    LoadedModule,
     Mode,
     RankPlace,
     Reply,
@@ -52,6 +53,10 @@ class Worker:
         self._redaction = Redaction.of_this_machine()
         self._processes: list[_Process] = []
         self._resources = contextlib.ExitStack()
+        self.loaded: set[LoadedModule] = set()
+        """Files of the project that any of its processes has loaded."""
+        self.tracing_ns = 0
+        """Time that its processes have spent to find them."""
 
     def __enter__(self) -> Self:
         return self
@@ -167,6 +172,8 @@ class Worker:
                         else Reply(failure=process.end(too_long))
                     )
                     replies[key.data] = reply
+                    self.loaded.update(reply.loaded)
+                    self.tracing_ns += reply.tracing_ns
                     if _outcome(reply) is not Outcome.OK:
                         deadline = min(deadline, time.monotonic() + _GRACE_S)
         if all(_outcome(reply) is Outcome.OK for reply in replies.values()):
