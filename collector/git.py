@@ -153,7 +153,7 @@ def commit_of(path: Path) -> tuple[Commit, str]:
                 f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}"
             ) from None
     repository = find_repository(path)
-    if repository is None or not _has_commits(repository):
+    if repository is None or not has_commits(repository):
         return _stand_in_commit(path), project_name(path.resolve().parent)
     commit = read_commit(repository)
     if path.is_file() and not run_git(repository, "ls-files", "--", str(path.resolve())).strip():
@@ -251,7 +251,7 @@ def merge_base(repository: Path, target: str, head: str) -> str:
     return run_git(repository, "merge-base", base, head).strip()
 
 
-def _has_commits(repository: Path) -> bool:
+def has_commits(repository: Path) -> bool:
     try:
         run_git(repository, "rev-parse", "--verify", "--quiet", "HEAD")
     except GitError:

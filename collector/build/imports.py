@@ -1,8 +1,11 @@
 """Which packages a suite imports, read from its source and that of the packages of its tree."""
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable
 from pathlib import Path
+
+from roofwatch.collector.build.distributions import Distribution
 
 _MAX_FILES = 5_000
 
@@ -49,14 +52,33 @@ def _python_files(path: Path) -> list[Path]:
     return [path] if path.is_file() else list(path.rglob("*.py"))
 
 
-def top_level_names(folder: Path) -> Iterator[str]:
-    """Modules and packages that a folder holds; not folders without `__init__.py`."""
+_SOURCES = frozenset({".c", ".cc", ".cpp", ".cu", ".pyx", ".rs"})
+_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
+
+
+def names_of(distribution: Distribution) -> set[str]:
+    """First parts of the modules that a distribution may install, at least: its packages, modules
+    named like its sources, and what its `setup.py` names.
+    """
+    names = {distribution.name.replace("-", "_")}
+    for file in distribution.folder.rglob("*"):
+        if file.suffix in _SOURCES:
+            names.add(file.stem)
+        elif file.name == "__init__.py" and not (file.parent.parent / "__init__.py").exists():
+            names.add(file.parent.name)
+    for root in distribution.roots:
+        names |= {file.stem for file in root.glob("*.py")}
+    return names | _names_in_setup(distribution.folder / "setup.py")
+
+
+def _names_in_setup(file: Path) -> set[str]:
     try:
-        entries = list(folder.iterdir())
-    except OSError:
-        return
-    for entry in entries:
-        if entry.suffix in {".py", ".so"} and entry.is_file():
-            yield entry.name.partition(".")[0]
-        elif (entry / "__init__.py").is_file():
-            yield entry.name
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
+    return {text.partition(".")[0] for text in texts if _NAME.fullmatch(text)}

@@ -5,36 +5,80 @@ tree and for a checkout of another commit, so both sides of a comparison are pre
 """
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from roofwatch.collector.build.build import Builder
+from roofwatch.collector.build.configuration import read_build_settings
 from roofwatch.collector.build.distributions import Distribution, find_distributions
+from roofwatch.collector.build.imports import names_of, reached_names
 from roofwatch.collector.git import list_files
 from roofwatch.model.suite_source import SuiteSource
 
 
 def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) -> SuiteSource:
-    """Find where the code of a tree is imported from.
+    """Find where the code of a tree is imported from, and build what has to be built.
 
     Args:
         path: The benchmark file or folder in the tree.
         tree: Root of a work tree of git; None outside one.
         work_tree: The user's checkout of the same repository, if the tree is another one.
+
+    Raises:
+        BuildError: a distribution that the suite imports cannot be built.
+        SuiteError: the build settings are invalid.
     """
     if tree is None:
         return SuiteSource(path)
-    work_tree = work_tree or tree
+    path = path.resolve()
+    tree = tree.resolve()
+    work_tree = tree if work_tree is None else work_tree.resolve()
     distributions = find_distributions(tree, list_files(tree), path)
+    roots = _import_roots(tree, work_tree, distributions)
+    builds = _build(path, tree, work_tree, distributions, roots)
     return SuiteSource(
         path,
-        import_roots=_import_roots(tree, work_tree, distributions),
+        import_roots=(*builds, *roots),
         tree=tree,
+        builds=builds,
         distributions=tuple(sorted({each.name for each in distributions})),
         work_tree=work_tree,
     )
 
 
+def _build(
+    path: Path,
+    tree: Path,
+    work_tree: Path,
+    distributions: Sequence[Distribution],
+    roots: Sequence[Path],
+) -> tuple[Path, ...]:
+    settings = read_build_settings(tree, work_tree)
+    needed = _to_build(path, distributions, roots)
+    if settings.command is None and not needed:
+        return ()
+    return Builder(tree, settings, path, copies=tree == work_tree).build(needed)
+
+
+def _to_build(
+    path: Path, distributions: Sequence[Distribution], roots: Sequence[Path]
+) -> list[Distribution]:
+    """Return the distributions that have to be built and that the suite may import: it lies in
+    them, or imports a name that they have.
+    """
+    candidates = [distribution for distribution in distributions if distribution.is_built]
+    if not candidates:
+        return []
+    names = reached_names(path, [*roots, path if path.is_dir() else path.parent])
+    return [
+        distribution
+        for distribution in candidates
+        if distribution.contains(path) or names & names_of(distribution)
+    ]
+
+
 def _import_roots(
-    tree: Path, work_tree: Path, distributions: list[Distribution]
+    tree: Path, work_tree: Path, distributions: Sequence[Distribution]
 ) -> tuple[Path, ...]:
     """Folders to import from: those that a distribution names first, then `src` and the root, then
     folders of distributions that hold their packages beside their tests and tools.
@@ -43,10 +87,10 @@ def _import_roots(
     whole: list[Path] = []
     for distribution in distributions:
         for root in distribution.roots:
-            (whole if root == distribution.folder.resolve() else named).append(root)
+            (whole if root == distribution.folder else named).append(root)
     own = [root for root in (tree / "src", tree) if root.is_dir()]
     roots = [*named, *_path_entries(tree, work_tree), *own, *whole]
-    return tuple({root.resolve(): root for root in roots}.values())
+    return tuple(dict.fromkeys(root.resolve() for root in roots))
 
 
 def _path_entries(tree: Path, work_tree: Path) -> list[Path]:
@@ -54,14 +98,13 @@ def _path_entries(tree: Path, work_tree: Path) -> list[Path]:
     by PYTHONPATH or by an editable installation.
     """
     entries = []
-    installed = {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()}
+    installed = [Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve()]
     for text in sys.path[1:]:  # the first is the folder of the program
         entry = Path(text).resolve()
         is_installed = any(entry.is_relative_to(prefix) for prefix in installed)
-        if is_installed or "site-packages" in entry.parts:
+        if is_installed or "site-packages" in entry.parts or not entry.is_relative_to(work_tree):
             continue
-        if entry.is_relative_to(work_tree.resolve()):
-            folder = tree / entry.relative_to(work_tree.resolve())
-            if folder.is_dir():
-                entries.append(folder)
+        folder = tree / entry.relative_to(work_tree)
+        if folder.is_dir():
+            entries.append(folder)
     return entries

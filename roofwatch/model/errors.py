@@ -21,6 +21,10 @@ class SuiteError(CollectorError):
     """A benchmark file cannot be loaded."""
 
 
+class BuildError(SuiteError):
+    """A commit cannot be built; the message ends with the last lines of the build."""
+
+
 class SideError(SuiteError):
     """The suite of one side of a pair cannot be loaded."""
 
