@@ -2,16 +2,45 @@
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from roofwatch.collector.build.distributions import Distribution
 
-_MAX_FILES = 5_000
+_SOURCES = frozenset({".c", ".cc", ".cpp", ".cu", ".pyx", ".rs"})
+_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
 
 
-def imported_names(files: Iterable[Path]) -> set[str]:
-    """First parts of the modules that Python files import, at the top or in functions."""
+def reached_names(suite: Path, folders: Sequence[Path], files: Sequence[Path]) -> set[str]:
+    """First parts of all modules that a suite imports, directly or through modules that lie in
+    folders; `files` are those of the tree.
+    """
+    modules = _by_first_name(folders, files)
+    waiting = [file for file in files if file.suffix == ".py" and file.is_relative_to(suite)]
+    waiting = waiting or [suite]  # git may ignore it
+    reached: set[str] = set()
+    while waiting:
+        new = _imported_names(waiting) - reached
+        reached |= new
+        waiting = [file for name in new for file in modules.get(name, ())]
+    return reached
+
+
+def _by_first_name(folders: Sequence[Path], files: Iterable[Path]) -> dict[str, list[Path]]:
+    """Python files by the first part of the names that they have as modules."""
+    modules: dict[str, list[Path]] = {}
+    for file in files:
+        if file.suffix != ".py":
+            continue
+        for folder in folders:
+            if file.is_relative_to(folder):
+                first = file.relative_to(folder).parts[0].removesuffix(".py")
+                modules.setdefault(first, []).append(file)
+    return modules
+
+
+def _imported_names(files: Iterable[Path]) -> set[str]:
+    """First parts of the modules that files import, at the top or in functions."""
     names: set[str] = set()
     for file in files:
         try:
@@ -26,48 +55,19 @@ def imported_names(files: Iterable[Path]) -> set[str]:
     return names
 
 
-def reached_names(suite: Path, folders: Iterable[Path]) -> set[str]:
-    """First parts of all modules that a suite imports, directly or through packages in folders."""
-    folders = list(folders)
-    reached: set[str] = set()
-    files = _python_files(suite)
-    while files:
-        new = imported_names(files) - reached
-        reached |= new
-        files = [
-            file for folder in folders for name in new for file in _files_of_module(folder, name)
-        ][:_MAX_FILES]
-    return reached
-
-
-def _files_of_module(folder: Path, name: str) -> list[Path]:
-    package = folder / name
-    if package.is_dir():
-        return _python_files(package)
-    file = folder / f"{name}.py"
-    return [file] if file.is_file() else []
-
-
-def _python_files(path: Path) -> list[Path]:
-    return [path] if path.is_file() else list(path.rglob("*.py"))
-
-
-_SOURCES = frozenset({".c", ".cc", ".cpp", ".cu", ".pyx", ".rs"})
-_NAME = re.compile(r"[A-Za-z_]\w*(\.\w+)*")
-
-
-def names_of(distribution: Distribution) -> set[str]:
+def names_of(distribution: Distribution, files: Iterable[Path]) -> set[str]:
     """First parts of the modules that a distribution may install, at least: its packages, modules
     named like its sources, and what its `setup.py` names.
     """
     names = {distribution.name.replace("-", "_")}
-    for file in distribution.folder.rglob("*"):
+    own = [file for file in files if distribution.contains(file)]
+    for file in own:
         if file.suffix in _SOURCES:
             names.add(file.stem)
         elif file.name == "__init__.py" and not (file.parent.parent / "__init__.py").exists():
             names.add(file.parent.name)
-    for root in distribution.roots:
-        names |= {file.stem for file in root.glob("*.py")}
+        elif file.parent in distribution.roots:
+            names.add(file.stem)
     return names | _names_in_setup(distribution.folder / "setup.py")
 
 

@@ -33,9 +33,15 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     path = path.resolve()
     tree = tree.resolve()
     work_tree = tree if work_tree is None else work_tree.resolve()
-    distributions = find_distributions(tree, list_files(tree), path)
+    names = list_files(tree)
+    distributions = find_distributions(tree, names, path)
     roots = _import_roots(tree, work_tree, distributions)
-    builds = _build(path, tree, work_tree, distributions, roots)
+    settings = read_build_settings(tree, work_tree)
+    builds: tuple[Path, ...] = ()
+    needed = _to_build(path, distributions, roots, [tree / name for name in names])
+    if needed or settings.command is not None:
+        builder = Builder(tree, settings, path, copies=tree == work_tree)
+        builds = builder.build(needed)
     return SuiteSource(
         path,
         import_roots=(*builds, *roots),
@@ -46,22 +52,11 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     )
 
 
-def _build(
+def _to_build(
     path: Path,
-    tree: Path,
-    work_tree: Path,
     distributions: Sequence[Distribution],
     roots: Sequence[Path],
-) -> tuple[Path, ...]:
-    settings = read_build_settings(tree, work_tree)
-    needed = _to_build(path, distributions, roots)
-    if settings.command is None and not needed:
-        return ()
-    return Builder(tree, settings, path, copies=tree == work_tree).build(needed)
-
-
-def _to_build(
-    path: Path, distributions: Sequence[Distribution], roots: Sequence[Path]
+    files: Sequence[Path],
 ) -> list[Distribution]:
     """Return the distributions that have to be built and that the suite may import: it lies in
     them, or imports a name that they have.
@@ -69,11 +64,12 @@ def _to_build(
     candidates = [distribution for distribution in distributions if distribution.is_built]
     if not candidates:
         return []
-    names = reached_names(path, [*roots, path if path.is_dir() else path.parent])
+    folder = path if path.is_dir() else path.parent
+    names = reached_names(path, [*roots, folder], files)
     return [
         distribution
         for distribution in candidates
-        if distribution.contains(path) or names & names_of(distribution)
+        if distribution.contains(path) or names & names_of(distribution, files)
     ]
 
 
