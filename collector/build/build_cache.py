@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from roofwatch.collector.build.files import size_of
-from roofwatch.cuda import cache_dir
+from roofwatch.model.files import cache_dir
 
 MAX_BYTES = 8 * 2**30
 """A build of a large project with kernels for several GPUs takes about a gigabyte."""

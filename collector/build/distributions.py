@@ -8,7 +8,7 @@ distribution is built.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from roofwatch.collector.build.backends import BACKENDS, Layout, Project
@@ -80,6 +80,16 @@ def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Di
 def _declaring_folders(files: Sequence[str]) -> list[str]:
     folders = {str(Path(name).parent) for name in files if Path(name).name in DECLARING}
     return sorted(folders)
+
+
+def folders_with_packages(tree: Path, files: Sequence[str]) -> set[Path]:
+    """Folders of a tree that hold a package, other than copies of other projects."""
+    packages = {PurePosixPath(name).parent for name in files if name.endswith("/__init__.py")}
+    return {
+        (tree / package.parent).resolve()
+        for package in packages
+        if package.parent not in packages and not _VENDORED & set(package.parts)
+    }
 
 
 def read_distribution(folder: Path) -> Distribution | None:

@@ -10,7 +10,11 @@ from pathlib import Path
 
 from roofwatch.collector.build.build import Builder
 from roofwatch.collector.build.configuration import read_build_settings
-from roofwatch.collector.build.distributions import Distribution, find_distributions
+from roofwatch.collector.build.distributions import (
+    Distribution,
+    find_distributions,
+    folders_with_packages,
+)
 from roofwatch.collector.build.imports import names_of, reached_names
 from roofwatch.collector.git import list_files
 from roofwatch.model.suite_source import SuiteSource
@@ -35,7 +39,8 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     work_tree = tree if work_tree is None else work_tree.resolve()
     names = list_files(tree)
     distributions = find_distributions(tree, names, path)
-    roots = _import_roots(tree, work_tree, distributions)
+    named = _package_folders(distributions)
+    roots = _import_roots(tree, work_tree, named, distributions)
     settings = read_build_settings(tree, work_tree)
     builds: tuple[Path, ...] = ()
     needed = _to_build(path, distributions, roots, [tree / name for name in names])
@@ -48,6 +53,8 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
         tree=tree,
         builds=builds,
         distributions=tuple(sorted({each.name for each in distributions})),
+        package_folders=named,
+        other_folders=tuple(sorted(folders_with_packages(tree, names) - set(roots))),
         work_tree=work_tree,
     )
 
@@ -73,18 +80,27 @@ def _to_build(
     ]
 
 
+def _package_folders(distributions: Sequence[Distribution]) -> tuple[Path, ...]:
+    """Folders of distributions other than those that also hold their tests and tools."""
+    return tuple(
+        root
+        for distribution in distributions
+        for root in distribution.roots
+        if root != distribution.folder
+    )
+
+
 def _import_roots(
-    tree: Path, work_tree: Path, distributions: Sequence[Distribution]
+    tree: Path,
+    work_tree: Path,
+    named: Sequence[Path],
+    distributions: Sequence[Distribution],
 ) -> tuple[Path, ...]:
     """Folders to import from: those that a distribution names first, then `src` and the root, then
     folders of distributions that hold their packages beside their tests and tools.
     """
-    named: list[Path] = []
-    whole: list[Path] = []
-    for distribution in distributions:
-        for root in distribution.roots:
-            (whole if root == distribution.folder else named).append(root)
     own = [root for root in (tree / "src", tree) if root.is_dir()]
+    whole = [root for distribution in distributions for root in distribution.roots]
     roots = [*named, *_path_entries(tree, work_tree), *own, *whole]
     return tuple(dict.fromkeys(root.resolve() for root in roots))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from roofwatch.collector.digests import digest_of_file
-from roofwatch.model.provenance import LoadedFile, Origin
+from roofwatch.model.provenance import ForeignCodeError, LoadedFile, Origin
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import LoadedModule
 
@@ -27,14 +27,16 @@ _MAPS = Path("/proc/self/maps")
 class ProjectFiles:
     """Reports each file of a suite's project once, in the process that loads them."""
 
-    def __init__(self, source: SuiteSource) -> None:
+    def __init__(self, source: SuiteSource, preloaded: Iterable[str]) -> None:
+        """`preloaded` names the modules that were loaded before the suite."""
         self._source = source
+        self._preloaded = {name.partition(".")[0] for name in preloaded}
         self._root = None if source.root is None else _with_slash(source.root)
         self._work_tree = None if source.work_tree is None else _with_slash(source.work_tree)
         self._builds = tuple(map(_with_slash, source.builds))
         self._jit = _with_slash(_jit_folder())
-        self._own_roots = [os.fspath(root) for root in source.import_roots]
-        self._names = {name for root in source.import_roots for name in _names_in(root)}
+        self._folders = [*source.import_roots, *source.other_folders]
+        self._names = {name for folder in self._folders for name in _names_in(folder)}
         self._installations = _installations(source)
         self._seen_modules: set[str] = set()
         self._seen_files: set[str] = set()
@@ -56,7 +58,7 @@ class ProjectFiles:
             if not isinstance(file, str):
                 continue
             origin = self._origin(file)
-            if origin is None and top in self._names and self._is_in_tree(name):
+            if origin is None and top in self._names and self._is_project_module(name):
                 origin = Origin.INSTALLED if _is_installed(file) else Origin.ELSEWHERE
             if origin is not None:
                 yield from self._once(name, file, origin)
@@ -100,11 +102,18 @@ class ProjectFiles:
             return Origin.ELSEWHERE
         return Origin.JIT if file.startswith(self._jit) else None
 
-    def _is_in_tree(self, module: str) -> bool:
-        path = module.replace(".", os.sep)
+    def _is_project_module(self, name: str) -> bool:
+        """Whether the tree has a module that was loaded from elsewhere.
+
+        Of what the harness itself needs, such as Triton, it does only if a distribution of the
+        tree says so: a folder `triton` with kernels is not Triton.
+        """
+        is_needed_here = name.partition(".")[0] in self._preloaded
+        folders = self._source.package_folders if is_needed_here else self._folders
+        path = name.replace(".", os.sep)
         return any(
-            os.path.exists(f"{root}/{path}{ending}")  # noqa: PTH110  quick
-            for root in self._own_roots
+            os.path.exists(f"{folder}/{path}{ending}")  # noqa: PTH110  quick
+            for folder in folders
             for ending in (".py", "/__init__.py")
         )
 
@@ -139,6 +148,19 @@ def _mapped_libraries() -> set[str]:
     except OSError:  # not Linux
         return set()
     return {line[line.index("/") :] for line in lines if ".so" in line and "/" in line}
+
+
+def installed_names(source: SuiteSource) -> frozenset[str]:
+    """First parts of the names of what the tree's distributions have installed, and of packages of
+    the tree that are not on the import path.
+    """
+    names = {name for folder in source.other_folders for name in _names_in(folder)}
+    for file in _installations(source).files:
+        for folder in _INSTALLED:
+            _, found, path = file.partition(f"/{folder}/")
+            if found:
+                names.add(path.partition("/")[0].partition(".")[0])
+    return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -182,6 +204,18 @@ def _editable_folder(distribution: importlib.metadata.Distribution) -> Path | No
 
 
 # --- in the collector
+
+
+def require_own_code(source: SuiteSource, modules: Iterable[LoadedModule]) -> None:
+    """Refuse what workers have found out if the code is not that of the tree.
+
+    Raises:
+        ForeignCodeError: they have loaded a file of the project from elsewhere.
+    """
+    provenance = Provenance(source)
+    provenance.add(module for module in modules if module.origin.is_foreign)
+    if provenance.foreign is not None:
+        raise ForeignCodeError(provenance.foreign)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from pydantic import TypeAdapter
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
-from roofwatch.collector.build.provenance import ProjectFiles
-from roofwatch.collector.compile.sources import source_digests
+from roofwatch.collector.build.provenance import ProjectFiles, installed_names
+from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
@@ -86,7 +86,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         settings = WorkerSettings.model_validate_json(jobs.readline())
         try:
             suite = _Suite(settings)
-            files = ProjectFiles(settings.source)
+            files = ProjectFiles(settings.source, suite.preloaded)
             send(_with_loaded(Reply(suite=suite.describe()), files))
         except CollectorError as error:
             send(Reply(error=str(error)))
@@ -163,9 +163,10 @@ class _Suite:
         self._settings = settings
         self._device = choose_device(settings.device)
         _set_up_process(settings, self._device)
-        modules_before = frozenset(sys.modules)
+        self.preloaded = frozenset(sys.modules)
+        """Modules that were loaded before the suite."""
         self._specs = load_suite(settings.source)
-        self._modules = frozenset(sys.modules) - modules_before
+        self._modules = frozenset(sys.modules) - self.preloaded
         self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
         self._ranks = Ranks(settings.rank, self._device)
         self._draws = Draws()
@@ -183,7 +184,10 @@ class _Suite:
 
     def do(self, job: Job) -> Reply:
         if isinstance(job, DescribeSources):
-            return Reply(source_digests=source_digests(self._specs, self._modules))
+            source = self._settings.source
+            folders = (*source.builds, *filter(None, [source.root]))
+            project = ProjectPackages(installed_names(source), folders)
+            return Reply(source_digests=source_digests(self._specs, self._modules, project))
         if isinstance(job, DescribeEnvironment):
             return Reply(
                 environment=collect_environment(self._device), device_uuid=device_uuid(self._device)

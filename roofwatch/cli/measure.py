@@ -216,6 +216,8 @@ def run(
     print_result(
         {"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json
     )
+    for _, record in written:
+        record.require_own_code()
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

@@ -16,10 +16,11 @@ from pathlib import Path, PurePosixPath
 from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import merge_base, read_commit, resolve_commit, run_git
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.runs.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
 from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError

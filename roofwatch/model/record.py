@@ -31,7 +31,7 @@ from roofwatch.model.machine import (
     UtcDatetime,
 )
 from roofwatch.model.measurement import CaseRecord, Measurement
-from roofwatch.model.provenance import LoadedFile
+from roofwatch.model.provenance import ForeignCodeError, LoadedFile
 from roofwatch.model.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
 
 SCHEMA_MAJOR = 1
@@ -197,6 +197,15 @@ class RunRecord(Part):
     def foreign_code(self) -> LoadedFile | None:
         """A loaded file that is not of the commit, so that nothing here is its result."""
         return next((file for file in self.provenance if file.origin.is_foreign), None)
+
+    def require_own_code(self) -> None:
+        """Refuse results that are not those of the commit.
+
+        Raises:
+            ForeignCodeError: a file of the project was loaded from elsewhere.
+        """
+        if self.foreign_code is not None:
+            raise ForeignCodeError(self.foreign_code)
 
     @property
     def content_hash(self) -> str:

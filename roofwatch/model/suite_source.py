@@ -16,6 +16,10 @@ class SuiteSource:
     """Folders into which the commit's distributions were built; the first import roots."""
     distributions: tuple[str, ...] = ()
     """Normalised names of the distributions in the tree."""
+    package_folders: tuple[Path, ...] = ()
+    """Folders that hold the packages of distributions, and nothing else."""
+    other_folders: tuple[Path, ...] = ()
+    """Folders of the tree that hold packages and are not on the import path."""
     work_tree: Path | None = None
     """The user's checkout of the repository; another folder than the tree at another commit."""
 
