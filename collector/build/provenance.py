@@ -279,7 +279,8 @@ class Provenance:
         for name in _INSTALLED:
             if name in file.parts:
                 return f"{name}/{module.file.rpartition(f'/{name}/')[2]}"
-        return file.name
+        # the part that is the module's name; more would tell where on this machine it lies
+        return "/".join(file.parts[-1 - len(module.module.split(".")) :])
 
     def _folder_of(self, origin: Origin, file: Path) -> Path | None:
         if origin is Origin.TREE and self._source.root is not None:

@@ -32,6 +32,8 @@ class SideError(SuiteError):
         super().__init__(f"{side}: {error}")
         self.side = side
         self.reason = str(error)
+        self.exit_status = 1 if side == "head" else 2
+        """A head that cannot be loaded is a failure of the change."""
 
 
 class TimerError(CollectorError):

@@ -43,7 +43,7 @@ class LoadedFile(Part):
     module: Name
     """Its file's name, for a shared library that is no module."""
     path: Annotated[str, Field(min_length=1, max_length=1_000)]
-    """From the root of the tree, of the build or of the installed packages; else only its name."""
+    """From the root of the tree, of the build or of the installed packages; else its last parts."""
     origin: Origin
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
     """Of its content; None if it is gone."""

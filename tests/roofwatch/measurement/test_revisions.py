@@ -214,7 +214,7 @@ def test_a_head_that_cannot_be_loaded_fails_the_check_with_its_error(repository:
 
     done = ab(repository, "--affected")
 
-    assert done.status == 2
+    assert done.status == 1
     assert "head: " in done.error
     found = checked(repository)
     assert found["conclusion"] == "failure"
