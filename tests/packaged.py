@@ -138,3 +138,43 @@ def install(source: Path, site: Path) -> dict[str, str]:
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     subprocess.run([*pip, *arguments, "--target", site, source], check=True, capture_output=True)
     return {"PYTHONPATH": os.fspath(site)}
+
+
+TRITON_OPS = """import torch
+import triton
+import triton.language as tl
+
+ROUNDS = 1
+
+
+@triton.jit
+def _double_kernel(x_ptr, out_ptr, n, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    for step in tl.static_range(ROUNDS):
+        total += tl.load(x_ptr + offs + step - step, mask=offs < n) * (2.0 / ROUNDS)
+    tl.store(out_ptr + offs, total, mask=offs < n)
+
+
+def accumulate(x):
+    out = torch.empty_like(x)
+    n = x.numel()
+    _double_kernel[(triton.cdiv(n, 1024),)](x, out, n, ROUNDS=ROUNDS, BLOCK=1024)
+    return out
+"""
+
+
+def make_triton(folder: Path) -> Path:
+    """A repository whose package, in a folder, has a Triton kernel; one commit."""
+    benchmark = BENCHMARK.replace('"torch"', '"triton"').replace("20_000", "2_000")
+    write(
+        folder,
+        {
+            "pyproject.toml": setuptools_project("python"),
+            "python/qk/__init__.py": "",
+            "python/qk/ops.py": TRITON_OPS,
+            "bench/bench_qk.py": benchmark,
+        },
+    )
+    commit_all(make_repository(folder))
+    return folder

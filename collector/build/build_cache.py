@@ -20,7 +20,7 @@ from roofwatch.model.files import cache_dir
 MAX_BYTES = 8 * 2**30
 """A build of a large project with kernels for several GPUs takes about a gigabyte."""
 _FILES = "files"
-_held: list[IO[str]] = []
+_held: dict[Path, IO[str]] = {}
 """Locks of builds that this process uses, until it ends."""
 
 
@@ -35,24 +35,32 @@ def cached_build(key: str, build: Callable[[Path], None]) -> Path:
         BuildError: raised by `build`; nothing is kept of the folder it was given.
     """
     place = builds_dir() / key
+    if place in _held:
+        return place
     place.parent.mkdir(parents=True, exist_ok=True)
     lock = _lock_of(place).open("w")
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        fcntl.flock(lock, fcntl.LOCK_SH)
         if not place.exists():
-            with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=place.parent) as temporary:
-                made = Path(temporary) / _FILES
-                made.mkdir()
-                build(made)
-                made.rename(place)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if not place.exists():  # another process may have built it in the meantime
+            _build(place, build)
             shrink()
         os.utime(place)
         fcntl.flock(lock, fcntl.LOCK_SH)
     except BaseException:
         lock.close()
         raise
-    _held.append(lock)
+    _held[place] = lock
     return place
+
+
+def _build(place: Path, build: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=place.parent) as temporary:
+        made = Path(temporary) / _FILES
+        made.mkdir()
+        build(made)
+        made.rename(place)
 
 
 def _lock_of(place: Path) -> Path:

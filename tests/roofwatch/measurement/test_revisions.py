@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.suite import replace_benchmarks
+from roofwatch.collector.build.revision import replace_benchmarks
 from roofwatch.measurement.revisions import find_base
 from roofwatch.model.errors import GitError
 from roofwatch.model.record import RunRecord
