@@ -229,7 +229,15 @@ class Provenance:
     """The files of a suite's project that its workers loaded, each with its digest."""
 
     def __init__(self, source: SuiteSource) -> None:
-        self._source = source
+        places = {
+            Origin.TREE: [source.root],
+            Origin.BUILD: source.builds,
+            Origin.WORK_TREE: [source.work_tree],
+        }
+        self._folders = {
+            origin: [_with_slash(folder) for folder in folders if folder is not None]
+            for origin, folders in places.items()
+        }
         self.files: dict[str, LoadedFile] = {}
         """By origin, path and digest."""
         self._digested: set[_Version] = set()
@@ -272,20 +280,12 @@ class Provenance:
         self.files |= {f"{file.origin}:{file.path}:{file.sha256}": file for file in files}
 
     def _relative(self, module: LoadedModule) -> str:
-        file = Path(module.file)
-        folder = self._folder_of(module.origin, file)
-        if folder is not None:
-            return file.relative_to(folder).as_posix()
+        for folder in self._folders.get(module.origin, ()):
+            if module.file.startswith(folder):
+                return module.file.removeprefix(folder)
         for name in _INSTALLED:
-            if name in file.parts:
-                return f"{name}/{module.file.rpartition(f'/{name}/')[2]}"
+            _, found, path = module.file.rpartition(f"/{name}/")
+            if found:
+                return f"{name}/{path}"
         # the part that is the module's name; more would tell where on this machine it lies
-        return "/".join(file.parts[-1 - len(module.module.split(".")) :])
-
-    def _folder_of(self, origin: Origin, file: Path) -> Path | None:
-        if origin is Origin.TREE and self._source.root is not None:
-            return self._source.root.resolve()
-        if origin is Origin.WORK_TREE and self._source.work_tree is not None:
-            return self._source.work_tree.resolve()
-        builds = [build.resolve() for build in self._source.builds]
-        return next((build for build in builds if file.is_relative_to(build)), None)
+        return "/".join(Path(module.file).parts[-1 - len(module.module.split(".")) :])

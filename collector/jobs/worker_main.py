@@ -86,8 +86,10 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         settings = WorkerSettings.model_validate_json(jobs.readline())
         try:
             suite = _Suite(settings)
+            described = Reply(suite=suite.describe())
+            began_ns = time.perf_counter_ns()
             files = ProjectFiles(settings.source, suite.preloaded)
-            send(_with_loaded(Reply(suite=suite.describe()), files))
+            send(_with_loaded(described, files, began_ns))
         except CollectorError as error:
             send(Reply(error=str(error)))
             return
@@ -96,12 +98,13 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
                 reply = suite.do(_JOB.validate_json(line))
             except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of its case
                 reply = Reply(failure=failure_of(error))
-            send(_with_loaded(reply, files))
+            send(_with_loaded(reply, files, time.perf_counter_ns()))
 
 
-def _with_loaded(reply: Reply, files: ProjectFiles) -> Reply:
-    """Add which files of the project were loaded since the previous reply."""
-    began_ns = time.perf_counter_ns()
+def _with_loaded(reply: Reply, files: ProjectFiles, began_ns: int) -> Reply:
+    """Add which files of the project were loaded since the previous reply, and the time to find
+    them.
+    """
     loaded = files.take_new()
     spent_ns = time.perf_counter_ns() - began_ns
     return reply.model_copy(update={"loaded": loaded, "tracing_ns": spent_ns})

@@ -75,6 +75,8 @@ class SuiteRun:
         self._provenance = Provenance(suite.source)
         self._new_files: tuple[LoadedFile, ...] = ()
         """Those that are not in the journal."""
+        self._traced_ns: dict[WorkerPool, int] = {}
+        """Time of workers to find files that is accounted for."""
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
@@ -230,7 +232,12 @@ class SuiteRun:
 
     def _note_loaded(self, workers: WorkerPool) -> None:
         """Add which files of the project the workers have loaded."""
-        self._new_files += self._provenance.add(workers.loaded)
+        with self.spent.on(Activity.PROVENANCE):
+            self._new_files += self._provenance.add(workers.loaded)
+        new_ns = workers.tracing_ns - self._traced_ns.get(workers, 0)
+        self._traced_ns[workers] = workers.tracing_ns
+        for source in (Activity.OVERHEAD, Activity.START):  # in one of which the worker did it
+            new_ns -= self.spent.move(Activity.PROVENANCE, new_ns, source=source)
 
     def lacks_block(self, subject: Subject, number: int) -> bool:
         """Whether block `number`, from 0, is to be timed and missing."""
