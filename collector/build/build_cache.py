@@ -1,6 +1,6 @@
 """The cache of builds: a folder for each key, built once, whole or not there.
 
-A build is made in a folder beside its place and then renamed. A lock for each key makes a second
+A build is made in another folder of the cache and then renamed. A lock for each key makes a second
 process wait for the first, and keeps a build that is in use from being deleted.
 """
 

@@ -1,6 +1,5 @@
 """Read the table `[build]` of a revision."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -44,17 +43,7 @@ def _from_file(folder: Path) -> dict[str, Any] | None:
 
 
 def _from_environment() -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for name in BuildSettings.model_fields:
-        text = os.environ.get(_PREFIX + name.upper())
-        if text is not None:
-            values[name] = _parse_list(text) if name == "inputs" else text
-    return values
-
-
-def _parse_list(text: str) -> list[str]:
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError:
-        return [part.strip() for part in text.split(",") if part.strip()]
-    return found if isinstance(found, list) else [text]
+    variables = {
+        name: os.environ.get(_PREFIX + name.upper()) for name in BuildSettings.model_fields
+    }
+    return {name: value for name, value in variables.items() if value is not None}

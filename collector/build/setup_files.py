@@ -184,7 +184,7 @@ def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
 
 
 def _evaluate(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
-    """Value of a literal, of a name assigned once, or of a path that is put together."""
+    """Value of a literal, of a name assigned once, or of a path that is joined."""
     if isinstance(node, ast.Name) and node.id in names:
         rest = {name: value for name, value in names.items() if name != node.id}
         return _evaluate(names[node.id], rest)

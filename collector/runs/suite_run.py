@@ -236,7 +236,7 @@ class SuiteRun:
             self._new_files += self._provenance.add(workers.loaded)
         new_ns = workers.tracing_ns - self._traced_ns.get(workers, 0)
         self._traced_ns[workers] = workers.tracing_ns
-        for source in (Activity.OVERHEAD, Activity.START):  # in one of which the worker did it
+        for source in (Activity.OVERHEAD, Activity.START):
             new_ns -= self.spent.move(Activity.PROVENANCE, new_ns, source=source)
 
     def lacks_block(self, subject: Subject, number: int) -> bool:

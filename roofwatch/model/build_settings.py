@@ -2,7 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+
+def _separated_by_commas(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 class BuildSettings(BaseModel):
@@ -16,7 +22,9 @@ class BuildSettings(BaseModel):
     """Shell command that installs the packages of `{source}`, the files of a commit, into the
     folder `{prefix}`; unset, pip installs each distribution that compiles something.
     """
-    inputs: tuple[str, ...] = ()
-    """Patterns of the files that a build depends on, such as `csrc/**`; unset, all files."""
+    inputs: Annotated[tuple[str, ...], BeforeValidator(_separated_by_commas)] = ()
+    """Patterns of the files that a build depends on, such as `csrc/**`; unset, all files.
+    Separated by commas in the environment.
+    """
     isolated: bool = False
     """Give each commit an environment of its own, with the packages that it requires."""
