@@ -138,20 +138,8 @@ def commit_of(path: Path) -> tuple[Commit, str]:
     """The commit of a benchmark file or folder, and its project name.
 
     Outside a repository, or without commits, a content hash replaces the commit. It is marked
-    dirty, so the run is stored and shown, but not part of any history. On a machine that gets the
-    files without `.git`, the environment variable ROOFWATCH_COMMIT names the commit, as the JSON of
-    a record's `commit`.
-
-    Raises:
-        GitError: ROOFWATCH_COMMIT is not such JSON.
+    dirty, so the run is stored and shown, but not part of any history.
     """
-    if carried := os.environ.get("ROOFWATCH_COMMIT"):
-        try:
-            return Commit.model_validate_json(carried), project_name(path.resolve().parent)
-        except ValidationError as error:
-            raise GitError(
-                f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}"
-            ) from None
     repository = find_repository(path)
     if repository is None or not has_commits(repository):
         return _stand_in_commit(path), project_name(path.resolve().parent)
@@ -159,6 +147,24 @@ def commit_of(path: Path) -> tuple[Commit, str]:
     if path.is_file() and not run_git(repository, "ls-files", "--", str(path.resolve())).strip():
         commit = commit.model_copy(update={"is_dirty": True})
     return commit, project_of(repository)
+
+
+def carried_commit() -> Commit | None:
+    """The commit of the bundled suite on a machine that gets its files without `.git`: the
+    environment variable ROOFWATCH_COMMIT names it, as the JSON of a record's `commit`.
+
+    Raises:
+        GitError: it is not such JSON.
+    """
+    carried = os.environ.get("ROOFWATCH_COMMIT")
+    if not carried:
+        return None
+    try:
+        return Commit.model_validate_json(carried)
+    except ValidationError as error:
+        raise GitError(
+            f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def project_of(repository: Path) -> str:

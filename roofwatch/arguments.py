@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from roofwatch.collector.build.prepare import prepare_suite
-from roofwatch.collector.git import commit_of, find_repository
+from roofwatch.collector.git import carried_commit, commit_of, find_repository
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import GitError, SuiteError
@@ -84,5 +84,8 @@ def suite_source(path: Path | None) -> SuiteSource:
 def suite_at(path: Path | None, project: str | None) -> SuiteAt:
     """Find the suite at a path, with the commit that its repository is at."""
     source = suite_source(path)
-    commit, name = commit_of(PACKAGE_DIR if source.path is None else source.path)
-    return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
+    if source.path is not None:
+        commit, name = commit_of(source.path)
+        return SuiteAt(source, commit, project or name)
+    own = carried_commit() or commit_of(PACKAGE_DIR)[0]
+    return SuiteAt(source, own, project or "roofwatch")

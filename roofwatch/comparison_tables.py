@@ -59,8 +59,10 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table | str]:
         ],
         title="new implementations",
     )
-    refusals = [f"not compared: {refusal}" for refusal in judged.refusals]
-    return [*(table for table in (found, new, predicted) if table.row_count), *refusals]
+    remarks = [f"not compared: {refusal}" for refusal in judged.refusals]
+    if judged.dependencies is not None:
+        remarks.append(f"note: {judged.dependencies}")
+    return [*(table for table in (found, new, predicted) if table.row_count), *remarks]
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:

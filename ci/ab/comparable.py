@@ -175,6 +175,32 @@ def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[R
         yield Remark("base and head are the same commit: any change is noise")
 
 
+_MAX_PACKAGES = 10
+
+
+def note_on_requirements(base: RunRecord, head: RunRecord) -> Remark | None:
+    """Say which required packages differ, and with which both sides ran; None if none differ."""
+    names = sorted(base.requirements.keys() | head.requirements.keys())
+    changed = [
+        f"{name} {base.requirements.get(name, 'none') or 'any'} → "
+        f"{head.requirements.get(name, 'none') or 'any'}"
+        for name in names
+        if base.requirements.get(name) != head.requirements.get(name)
+    ]
+    is_known = bool(base.provenance and head.provenance)  # else the files were not read
+    if not changed or not is_known:
+        return None
+    more = f" and {len(changed) - _MAX_PACKAGES} more" if len(changed) > _MAX_PACKAGES else ""
+    which = "each side ran with its own packages"
+    if not (base.is_isolated and head.is_isolated):
+        which = (
+            "both sides ran with the head's packages, so their change is not measured; "
+            "`isolated = true` in `[build]` measures it"
+        )
+    listed = ", ".join(changed[:_MAX_PACKAGES])
+    return Remark(f"the dependencies differ ({{}}{more}): {which}", (listed,))
+
+
 # --- results by case
 
 

@@ -24,6 +24,7 @@ from roofwatch.ci.ab.comparable import (
     SideResult,
     SideResults,
     are_paired,
+    note_on_requirements,
     notes_on,
     refuse_host_bound,
     refuse_runner,
@@ -143,6 +144,8 @@ class PullRequestJudgement:
     """Lines of the head's functions."""
     skipped: tuple[str, ...] = ()
     """Kernels that the change cannot affect."""
+    dependencies: Remark | None = None
+    """Which required packages differ, and with which both sides ran."""
     noise_floor: FloorUsed | None = None
     new_implementations: tuple[NewImplementation, ...] = ()
     """Those that the base lacks, against the others of the head; they change no verdict."""
@@ -226,6 +229,7 @@ def judge_pull_request(
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
+        dependencies=note_on_requirements(base, head),
         new_implementations=find_new_implementations(head, _new_implementation_keys(cases)),
         noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
         step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps])

@@ -8,7 +8,7 @@ distribution is built.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from roofwatch.collector.build.backends import BACKENDS, Layout, Project
@@ -54,6 +54,11 @@ class Distribution:
         return path.is_relative_to(self.folder)
 
 
+def is_vendored(path: PurePath) -> bool:
+    """Whether a path in a tree belongs to a copy of another project, or to a test."""
+    return bool(_VENDORED & set(path.parts))
+
+
 def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Distribution]:
     """Find the distributions of a tree, given the names of its files; the innermost around the
     suite first, then from the root down.
@@ -61,9 +66,8 @@ def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Di
     folders = {tree / name: None for name in _declaring_folders(files)}
     found = []
     for folder in folders:
-        parts = folder.relative_to(tree).parts
         is_around = suite.is_relative_to(folder)
-        if _VENDORED & set(parts) and not is_around:
+        if is_vendored(folder.relative_to(tree)) and not is_around:
             continue
         distribution = read_distribution(folder)
         if distribution is not None:
@@ -88,7 +92,7 @@ def folders_with_packages(tree: Path, files: Sequence[str]) -> set[Path]:
     return {
         (tree / package.parent).resolve()
         for package in packages
-        if package.parent not in packages and not _VENDORED & set(package.parts)
+        if package.parent not in packages and not is_vendored(package)
     }
 
 

@@ -3,10 +3,13 @@
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import Any
 
 from roofwatch.collector.build.provenance import Provenance
+from roofwatch.collector.build.requirements import read_requirements
 from roofwatch.collector.device.device_session import DeviceSession
+from roofwatch.collector.git import list_files
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, changes
@@ -319,10 +322,16 @@ class SuiteRun:
             suite=self.suite.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
             provenance=self._provenance.listed,
+            requirements=self._requirements,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
+
+    @cached_property
+    def _requirements(self) -> dict[str, str]:
+        tree = self.suite.source.tree
+        return {} if tree is None else read_requirements(tree, list_files(tree))
 
     def _is_later(self, case: CaseRun) -> bool:
         """Return whether the commit lacks a kernel of the benchmark files that it was given.

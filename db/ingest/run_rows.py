@@ -27,7 +27,9 @@ from roofwatch.model.record import RunRecord
 DOCUMENT_FIELDS = {
     "ceilings",
     "commit",
+    "is_isolated",
     "provenance",
+    "requirements",
     "skipped",
     "source_lines",
     "spent_ns",

@@ -164,6 +164,10 @@ class RunRecord(Part):
     """Kernels that the measured change cannot affect."""
     provenance: tuple[LoadedFile, ...] = ()
     """Modules and shared libraries of the project that were loaded."""
+    requirements: dict[Name, Annotated[str, Field(max_length=2_000)]] = Field(default_factory=dict)
+    """Packages that the commit requires, with what its files say of their versions."""
+    is_isolated: bool = False
+    """It was measured in an environment made of its requirements."""
 
     @model_validator(mode="after")
     def _every_result_has_its_case_once(self) -> Self:
