@@ -38,8 +38,18 @@ _VARIABLES = (
 class Builder:
     """Builds the distributions of one tree."""
 
-    def __init__(self, tree: Path, settings: BuildSettings, suite: Path, *, copies: bool) -> None:
+    def __init__(
+        self,
+        tree: Path,
+        settings: BuildSettings,
+        suite: Path,
+        python: Path | None = None,
+        *,
+        copies: bool,
+    ) -> None:
         self._tree = tree
+        self._python = python
+        """Interpreter to build with; None for this one."""
         self._settings = settings
         self._copies = copies
         """The tree is the user's, so nothing may be written to it."""
@@ -58,7 +68,8 @@ class Builder:
         prefixes = []
         for distribution in distributions:
             folder = distribution.folder.relative_to(self._tree)
-            prefixes.append(self._prefix(distribution.name, _pip_command(), folder))
+            command = _pip_command(self._python)
+            prefixes.append(self._prefix(distribution.name, command, folder))
         return tuple(prefixes)
 
     def _prefix(self, name: str, command: str, folder: Path) -> Path:
@@ -74,13 +85,16 @@ class Builder:
         return _packages_in(cached_build(key[:32], build))
 
 
-def _pip_command() -> str:
+def _pip_command(python: Path | None) -> str:
     """The default command, as a template."""
-    python = shlex.quote(sys.executable)
+    own = shlex.quote(sys.executable)
+    target = own if python is None else shlex.quote(str(python))
     options = "--no-deps --no-build-isolation --target {prefix} {source}"
     if importlib.util.find_spec("pip") is None and shutil.which("uv"):
-        return f"uv pip install --quiet --python {python} {options}"
-    pip = f"{python} -m pip --disable-pip-version-check --no-input"
+        return f"uv pip install --quiet --python {target} {options}"
+    pip = f"{own} -m pip --disable-pip-version-check --no-input"
+    if python is not None:
+        pip += f" --python {target}"
     return f"{pip} install --root-user-action ignore {options}"
 
 

@@ -15,6 +15,7 @@ from roofwatch.collector.build.distributions import (
     find_distributions,
     folders_with_packages,
 )
+from roofwatch.collector.build.environments import make_environment
 from roofwatch.collector.build.imports import names_of, reached_names
 from roofwatch.collector.git import list_files
 from roofwatch.model.suite_source import SuiteSource
@@ -42,10 +43,11 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
     named = _package_folders(distributions)
     roots = _import_roots(tree, work_tree, named, distributions)
     settings = read_build_settings(tree, work_tree)
+    python = make_environment(tree, distributions) if settings.isolated else None
     builds: tuple[Path, ...] = ()
     needed = _to_build(path, distributions, roots, [tree / name for name in names])
     if needed or settings.command is not None:
-        builder = Builder(tree, settings, path, copies=tree == work_tree)
+        builder = Builder(tree, settings, path, python, copies=tree == work_tree)
         builds = builder.build(needed)
     return SuiteSource(
         path,
@@ -56,6 +58,7 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
         package_folders=named,
         other_folders=tuple(sorted(folders_with_packages(tree, names) - set(roots))),
         work_tree=work_tree,
+        python=python,
     )
 
 

@@ -32,22 +32,27 @@ def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
     return dict(sorted(listed.items())[:_MAX_PACKAGES])
 
 
-def requirement_files(files: Iterable[str]) -> list[str]:
-    """Names of the requirement files of a tree."""
-    return [
-        name
-        for name in files
-        if is_requirement_file(PurePosixPath(name)) and not is_vendored(PurePosixPath(name))
-    ]
+def declared_dependencies(folder: Path) -> list[str]:
+    """Requirements of a distribution, as its configuration has them."""
+    found = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
+    config = _read_config(folder / "setup.cfg")
+    lines = config.get("options", "install_requires", fallback="").splitlines()
+    return found + [line.strip() for line in lines if line.strip()]
 
 
-def is_requirement_file(path: PurePosixPath) -> bool:
+def locked_versions(tree: Path) -> list[str]:
+    """The packages of a tree's lock files, as constraints."""
+    locked = [package for name in sorted(LOCKS) for package in _locked(read_toml(tree / name))]
+    return sorted({f"{name}{version}" for name, version in locked if version != "=="})
+
+
+def _is_requirement_file(path: PurePosixPath) -> bool:
     is_named = path.name.startswith(("requirements", "constraints"))
     return path.suffix == ".txt" and (is_named or path.parent.name == "requirements")
 
 
 def _requirements_in(file: Path, path: PurePosixPath) -> Iterator[tuple[str, str]]:
-    if is_requirement_file(path):
+    if _is_requirement_file(path):
         yield from _parsed(_lines_of(file))
     elif path.name in LOCKS:
         yield from _locked(read_toml(file))
@@ -92,9 +97,14 @@ def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _of_setup_config(file: Path) -> Iterator[tuple[str, str]]:
+    config = _read_config(file)
+    yield from _parsed(config.get("options", "install_requires", fallback="").splitlines())
+
+
+def _read_config(file: Path) -> configparser.ConfigParser:
     config = configparser.ConfigParser(interpolation=None)
     try:
         config.read(file)
     except (configparser.Error, UnicodeDecodeError):
-        return
-    yield from _parsed(config.get("options", "install_requires", fallback="").splitlines())
+        return configparser.ConfigParser()
+    return config

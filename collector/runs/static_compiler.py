@@ -110,6 +110,8 @@ def compile_subjects(
         keys[subject] = digest_of(
             toolchain, code, subject.case_id, subject.implementation, plan.targets
         )
+        if workers.python is not None:  # with compilers of its own
+            keys[subject] = digest_of(keys[subject], str(workers.python))
         try:
             facts = _FACTS.validate_python(cache.get(keys[subject]))
         except ValidationError:

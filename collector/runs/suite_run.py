@@ -323,6 +323,7 @@ class SuiteRun:
             source_lines=tuple(dict.fromkeys(source_lines)),
             provenance=self._provenance.listed,
             requirements=self._requirements,
+            is_isolated=self.suite.source.python is not None,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )

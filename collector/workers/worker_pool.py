@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Self, TypeVar
 
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -95,6 +96,11 @@ class WorkerPool:
                     yield job, reply
         for job in alone:
             yield job, self.request(job, timeout_s=timeout_s)
+
+    @property
+    def python(self) -> Path | None:
+        """Interpreter of the suite's own environment, if it has one."""
+        return self._settings.source.python
 
     @property
     def loaded(self) -> set[LoadedModule]:

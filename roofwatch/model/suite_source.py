@@ -23,6 +23,9 @@ class SuiteSource:
     work_tree: Path | None = None
     """The user's checkout of the repository; another folder than the tree at another commit."""
 
+    python: Path | None = None
+    """Interpreter of the commit's own environment; None for the one that roofwatch runs in."""
+
     @property
     def root(self) -> Path | None:
         """Root of the suite's repository, at its commit; None outside one."""

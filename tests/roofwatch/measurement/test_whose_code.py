@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,17 +18,18 @@ from roofwatch.model.record import RunRecord
 from tests.git_repository import commit_all, commit_file
 from tests.packaged import (
     BENCHMARK,
+    OPS,
     install,
     make_compiled,
     make_pure,
     make_triton,
-    setuptools_project,
     slow_down,
     write,
 )
 from tests.roofwatch.command import Done, roofwatch
 
 BRIEFLY = ("--device", "cpu", "--blocks", "4", "--budget", "0")
+SERIES = "accumulated/n=20000/float32/fwd"
 
 
 @pytest.fixture(autouse=True)
@@ -173,7 +175,7 @@ def test_commands_that_measure_one_commit_refuse_code_from_elsewhere(
     commands: list[tuple[str | Path, ...]] = [
         ("run", suite, "--rev", "HEAD~1", *output),
         ("check", suite, "--device", "cpu"),
-        ("bisect", suite, "accumulated/n=20000/float32/fwd", "--good", "HEAD~1", *output),
+        ("bisect", suite, "--series", SERIES, "--good", "HEAD~1", "--bad", "HEAD", *output),
     ]
     for command in commands:
         done = roofwatch(*command, cwd=repository, **environment)
@@ -206,7 +208,7 @@ def test_the_machine_code_of_a_triton_kernel_is_that_of_each_commit(tmp_path: Pa
     environment = installed_copy(repository)
     slow_down(repository)
 
-    done = ab(repository, "--target", "sm_90", "--affected", **environment)
+    done = ab(repository, "--targets", "sm_90", "--affected", **environment)
 
     assert "nothing to measure" not in done.error
     base, head = (RunRecord.read(Path(file)) for file in done.parsed["records"])
@@ -216,5 +218,46 @@ def test_the_machine_code_of_a_triton_kernel_is_that_of_each_commit(tmp_path: Pa
     )
 
 
-def test_the_layout_of_a_made_repository_is_what_its_name_says() -> None:
-    assert 'where = ["python"]' in setuptools_project("python")
+def make_wheel(folder: Path, version: str, source: str) -> None:
+    """A wheel of a package `helper`."""
+    folder.mkdir(exist_ok=True)
+    info = f"helper-{version}.dist-info"
+    files = {
+        "helper.py": source,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: helper\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(folder / f"helper-{version}-py3-none-any.whl", "w") as wheel:
+        for name, text in files.items():
+            wheel.writestr(name, text)
+
+
+@pytest.mark.slow
+def test_changed_dependencies_are_named_and_measured_in_isolated_environments(
+    tmp_path: Path,
+) -> None:
+    for version, rounds in (("1", 1), ("2", 9)):
+        make_wheel(tmp_path / "wheels", version, f"ROUNDS = {rounds}\n")
+    repository = make_pure(tmp_path / "repository")
+    ops = OPS.replace("ROUNDS = {rounds}\n", "from helper import ROUNDS\n")
+    write(repository, {"python/qk/ops.py": ops, "requirements.txt": "helper==1\n"})
+    write(repository, {"roofwatch.toml": "[build]\nisolated = true\n"})
+    commit_all(repository)
+    commit_file(repository, "requirements.txt", "helper==2\n")
+
+    index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": os.fspath(tmp_path / "wheels")}
+    done = ab(repository, **index)
+
+    assert done.status == 1, done.error
+    assert reasons(done) == {"beyond_threshold"}
+    compared = roofwatch("compare", *map(Path, done.parsed["records"]))
+    words = " ".join(compared.output.split())
+    assert "the dependencies differ (helper ==1 → ==2): each side ran with its own" in words
+
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "helper.py").write_text("ROUNDS = 1\n")
+    shared = {"PYTHONPATH": os.fspath(tmp_path / "site"), "ROOFWATCH_BUILD_ISOLATED": "false"}
+    compared = ab(repository, "-o", os.fspath(tmp_path / "shared"), **shared)
+    note = compared.parsed["judgement"]["dependencies"]
+    assert "both sides ran with the head's packages" in note["template"]
