@@ -26,7 +26,7 @@ from tests.packaged import (
     slow_down,
     write,
 )
-from tests.roofwatch.command import Done, roofwatch
+from tests.roofwatch.command import Done, roofwatch, started_roofwatch
 
 BRIEFLY = ("--device", "cpu", "--blocks", "4", "--budget", "0")
 SERIES = "accumulated/n=20000/float32/fwd"
@@ -37,11 +37,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROOFWATCH_CACHE_DIR", str(tmp_path / "cache"))
 
 
-def ab(repository: Path, *arguments: str, **environment: str) -> Done:
+def ab(
+    repository: Path,
+    *arguments: str,
+    command: Callable[..., Done] = roofwatch,
+    **environment: str,
+) -> Done:
     (benchmark,) = repository.rglob("bench_*.py")
     records = repository.parent / "records"
     settings = ("--base", "HEAD~1", "-o", records, "--json", *BRIEFLY)
-    return roofwatch("ab", benchmark, *settings, *arguments, cwd=repository, **environment)
+    return command("ab", benchmark, *settings, *arguments, cwd=repository, **environment)
 
 
 def installed_copy(repository: Path, project: str = "") -> dict[str, str]:
@@ -247,7 +252,8 @@ def test_changed_dependencies_are_named_and_measured_in_isolated_environments(
     commit_file(repository, "requirements.txt", "helper==2\n")
 
     index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": os.fspath(tmp_path / "wheels")}
-    done = ab(repository, **index)
+    # a forked command would fork its workers from this environment
+    done = ab(repository, command=started_roofwatch, **index)
 
     assert done.status == 1, done.error
     assert reasons(done) == {"beyond_threshold"}
