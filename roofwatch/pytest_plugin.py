@@ -289,9 +289,20 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
                 judged = judge_pull_request(old, new)
                 failure = verdict_line(judged) if exit_code(judged.verdict) == 1 else None
                 record = new.model_copy(update={"pairing": None})
+                for side in (old, new):
+                    _warn_of_foreign_code(item, side)
         record = record or measure([head], plan, fork_server=fork_server)[0]
         record.write(session.parts / f"{record.run_id}.json")
     return failure
+
+
+def _warn_of_foreign_code(item: pytest.Item, record: RunRecord) -> None:
+    from roofwatch.model.provenance import ForeignCodeError
+
+    try:
+        record.require_own_code()
+    except ForeignCodeError as error:
+        item.warn(pytest.PytestWarning(f"roofwatch: nothing was compared: {error}"))
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,13 +40,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def ab(
     repository: Path,
     *arguments: str,
+    environment: Mapping[str, str] | None = None,
     command: Callable[..., Done] = roofwatch,
-    **environment: str,
 ) -> Done:
     (benchmark,) = repository.rglob("bench_*.py")
     records = repository.parent / "records"
     settings = ("--base", "HEAD~1", "-o", records, "--json", *BRIEFLY)
-    return command("ab", benchmark, *settings, *arguments, cwd=repository, **environment)
+    return command("ab", benchmark, *settings, *arguments, cwd=repository, **(environment or {}))
 
 
 def installed_copy(repository: Path, project: str = "") -> dict[str, str]:
@@ -82,7 +82,7 @@ def test_a_slower_head_is_found_although_another_build_is_installed(
     environment = installed_copy(repository, project)
     slow_down(repository)
 
-    done = ab(repository, "--affected", **environment)
+    done = ab(repository, "--affected", environment=environment)
 
     assert done.status == 1, done.error
     assert reasons(done) == {"beyond_threshold"}
@@ -107,11 +107,13 @@ def test_an_installation_in_the_environment_is_not_measured(option: str, tmp_pat
     repository = make_pure(tmp_path / "repository")
     python = make_environment(tmp_path / "environment")
     slow_down(repository)
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
-    arguments = ["--no-index", "--prefix", python.parent.parent, *filter(None, [option])]
-    subprocess.run([*pip, *arguments, repository], check=True, capture_output=True)
+    program = os.fspath(python)
+    pip = [program, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation"]
+    prefix = os.fspath(python.parent.parent)
+    arguments = ["--no-index", "--prefix", prefix, *filter(None, [option]), os.fspath(repository)]
+    subprocess.run([*pip, *arguments], check=True, capture_output=True)
 
-    command = [python, "-c", "from roofwatch.cli.main import main; main()", "ab"]
+    command = [program, "-c", "from roofwatch.cli.main import main; main()", "ab"]
     settings = ["bench/bench_qk.py", "--base", "HEAD~1", *BRIEFLY]
     done = subprocess.run(
         [*command, *settings], cwd=repository, check=False, capture_output=True, text=True
@@ -150,7 +152,7 @@ def test_code_from_elsewhere_gets_no_verdict_and_is_named_with_the_way_out(
 ) -> None:
     repository, environment = hidden
 
-    done = ab(repository, "--affected", **environment)
+    done = ab(repository, "--affected", environment=environment)
 
     assert done.status == 2
     assert reasons(done) == {"foreign_code"}
@@ -165,7 +167,7 @@ def test_code_from_elsewhere_gets_no_verdict_and_is_named_with_the_way_out(
 
     command = 'command = "cp -r {source}/python/. {prefix}"'
     write(repository, {"roofwatch.toml": f"[build]\n{command}\n"})
-    done = ab(repository, "--resume", **environment)
+    done = ab(repository, "--resume", environment=environment)
     assert done.status == 1, "the head's command builds the base too"
     assert reasons(done) == {"beyond_threshold"}
 
@@ -213,7 +215,7 @@ def test_the_machine_code_of_a_triton_kernel_is_that_of_each_commit(tmp_path: Pa
     environment = installed_copy(repository)
     slow_down(repository)
 
-    done = ab(repository, "--targets", "sm_90", "--affected", **environment)
+    done = ab(repository, "--targets", "sm_90", "--affected", environment=environment)
 
     assert "nothing to measure" not in done.error
     base, head = (RunRecord.read(Path(file)) for file in done.parsed["records"])
@@ -253,7 +255,7 @@ def test_changed_dependencies_are_named_and_measured_in_isolated_environments(
 
     index = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": os.fspath(tmp_path / "wheels")}
     # a forked command would fork its workers from this environment
-    done = ab(repository, command=started_roofwatch, **index)
+    done = ab(repository, environment=index, command=started_roofwatch)
 
     assert done.status == 1, done.error
     assert reasons(done) == {"beyond_threshold"}
@@ -264,6 +266,6 @@ def test_changed_dependencies_are_named_and_measured_in_isolated_environments(
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "helper.py").write_text("ROUNDS = 1\n")
     shared = {"PYTHONPATH": os.fspath(tmp_path / "site"), "ROOFWATCH_BUILD_ISOLATED": "false"}
-    compared = ab(repository, "-o", os.fspath(tmp_path / "shared"), **shared)
+    compared = ab(repository, "-o", os.fspath(tmp_path / "shared"), environment=shared)
     note = compared.parsed["judgement"]["dependencies"]
     assert "both sides ran with the head's packages" in note["template"]
