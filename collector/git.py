@@ -99,6 +99,16 @@ def find_repository(path: Path) -> Path | None:
         raise
 
 
+def list_files(tree: Path) -> list[str]:
+    """List the files of a work tree that git does not ignore, without those of submodules; all
+    files of a folder that is no work tree.
+    """
+    if not (tree / ".git").exists():
+        return [file.relative_to(tree).as_posix() for file in tree.rglob("*") if file.is_file()]
+    listed = run_git(tree, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    return [name for name in listed.split("\0") if name]
+
+
 def read_commit(repository: Path, revision: str = "HEAD") -> Commit:
     """Read what a record stores of a commit; `is_dirty` is true if tracked files differ from HEAD.
 
@@ -128,27 +138,33 @@ def commit_of(path: Path) -> tuple[Commit, str]:
     """The commit of a benchmark file or folder, and its project name.
 
     Outside a repository, or without commits, a content hash replaces the commit. It is marked
-    dirty, so the run is stored and shown, but not part of any history. On a machine that gets the
-    files without `.git`, the environment variable ROOFWATCH_COMMIT names the commit, as the JSON of
-    a record's `commit`.
-
-    Raises:
-        GitError: ROOFWATCH_COMMIT is not such JSON.
+    dirty, so the run is stored and shown, but not part of any history.
     """
-    if carried := os.environ.get("ROOFWATCH_COMMIT"):
-        try:
-            return Commit.model_validate_json(carried), project_name(path.resolve().parent)
-        except ValidationError as error:
-            raise GitError(
-                f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}"
-            ) from None
     repository = find_repository(path)
-    if repository is None or not _has_commits(repository):
+    if repository is None or not has_commits(repository):
         return _stand_in_commit(path), project_name(path.resolve().parent)
     commit = read_commit(repository)
     if path.is_file() and not run_git(repository, "ls-files", "--", str(path.resolve())).strip():
         commit = commit.model_copy(update={"is_dirty": True})
     return commit, project_of(repository)
+
+
+def carried_commit() -> Commit | None:
+    """The commit of the bundled suite on a machine that gets its files without `.git`: the
+    environment variable ROOFWATCH_COMMIT names it, as the JSON of a record's `commit`.
+
+    Raises:
+        GitError: it is not such JSON.
+    """
+    carried = os.environ.get("ROOFWATCH_COMMIT")
+    if not carried:
+        return None
+    try:
+        return Commit.model_validate_json(carried)
+    except ValidationError as error:
+        raise GitError(
+            f"ROOFWATCH_COMMIT is not a commit as JSON: {error.errors()[0]['msg']}"
+        ) from None
 
 
 def project_of(repository: Path) -> str:
@@ -241,7 +257,7 @@ def merge_base(repository: Path, target: str, head: str) -> str:
     return run_git(repository, "merge-base", base, head).strip()
 
 
-def _has_commits(repository: Path) -> bool:
+def has_commits(repository: Path) -> bool:
     try:
         run_git(repository, "rev-parse", "--verify", "--quiet", "HEAD")
     except GitError:

@@ -1,12 +1,8 @@
-"""Load a suite of kernels, bundled or from a benchmark file, today's or at a revision."""
+"""Load a suite of kernels, bundled or from a benchmark file."""
 
-import ast
-import contextlib
 import importlib
 import importlib.util
-import shutil
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +10,9 @@ from pathlib import Path
 from types import ModuleType
 
 from roofwatch.collector.digests import digest_of, digest_of_file
-from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit, run_git
+from roofwatch.collector.git import find_repository, run_git
 from roofwatch.install import PACKAGE_DIR
-from roofwatch.model.errors import GitError, SuiteError
+from roofwatch.model.errors import SuiteError
 from roofwatch.model.record import Commit
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.spec import KernelSpec
@@ -38,12 +34,13 @@ def load_suite(source: SuiteSource) -> tuple[KernelSpec, ...]:
     """
     for root in reversed(source.import_roots):
         sys.path.insert(0, str(root))
+    # those of editable installations know another checkout
+    sys.meta_path.sort(key=lambda finder: "editable" in str(getattr(finder, "__module__", "")))
     if source.path is None:
         specs: list[KernelSpec] = _own_specs(source.import_roots)
     else:
-        declared = [
-            spec for file in benchmark_files(source.path) for spec in _specs_of(_import_file(file))
-        ]
+        modules = [_import_file(file, source.builds) for file in benchmark_files(source.path)]
+        declared = [spec for module in modules for spec in _specs_of(module)]
         specs = list(
             {id(spec): spec for spec in declared}.values()
         )  # a file may import another's kernel
@@ -126,7 +123,7 @@ def benchmark_files(path: Path) -> list[Path]:
     return found
 
 
-def _import_file(file: Path) -> ModuleType:
+def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
     """Import a file by path, as part of its package if it has one,
     so that relative imports work.
     """
@@ -134,13 +131,19 @@ def _import_file(file: Path) -> ModuleType:
     top = file.parent
     while (top / "__init__.py").exists():
         top = top.parent
+    # after what was built: beside the file, a package may lack its compiled part
+    position = len(builds)
     for folder in (top, file.parent):
         if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))
+            sys.path.insert(position, str(folder))
     try:
         if top != file.parent:
-            return importlib.import_module(".".join(file.relative_to(top).with_suffix("").parts))
-        name = f"roofwatch_suite_{file.stem}"
+            name = ".".join(file.relative_to(top).with_suffix("").parts)
+            if not any((build / file.relative_to(top).parts[0]).is_dir() for build in builds):
+                return importlib.import_module(name)
+            importlib.import_module(name.rpartition(".")[0])
+        else:
+            name = f"roofwatch_suite_{file.stem}"
         module_spec = importlib.util.spec_from_file_location(name, file)
         if module_spec is None or module_spec.loader is None:
             raise SuiteError(f"{file}: not a Python file; a benchmark file ends in .py")
@@ -229,100 +232,3 @@ class SuiteAt:
     """The commit has the benchmark file or folder."""
     declared: frozenset[tuple[str, str]] | None = None
     """Kernels and implementations of its own benchmark files; None if these are used."""
-
-
-def import_roots(repository: Path | None) -> tuple[Path, ...]:
-    """Folders from which a repository's own packages are imported."""
-    if repository is None:
-        return ()
-    return tuple(root for root in (repository / "src", repository) if root.is_dir())
-
-
-@contextlib.contextmanager
-def suite_at_revision(
-    path: Path | None, revision: str, *, project: str | None = None, benchmarks: Path | None = None
-) -> Iterator[SuiteAt]:
-    """Check out a revision in a temporary folder, and return the same suite in it. A captured file
-    stays as it is now.
-
-    Without a path it is the bundled suite, measured by this version. `benchmarks` is the suite at
-    the head, whose files are used as far as `replace_benchmarks` allows.
-
-    Raises:
-        GitError: the path is not in a repository, or the revision is unknown.
-        SuiteError: the suite does not exist or cannot be measured there; file names are relative to
-        the checkout.
-    """
-    own = (path or Path(__file__)).resolve()
-    repository = find_repository(own)
-    if repository is None:
-        raise GitError(f"{own}: is in no git repository, so it has no revision {revision!r}")
-    with (
-        tempfile.TemporaryDirectory(prefix="roofwatch-suite-") as folder,
-        checked_out(repository, revision, Path(folder) / "suite") as work_tree,
-    ):
-        try:
-            if path is None:
-                yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
-                return
-            commit, name = read_commit(work_tree), own.relative_to(repository.resolve())
-            then = work_tree / name
-            has_own, is_replaced = then.exists(), False
-            if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):
-                then.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(own, then)
-            elif benchmarks is not None:
-                is_replaced = replace_benchmarks(then, benchmarks)
-            if not then.exists():
-                raise SuiteError(f"{name}: missing at {revision}")
-            source = SuiteSource(then, import_roots(work_tree))
-            yield SuiteAt(source, commit, project or project_of(repository), is_replaced, has_own)
-        except SuiteError as error:
-            error.args = (str(error).replace(f"{work_tree}/", ""),)
-            raise
-
-
-# --- the head's benchmark files at another commit
-
-
-def replace_benchmarks(own: Path, heads: Path) -> bool:
-    """Replace the benchmark files of a checkout by those of the head; return whether any file
-    changed.
-
-    Files with code that the head changed or removed stay, as does a folder with a file that the
-    head lacks. Otherwise both sides would run the head's code, and its change would not be
-    measured.
-    """
-    old, new = _files_by_name(own), _files_by_name(heads)
-    if old.keys() - new.keys():
-        return False
-    is_replaced = False
-    for name, file in new.items():
-        if name not in old or (
-            old[name].read_bytes() != file.read_bytes() and _code_of(old[name]) <= _code_of(file)
-        ):
-            (own / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, own / name)
-            is_replaced = True
-    return is_replaced
-
-
-def _files_by_name(suite: Path) -> dict[Path, Path]:
-    with contextlib.suppress(SuiteError):
-        return {file.relative_to(suite): file for file in benchmark_files(suite)}
-    return {}
-
-
-def _code_of(file: Path) -> set[str]:
-    """Return the syntax tree of each statement of a benchmark file that does not declare a
-    kernel.
-    """
-    try:
-        statements = ast.parse(file.read_bytes()).body
-    except (SyntaxError, ValueError):
-        return set()
-    return {
-        ast.dump(node)
-        for node in statements
-        if not (isinstance(node, ast.Assign) and "KernelSpec(" in ast.unparse(node.value))
-    }

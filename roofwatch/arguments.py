@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from roofwatch.collector.git import commit_of, find_repository
-from roofwatch.collector.suite import SuiteAt, import_roots
+from roofwatch.collector.build.prepare import prepare_suite
+from roofwatch.collector.git import carried_commit, commit_of, find_repository
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import GitError, SuiteError
 from roofwatch.model.suite_source import SuiteSource
@@ -77,11 +78,14 @@ def suite_source(path: Path | None) -> SuiteSource:
     resolved = path.resolve()
     if not resolved.exists():
         raise SuiteError(f"{path}: no such file or folder")
-    return SuiteSource(resolved, import_roots(find_repository(resolved)))
+    return prepare_suite(resolved, find_repository(resolved))
 
 
 def suite_at(path: Path | None, project: str | None) -> SuiteAt:
     """Find the suite at a path, with the commit that its repository is at."""
     source = suite_source(path)
-    commit, name = commit_of(PACKAGE_DIR if source.path is None else source.path)
-    return SuiteAt(source, commit, project or ("roofwatch" if source.path is None else name))
+    if source.path is not None:
+        commit, name = commit_of(source.path)
+        return SuiteAt(source, commit, project or name)
+    own = carried_commit() or commit_of(PACKAGE_DIR)[0]
+    return SuiteAt(source, own, project or "roofwatch")

@@ -26,8 +26,10 @@ from roofwatch.terminal import make_table, sparkline
 _SPARKLINE_POINTS = 20
 
 
-def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
-    """Everything that changed or is undecided, and what it costs the steps of workloads."""
+def judgement_tables(judged: PullRequestJudgement) -> list[Table | str]:
+    """Everything that changed or is undecided, what it costs the steps of workloads, and why the
+    records are not compared.
+    """
     steps = [
         (
             one.kernel,
@@ -57,7 +59,10 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
         ],
         title="new implementations",
     )
-    return [table for table in (found, new, predicted) if table.row_count]
+    remarks = [f"not compared: {refusal}" for refusal in judged.refusals]
+    if judged.dependencies is not None:
+        remarks.append(f"note: {judged.dependencies}")
+    return [*(table for table in (found, new, predicted) if table.row_count), *remarks]
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:

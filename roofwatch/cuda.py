@@ -15,7 +15,6 @@ import hashlib
 import importlib
 import importlib.util
 import json
-import os
 import re
 import tempfile
 import time
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roofwatch.model.files import cache_dir
 from roofwatch.spec import UnsupportedError
 
 if TYPE_CHECKING:
@@ -294,13 +294,6 @@ def _cuda_headers() -> Path | None:
         return None
     folder = Path(found.origin).parent / "backends" / "nvidia" / "include"
     return folder if folder.is_dir() else None
-
-
-def cache_dir() -> Path:
-    """Return the folder of cached compiler output."""
-    chosen = os.environ.get("ROOFWATCH_CACHE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roofwatch"
-    return Path(chosen) if chosen else base
 
 
 def write_to_cache(file: Path, content: bytes) -> None:

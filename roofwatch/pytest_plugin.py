@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -289,20 +289,32 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
                 judged = judge_pull_request(old, new)
                 failure = verdict_line(judged) if exit_code(judged.verdict) == 1 else None
                 record = new.model_copy(update={"pairing": None})
+                for side in (old, new):
+                    _warn_of_foreign_code(item, side)
         record = record or measure([head], plan, fork_server=fork_server)[0]
         record.write(session.parts / f"{record.run_id}.json")
     return failure
 
 
+def _warn_of_foreign_code(item: pytest.Item, record: RunRecord) -> None:
+    from roofwatch.model.provenance import ForeignCodeError
+
+    try:
+        record.require_own_code()
+    except ForeignCodeError as error:
+        item.warn(pytest.PytestWarning(f"roofwatch: nothing was compared: {error}"))
+
+
 @contextlib.contextmanager
 def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
     """The calls of a test as a suite, in the work tree or at a revision."""
+    from roofwatch.collector.build.prepare import prepare_suite
     from roofwatch.collector.git import checked_out, commit_of, find_repository, read_commit
-    from roofwatch.collector.suite import SuiteAt, import_roots
-    from roofwatch.model.suite_source import SuiteSource
+    from roofwatch.collector.suite import SuiteAt
 
     commit, project = commit_of(item.path)
     repository, root = find_repository(item.path), item.config.rootpath
+    work_tree, test = repository, item.path
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-suite-")))
         if revision is not None:
@@ -312,10 +324,12 @@ def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
                 update={"is_dirty": False, "branch": None}
             )
             checkout = stack.enter_context(checked_out(repository, revision, folder / "checkout"))
+            test = checkout / os.path.relpath(test, repository)
             repository, root = checkout, checkout / os.path.relpath(root, repository)
         file = folder / "bench_calls.py"
         file.write_text(
             "from roofwatch.pytest_plugin import specs_of\n\n"
             f"globals().update(specs_of({item.nodeid!r}, {str(root)!r}))\n"
         )
-        yield SuiteAt(SuiteSource(file, import_roots(repository)), commit, project)
+        source = replace(prepare_suite(test, repository, work_tree), path=file)
+        yield SuiteAt(source, commit, project)

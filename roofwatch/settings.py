@@ -23,6 +23,8 @@ from pydantic import (
     field_validator,
 )
 
+from roofwatch.model.build_settings import BuildSettings
+
 _PREFIX = "ROOFWATCH_"
 
 
@@ -112,6 +114,8 @@ class Settings(BaseModel):
     """Price of one device hour by pattern of the runner class; the first match counts."""
     currency: Annotated[str, Field(min_length=1, max_length=10)] = "USD"
     """Currency of the prices."""
+    build: BuildSettings = BuildSettings()
+    """How commits are built for measuring."""
     retention: Retention = Retention()
     """What `roofwatch db prune` deletes."""
 
@@ -123,6 +127,9 @@ class Settings(BaseModel):
             if isinstance(value, str)
             else value
         )
+
+
+TABLES: dict[str, type[BaseModel]] = {"build": BuildSettings, "retention": Retention}
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -169,8 +176,10 @@ def from_environment(variable: str) -> str | None:
 
 def setting_names() -> list[str]:
     """List all settings; one in a table is `table.name` here and TABLE_NAME in the environment."""
-    own = [name for name in Settings.model_fields if name != "retention"]
-    return own + [f"retention.{name}" for name in Retention.model_fields]
+    names = [name for name in Settings.model_fields if name not in TABLES]
+    for table, model in TABLES.items():
+        names += [f"{table}.{name}" for name in model.model_fields]
+    return names
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:

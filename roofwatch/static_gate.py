@@ -33,13 +33,14 @@ from roofwatch.ci.static.comparison import (
     compare_static,
     function_key,
 )
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
 from roofwatch.collector.runs.static_compiler import compile_suite
-from roofwatch.collector.suite import CAPTURE_HEADER, suite_at_revision
-from roofwatch.cuda import cache_dir
+from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.model.errors import SuiteError, ToolchainError
+from roofwatch.model.files import cache_dir
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.verdict import Reason, Verdict

@@ -3,14 +3,16 @@ case. Pure.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from roofwatch.ci.messages import Remark
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
+from roofwatch.model.provenance import WAY_OUT
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.results import Accuracy
 from roofwatch.model.stored_results import MeasuredCase
+from roofwatch.model.verdict import Reason
 
 _TOOLCHAIN = (
     "torch_version",
@@ -70,9 +72,31 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
         refusals.append(
             Remark("imported results are judged over a history: store them with roofwatch ingest")
         )
+    elif foreign := refuse_foreign(base, head):
+        refusals += foreign
     elif not (head.measurements or head.accuracies or head.static_facts):
         refusals.append(Remark("the head record holds no results"))
     return refusals
+
+
+def refuse_foreign(base: RunRecord, head: RunRecord) -> list[Remark]:
+    """Why results that are not of their commits are not compared; empty if they are."""
+    refusals = []
+    for side, record in (("base", base), ("head", head)):
+        file = record.foreign_code
+        if file is not None:
+            text = f"the {side} loaded {{}} from {file.place} ({{}}), not from its commit"
+            refusals.append(Remark(text, (file.module, file.path)))
+    if refusals:
+        way_out = WAY_OUT.replace("{", "{{").replace("}", "}}")
+        last = refusals.pop()
+        refusals.append(replace(last, template=f"{last.template}; {way_out}"))
+    return refusals
+
+
+def refused_reason(base: RunRecord, head: RunRecord) -> Reason:
+    """Reason of the cases of two records that are not compared."""
+    return Reason.FOREIGN_CODE if refuse_foreign(base, head) else Reason.NOT_COMPARABLE
 
 
 def refuse_harness(base: str, head: str) -> list[Remark]:
@@ -149,6 +173,32 @@ def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[R
             )
     if base.commit.sha == head.commit.sha and base.commit.is_dirty == head.commit.is_dirty:
         yield Remark("base and head are the same commit: any change is noise")
+
+
+_MAX_PACKAGES = 10
+
+
+def note_on_requirements(base: RunRecord, head: RunRecord) -> Remark | None:
+    """Say which required packages differ, and with which both sides ran; None if none differ."""
+    names = sorted(base.requirements.keys() | head.requirements.keys())
+    changed = [
+        f"{name} {base.requirements.get(name, 'none') or 'any'} → "
+        f"{head.requirements.get(name, 'none') or 'any'}"
+        for name in names
+        if base.requirements.get(name) != head.requirements.get(name)
+    ]
+    is_known = bool(base.provenance and head.provenance)  # else the files were not read
+    if not changed or not is_known:
+        return None
+    more = f" and {len(changed) - _MAX_PACKAGES} more" if len(changed) > _MAX_PACKAGES else ""
+    which = "each side ran with its own packages"
+    if not (base.is_isolated and head.is_isolated):
+        which = (
+            "both sides ran with the head's packages, so their change is not measured; "
+            "`isolated = true` in `[build]` measures it"
+        )
+    listed = ", ".join(changed[:_MAX_PACKAGES])
+    return Remark(f"the dependencies differ ({{}}{more}): {which}", (listed,))
 
 
 # --- results by case

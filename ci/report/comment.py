@@ -85,7 +85,7 @@ def to_markdown(
         f"{_MARKS[judgement.verdict]} "
         f"{_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
     )
-    if judgement.verdict is Verdict.UNCHANGED and not found:
+    if judgement.verdict is Verdict.UNCHANGED and not found and judgement.dependencies is None:
         return f"**{title}.** {_context(judgement, links)}\n"
     closing = [_context(judgement, links), "", *_next(judgement)]
     sections = [*found, *background(judgement)]
@@ -98,7 +98,8 @@ def is_silent(judgement: PullRequestJudgement) -> bool:
     undecided.
     """
     undecided = {item.reason for item in _items(judgement) if item.verdict is Verdict.INCONCLUSIVE}
-    return undecided <= _NOT_SUSPICIOUS and not judgement.refusals and not changes(judgement)
+    is_quiet = undecided <= _NOT_SUSPICIOUS and not judgement.refusals
+    return is_quiet and judgement.dependencies is None and not changes(judgement)
 
 
 def headline(judgement: PullRequestJudgement) -> Remark:
@@ -213,6 +214,8 @@ def _decisive(judgement: PullRequestJudgement) -> Counter[str]:
 
 
 def _why_undecided(judgement: PullRequestJudgement) -> str:
+    if any(case.reason is Reason.FOREIGN_CODE for case in judgement.cases):
+        return reason_words(Reason.FOREIGN_CODE)
     if judgement.refusals:
         return "the records, or their times, are not comparable"
     items = [item for item in _items(judgement) if not _is_removed(item)] or _items(judgement)
@@ -246,7 +249,8 @@ def _remarks(judgement: PullRequestJudgement) -> list[str]:
     remarks = [f"- **Not compared:** {refusal.quoted(code)}." for refusal in judgement.refusals]
     if lost:
         remarks.append(f"- **Lost target:** {listed(map(code, lost))}.")
-    remarks += [f"- Note: {note.quoted(code)}." for note in judgement.notes]
+    notes = [*judgement.notes, *filter(None, [judgement.dependencies])]
+    remarks += [f"- Note: {note.quoted(code)}." for note in notes]
     return ["", *remarks] if remarks else []
 
 

@@ -34,6 +34,7 @@ REASON_WORDS = {
     Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
     Reason.MULTIPLICITY: "not significant after correcting for multiple comparisons",
     Reason.NOT_COMPARABLE: "not comparable",
+    Reason.FOREIGN_CODE: "the measured code is not that of the commit",
     Reason.NOT_PAIRED: "not measured in one job",
     Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not "
     "the kernel",

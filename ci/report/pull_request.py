@@ -24,11 +24,13 @@ from roofwatch.ci.ab.comparable import (
     SideResult,
     SideResults,
     are_paired,
+    note_on_requirements,
     notes_on,
     refuse_host_bound,
     refuse_runner,
     refuse_timing,
     refuse_whole,
+    refused_reason,
 )
 from roofwatch.ci.ab.compare import (
     Comparison,
@@ -142,6 +144,8 @@ class PullRequestJudgement:
     """Lines of the head's functions."""
     skipped: tuple[str, ...] = ()
     """Kernels that the change cannot affect."""
+    dependencies: Remark | None = None
+    """Which required packages differ, and with which both sides ran."""
     noise_floor: FloorUsed | None = None
     new_implementations: tuple[NewImplementation, ...] = ()
     """Those that the base lacks, against the others of the head; they change no verdict."""
@@ -225,6 +229,7 @@ def judge_pull_request(
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
+        dependencies=note_on_requirements(base, head),
         new_implementations=find_new_implementations(head, _new_implementation_keys(cases)),
         noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
         step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps])
@@ -332,7 +337,7 @@ def _judge_cases(
     cases = []
     for key in sorted(base_results.keys | head_results.keys):
         sides = base_results.result(key), head_results.result(key)
-        case = CaseJudgement(*key, Verdict.INCONCLUSIVE, Reason.NOT_COMPARABLE, *sides)
+        case = CaseJudgement(*key, Verdict.INCONCLUSIVE, refused_reason(base, head), *sides)
         decided = None if is_refused else _judge_outcomes(*sides)
         if decided is not None:
             verdict, reason, text = decided

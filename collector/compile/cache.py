@@ -11,8 +11,9 @@ from typing import Any
 import orjson
 
 from roofwatch.collector.digests import digest_of, digest_of_file
-from roofwatch.cuda import cache_dir, write_to_cache
+from roofwatch.cuda import write_to_cache
 from roofwatch.install import PACKAGE_DIR
+from roofwatch.model.files import cache_dir
 
 MAX_BYTES = 512 * 2**20
 """About forty times the size of the bundled suite for six targets."""

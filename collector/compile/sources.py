@@ -11,6 +11,7 @@ import ast
 import os
 import re
 import sys
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -33,14 +34,44 @@ _VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]+")
 _FILE_NAME = re.compile(r"[\w./-]{1,200}\.\w{1,8}")
 
 
-def source_digests(specs: Sequence[KernelSpec], loaded: Iterable[str]) -> dict[str, str]:
+@dataclass(frozen=True)
+class ProjectPackages:
+    """Packages that belong to the measured project."""
+
+    names: frozenset[str] = frozenset()
+    folders: tuple[Path, ...] = ()
+    """Where its own code lies."""
+
+    def hides(self, name: str) -> bool:
+        """Whether a package of the project is not found in its folders."""
+        if name not in self.names:
+            return False
+        file = find_module(name)
+        return file is None or not any(file.is_relative_to(folder) for folder in self.folders)
+
+
+def source_digests(
+    specs: Sequence[KernelSpec],
+    loaded: Iterable[str],
+    project: ProjectPackages = ProjectPackages(),
+) -> dict[str, str]:
     """Return a digest of all code and data that each kernel may use; comments and docstrings do not
     count.
 
-    `loaded` names the modules that loading the suite imported.
+    `loaded` names the modules that loading the suite imported. If a kernel imports a package of the
+    project from elsewhere, its digest is a new one each time: the code may have changed.
     """
     suite = {name for name in loaded if _read_module(name) is not None}
-    return {spec.name: _digest(_used_modules(_parts_of(spec, suite), suite)) for spec in specs}
+    digests: dict[str, str] = {}
+    for spec in specs:
+        used = _used_modules(_parts_of(spec, suite), suite)
+        digests[spec.name] = uuid.uuid4().hex if _is_hidden(used, project) else _digest(used)
+    return digests
+
+
+def _is_hidden(used: Mapping[str, "_Module"], project: ProjectPackages) -> bool:
+    imported = {name.partition(".")[0] for module in used.values() for name in module.imports}
+    return any(map(project.hides, imported))
 
 
 def _functions_of(spec: KernelSpec) -> list[object]:

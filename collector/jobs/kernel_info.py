@@ -129,8 +129,8 @@ def find_case(
 
 def repository_of(source: SuiteSource) -> Path | None:
     """Root of the repository of a suite, or None."""
-    if source.import_roots:
-        return source.import_roots[-1]
+    if source.root is not None:
+        return source.root
     is_checkout = source.path is None and (INSTALL_ROOT / ".git").exists()
     return INSTALL_ROOT if is_checkout else None
 

@@ -11,6 +11,7 @@ import os
 import resource
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -23,7 +24,8 @@ from pydantic import TypeAdapter
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
-from roofwatch.collector.compile.sources import source_digests
+from roofwatch.collector.build.provenance import ProjectFiles, installed_names
+from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.environment import choose_device, collect_environment, device_uuid
@@ -84,7 +86,10 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         settings = WorkerSettings.model_validate_json(jobs.readline())
         try:
             suite = _Suite(settings)
-            send(Reply(suite=suite.describe()))
+            described = Reply(suite=suite.describe())
+            began_ns = time.perf_counter_ns()
+            files = ProjectFiles(settings.source, suite.preloaded)
+            send(_with_loaded(described, files, began_ns))
         except CollectorError as error:
             send(Reply(error=str(error)))
             return
@@ -93,7 +98,16 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
                 reply = suite.do(_JOB.validate_json(line))
             except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of its case
                 reply = Reply(failure=failure_of(error))
-            send(reply)
+            send(_with_loaded(reply, files, time.perf_counter_ns()))
+
+
+def _with_loaded(reply: Reply, files: ProjectFiles, began_ns: int) -> Reply:
+    """Add which files of the project were loaded since the previous reply, and the time to find
+    them.
+    """
+    loaded = files.take_new()
+    spent_ns = time.perf_counter_ns() - began_ns
+    return reply.model_copy(update={"loaded": loaded, "tracing_ns": spent_ns})
 
 
 def _exit_with_parent(lifeline_fd: int) -> None:
@@ -105,6 +119,8 @@ def _set_up_process(settings: WorkerSettings, device: str) -> None:
     if settings.cache_folder is not None:
         os.environ["TRITON_CACHE_DIR"] = f"{settings.cache_folder}/triton"
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{settings.cache_folder}/inductor"
+        # torch names an extension's folder by the extension alone, which both sides have
+        os.environ["TORCH_EXTENSIONS_DIR"] = f"{settings.cache_folder}/extensions"
     if settings.mode is Mode.INTERPRETER:
         from roofwatch.collector.accuracy.interpreter import patch_interpreter  # needs NumPy
 
@@ -150,9 +166,10 @@ class _Suite:
         self._settings = settings
         self._device = choose_device(settings.device)
         _set_up_process(settings, self._device)
-        modules_before = frozenset(sys.modules)
+        self.preloaded = frozenset(sys.modules)
+        """Modules that were loaded before the suite."""
         self._specs = load_suite(settings.source)
-        self._modules = frozenset(sys.modules) - modules_before
+        self._modules = frozenset(sys.modules) - self.preloaded
         self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
         self._ranks = Ranks(settings.rank, self._device)
         self._checks = CheckCache()
@@ -169,7 +186,10 @@ class _Suite:
 
     def do(self, job: Job) -> Reply:
         if isinstance(job, DescribeSources):
-            return Reply(source_digests=source_digests(self._specs, self._modules))
+            source = self._settings.source
+            folders = (*source.builds, *filter(None, [source.root]))
+            project = ProjectPackages(installed_names(source), folders)
+            return Reply(source_digests=source_digests(self._specs, self._modules, project))
         if isinstance(job, DescribeEnvironment):
             return Reply(
                 environment=collect_environment(self._device), device_uuid=device_uuid(self._device)

@@ -14,6 +14,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from roofwatch.collector.build.prepare import prepare_suite
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal
@@ -100,10 +101,8 @@ class ShippedSuite:
         source = self.suite.source
         if source.path is None:
             return self.suite
-        roots = tuple(folder / root for root in source.import_roots)
-        return replace(
-            self.suite, source=replace(source, path=folder / source.path, import_roots=roots)
-        )
+        tree = None if source.tree is None else folder
+        return replace(self.suite, source=prepare_suite(folder / source.path, tree))
 
 
 def ship(suite: SuiteAt) -> ShippedSuite:
@@ -112,8 +111,8 @@ def ship(suite: SuiteAt) -> ShippedSuite:
     if path is None:
         return ShippedSuite(replace(suite, source=SuiteSource()), None)
     folder = (find_repository(path) or (path if path.is_dir() else path.parent)).resolve()
-    roots = tuple(root.resolve().relative_to(folder) for root in suite.source.import_roots)
-    source = replace(suite.source, path=path.resolve().relative_to(folder), import_roots=roots)
+    tree = None if suite.source.root is None else Path()
+    source = SuiteSource(path.resolve().relative_to(folder), tree=tree)
     return ShippedSuite(replace(suite, source=source), folder)
 
 

@@ -19,6 +19,7 @@ from roofwatch.collector.suite import SuiteAt, digest_of_suite
 from roofwatch.model.errors import JournalError
 from roofwatch.model.files import is_locked, make_folder, reason_of, sync_folder
 from roofwatch.model.machine import Ceiling, Environment, Telemetry
+from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.model.worker_protocol import Failure, TimedBlock
@@ -84,13 +85,15 @@ class TimedStep(_Line):
 
 
 class Entry(_Line):
-    """One result. Besides `side`, `spent_ns` and `seen`, one field is set."""
+    """One result. Besides `side`, `spent_ns`, `seen` and `loaded`, one field is set."""
 
     side: str = ALONE
     spent_ns: dict[str, int] = {}
     """Wall time of the side so far, by activity."""
     seen: Telemetry | None = None
     """Device readings since the previous entry of any side."""
+    loaded: tuple[LoadedFile, ...] = ()
+    """Files of the project that workers have loaded since the previous entry of the side."""
     environment: Environment | None = None
     ceilings: tuple[Ceiling, ...] | None = None
     accuracy: Accuracy | None = None

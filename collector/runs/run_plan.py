@@ -58,6 +58,8 @@ class Activity(StrEnum):
     CEILINGS = "ceilings"
     COMPILE = "compile"
     CHECK = "check"
+    PROVENANCE = "provenance"
+    """Find and hash the loaded files of the project."""
     COOL_DOWN = "cool_down"
     """Wait for a throttled device."""
     WARM_UP = "warm_up"
@@ -82,11 +84,12 @@ class SpentTime:
         finally:
             self._total_ns[activity] += time.monotonic_ns() - began_ns
 
-    def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> None:
-        """Move a part of one activity's time to another."""
+    def move(self, activity: Activity, spent_ns: int, *, source: Activity) -> int:
+        """Move a part of one activity's time to another; return how much."""
         part_ns = min(spent_ns, self._total_ns[source])
         self._total_ns[source] -= part_ns
         self._total_ns[activity] += part_ns
+        return part_ns
 
     def add_earlier(self, total_ns: Mapping[str, int]) -> None:
         """Add the time of earlier processes of the same run."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.compile.cache import DiskCache, toolchain_digest
 from roofwatch.collector.digests import digest_of
 from roofwatch.collector.runs.case_run import select
@@ -54,6 +55,7 @@ def compile_suite(
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
+        ForeignCodeError: what was compiled is not the code of the suite's tree.
         ToolchainError: a compiler or disassembler is missing.
     """
     with ExitStack() as stack:
@@ -80,6 +82,7 @@ def compile_suite(
         for subject, found in compile_subjects(workers, subjects, plan, cache):
             facts[subject] = found
             on_progress(Progress(len(facts), len(subjects), f"compiled {subject}"))
+        require_own_code(source, workers.loaded)
     return tuple(fact for subject in subjects for fact in facts[subject])
 
 
@@ -107,6 +110,8 @@ def compile_subjects(
         keys[subject] = digest_of(
             toolchain, code, subject.case_id, subject.implementation, plan.targets
         )
+        if workers.python is not None:  # with compilers of its own
+            keys[subject] = digest_of(keys[subject], str(workers.python))
         try:
             facts = _FACTS.validate_python(cache.get(keys[subject]))
         except ValidationError:

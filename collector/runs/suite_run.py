@@ -3,9 +3,13 @@
 import uuid
 from collections.abc import Sequence
 from contextlib import closing
+from functools import cached_property
 from typing import Any
 
+from roofwatch.collector.build.provenance import Provenance
+from roofwatch.collector.build.requirements import read_requirements
 from roofwatch.collector.device.device_session import DeviceSession
+from roofwatch.collector.git import list_files
 from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, changes
@@ -16,6 +20,7 @@ from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
+from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Pairing, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
 from roofwatch.model.timing_method import ChosenMethod
@@ -72,6 +77,11 @@ class SuiteRun:
         self._run_id = uuid.uuid4() if journal is None else journal.header.run_ids[self._side]
         self._started_at = utc_now() if journal is None else journal.header.started_at
         self._device = plan.device or "cpu"
+        self._provenance = Provenance(suite.source)
+        self._new_files: tuple[LoadedFile, ...] = ()
+        """Those that are not in the journal."""
+        self._traced_ns: dict[WorkerPool, int] = {}
+        """Time of workers to find files that is accounted for."""
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
@@ -205,6 +215,7 @@ class SuiteRun:
             for subject, facts in compile_subjects(
                 workers, [case.subject for case in missing], self.plan
             ):
+                self._note_loaded(workers)
                 self._take(compiled=facts)
                 self._steps.step(f"compiled {subject}")
 
@@ -218,8 +229,23 @@ class SuiteRun:
         replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
+                self._note_loaded(workers)
                 self._take(accuracy=self._accuracy(self.cases[job.subject], reply))
                 self._steps.step(f"checked {job.subject}")
+
+    @property
+    def foreign(self) -> LoadedFile | None:
+        """A loaded file that is not of the commit; None without one."""
+        return self._provenance.foreign
+
+    def _note_loaded(self, workers: WorkerPool) -> None:
+        """Add which files of the project the workers have loaded."""
+        with self.spent.on(Activity.PROVENANCE):
+            self._new_files += self._provenance.add(workers.loaded)
+        new_ns = workers.tracing_ns - self._traced_ns.get(workers, 0)
+        self._traced_ns[workers] = workers.tracing_ns
+        for source in (Activity.OVERHEAD, Activity.START):
+            new_ns -= self.spent.move(Activity.PROVENANCE, new_ns, source=source)
 
     def lacks_block(self, subject: Subject, number: int) -> bool:
         """Whether block `number`, from 0, is to be timed and missing."""
@@ -300,10 +326,18 @@ class SuiteRun:
             imported=tuple(workload_values(cases, measurements, profiles, self.ceilings)),
             suite=self.suite.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
+            provenance=self._provenance.listed,
+            requirements=self._requirements,
+            is_isolated=self.suite.source.python is not None,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )
         return redact(record, Redaction.of_this_machine())
+
+    @cached_property
+    def _requirements(self) -> dict[str, str]:
+        tree = self.suite.source.tree
+        return {} if tree is None else read_requirements(tree, list_files(tree))
 
     def _is_later(self, case: CaseRun) -> bool:
         """Return whether the commit lacks a kernel of the benchmark files that it was given.
@@ -319,14 +353,21 @@ class SuiteRun:
 
     def _take(self, **result: Any) -> None:
         """Apply a new result, one field of `Entry`, and write it to the journal."""
+        self._note_loaded(self.workers)
         entry = Entry(
-            side=self._side, spent_ns=self.spent.total_ns, seen=self._session.take_new(), **result
+            side=self._side,
+            spent_ns=self.spent.total_ns,
+            seen=self._session.take_new(),
+            loaded=self._new_files,
+            **result,
         )
+        self._new_files = ()
         self._apply(entry)
         if self._journal is not None:
             self._journal.append(entry)
 
     def _apply(self, entry: Entry) -> None:
+        self._provenance.restore(entry.loaded)
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
         for result in (entry.accuracy, *entry.compiled[:1], entry.timed, entry.profile):

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import IO, Any, Literal, NoReturn, Self
 
 from roofwatch.install import python_command
@@ -36,7 +37,8 @@ class ForkServer:
 
     def __init__(self, extra_environment: Mapping[str, str] | None = None) -> None:
         self.extra_environment = dict(extra_environment or {})
-        self._servers: dict[Mode, _Server] = {}
+        self._servers: dict[tuple[Mode, Path | None], _Server] = {}
+        """By mode, and by the Python of another environment."""
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -47,7 +49,13 @@ class ForkServer:
             server.stop()
         self._servers.clear()
 
-    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
+    def fork_worker(
+        self,
+        mode: Mode,
+        fds: tuple[int, int, int],
+        log: IO[bytes],
+        python: Path | None = None,
+    ) -> int:
         """Fork a worker and return its process ID, which is also its process group.
 
         It gets its ends of the lifeline, jobs and replies pipes; the log receives its standard
@@ -58,13 +66,16 @@ class ForkServer:
         """
         if mode is Mode.INTERPRETER and importlib.util.find_spec("numpy") is None:
             raise CollectorError("Triton's interpreter needs NumPy: pip install numpy")
-        return int(self._server(mode).ask({"fork": True}, (*fds, log.fileno())))
+        server = self._server(mode, python)
+        return int(server.ask({"fork": True}, (*fds, log.fileno())))
 
-    def exit_status(self, mode: Mode, pid: int, *, timeout_s: float) -> int | None:
+    def exit_status(
+        self, mode: Mode, pid: int, python: Path | None = None, *, timeout_s: float
+    ) -> int | None:
         """Exit status of a worker, negative for a signal; None if it still runs after the time."""
         deadline = time.monotonic() + timeout_s
         while True:
-            status: int | None = self._server(mode).ask({"wait": pid})
+            status: int | None = self._server(mode, python).ask({"wait": pid})
             if status is not None or time.monotonic() > deadline:
                 return status
             time.sleep(_POLL_S)
@@ -76,19 +87,24 @@ class ForkServer:
         `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers
         may use it.
         """
-        self._server(Mode.DEVICE).ask({"load": what})
+        environments = {python for _, python in self._servers} or {None}
+        for python in environments:
+            self._server(Mode.DEVICE, python).ask({"load": what})
 
-    def _server(self, mode: Mode) -> "_Server":
+    def _server(self, mode: Mode, python: Path | None) -> "_Server":
+        key = (mode, python)
         with self._lock:
-            if mode not in self._servers or not self._servers[mode].is_alive:
-                self._servers[mode] = _Server(mode, self.extra_environment)
-            return self._servers[mode]
+            if key not in self._servers or not self._servers[key].is_alive:
+                self._servers[key] = _Server(mode, self.extra_environment, python)
+            return self._servers[key]
 
 
 class _Server:
     """The process that forks, for one mode: Triton decides at import whether it interprets."""
 
-    def __init__(self, mode: Mode, extra_environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, mode: Mode, extra_environment: Mapping[str, str], python: Path | None
+    ) -> None:
         environment = {**os.environ, **extra_environment}
         environment.pop("TRITON_INTERPRET", None)
         if mode is Mode.INTERPRETER:
@@ -101,7 +117,7 @@ class _Server:
         with theirs:
             try:
                 self._process = subprocess.Popen(
-                    python_command(__name__, theirs.fileno()),
+                    python_command(__name__, theirs.fileno(), python=python),
                     stdin=subprocess.DEVNULL,
                     stdout=self._log,
                     stderr=self._log,

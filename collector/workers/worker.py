@@ -20,6 +20,7 @@ from roofwatch.model.worker_protocol import (
     CaseJob,
     Failure,
     Job,
+    LoadedModule,
     Mode,
     RankPlace,
     Reply,
@@ -52,6 +53,10 @@ class Worker:
         self._redaction = Redaction.of_this_machine()
         self._processes: list[_Process] = []
         self._resources = contextlib.ExitStack()
+        self.loaded: set[LoadedModule] = set()
+        """Files of the project that any of its processes has loaded."""
+        self.tracing_ns = 0
+        """Time that its processes have spent to find them."""
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +73,7 @@ class Worker:
         self.stop()
         try:
             for settings in self._settings_by_rank():
-                process = _Process(self._fork_server, settings.mode)
+                process = _Process(self._fork_server, settings.mode, settings.source.python)
                 self._processes.append(process)
                 process.send(settings.model_dump_json())
             replies = self._receive(_START_TIMEOUT_S)
@@ -167,6 +172,8 @@ class Worker:
                         else Reply(failure=process.end(too_long))
                     )
                     replies[key.data] = reply
+                    self.loaded.update(reply.loaded)
+                    self.tracing_ns += reply.tracing_ns
                     if _outcome(reply) is not Outcome.OK:
                         deadline = min(deadline, time.monotonic() + _GRACE_S)
         if all(_outcome(reply) is Outcome.OK for reply in replies.values()):
@@ -178,9 +185,10 @@ class Worker:
 class _Process:
     """One forked process with its pipes and its output."""
 
-    def __init__(self, fork_server: ForkServer, mode: Mode) -> None:
+    def __init__(self, fork_server: ForkServer, mode: Mode, python: Path | None) -> None:
         self._fork_server = fork_server
         self._mode = mode
+        self._python = python
         self._pid: int | None = None
         self._pending = b""
         lifeline_read, lifeline_write = os.pipe()
@@ -194,7 +202,7 @@ class _Process:
             self._log = stack.enter_context(tempfile.TemporaryFile())
             worker_fds = (lifeline_read, jobs_read, replies_write)
             try:
-                self._pid = fork_server.fork_worker(mode, worker_fds, self._log)
+                self._pid = fork_server.fork_worker(mode, worker_fds, self._log, python)
             finally:
                 for fd in worker_fds:  # open here, they would hide the end of the process
                     os.close(fd)
@@ -223,7 +231,7 @@ class _Process:
         """
         assert self._pid is not None
         # the pipe closes shortly before the process is gone
-        status = self._fork_server.exit_status(self._mode, self._pid, timeout_s=0.5)
+        status = self._fork_server.exit_status(self._mode, self._pid, self._python, timeout_s=0.5)
         if status is None:
             self.kill()
             return Failure(outcome=Outcome.TIMED_OUT, message=too_long)
@@ -243,7 +251,7 @@ class _Process:
         """Wait for a killed process, and close the pipes."""
         pid, self._pid = self._pid, None
         if pid is not None:
-            self._fork_server.exit_status(self._mode, pid, timeout_s=_KILL_TIMEOUT_S)
+            self._fork_server.exit_status(self._mode, pid, self._python, timeout_s=_KILL_TIMEOUT_S)
         self._resources.close()
 
 

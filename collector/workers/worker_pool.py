@@ -2,6 +2,7 @@
 
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
 from typing import Self, TypeVar
 
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -12,6 +13,7 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     CompileStatic,
     Job,
+    LoadedModule,
     Reply,
     Subject,
     SuiteInfo,
@@ -95,9 +97,28 @@ class WorkerPool:
         for job in alone:
             yield job, self.request(job, timeout_s=timeout_s)
 
+    @property
+    def python(self) -> Path | None:
+        """Interpreter of the suite's own environment, if it has one."""
+        return self._settings.source.python
+
+    @property
+    def loaded(self) -> set[LoadedModule]:
+        """Files of the project that any worker has loaded."""
+        return {module for worker in self._workers for module in worker.loaded}
+
+    @property
+    def tracing_ns(self) -> int:
+        """Time that workers have spent to find them."""
+        return sum(worker.tracing_ns for worker in self._workers)
+
+    @property
+    def _workers(self) -> list[Worker]:
+        return [*self._by_rank_count.values(), *self._parallel]
+
     def stop(self) -> None:
         """End all processes; the next job starts a new one."""
-        for worker in (*self._by_rank_count.values(), *self._parallel):
+        for worker in self._workers:
             worker.stop()
         self._done_by.clear()
 

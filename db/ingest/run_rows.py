@@ -24,7 +24,17 @@ from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import STORED
 from roofwatch.model.record import RunRecord
 
-DOCUMENT_FIELDS = {"commit", "ceilings", "spent_ns", "suite", "source_lines", "skipped"}
+DOCUMENT_FIELDS = {
+    "ceilings",
+    "commit",
+    "is_isolated",
+    "provenance",
+    "requirements",
+    "skipped",
+    "source_lines",
+    "spent_ns",
+    "suite",
+}
 """Fields of a record that `RunRow.document` holds, without defaults."""
 _OF_CASE = ("run_number", "case_id", "implementation", "position")
 
@@ -107,7 +117,8 @@ def _insert_run(
         "harness_version": record.harness_version,
         "preset": record.preset,
         "branch": record.commit.branch,
-        "is_dirty": record.commit.is_dirty,
+        # code of another commit is no part of this commit's history either
+        "is_dirty": record.commit.is_dirty or record.foreign_code is not None,
         "pair_id": record.pairing and record.pairing.pair_id,
         "pair_side": record.pairing and record.pairing.side.value,
         "started_at": record.started_at,

@@ -159,6 +159,7 @@ def measured_in_records(folders: Sequence[Path], project: str, runner_class: str
         if (record.project, record.environment.runner_class) == (project, runner_class)
         and record.pairing is None
         and not record.commit.is_dirty
+        and record.foreign_code is None
     )
 
 
@@ -260,6 +261,7 @@ class BackfillJob:
                     / f"{commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
                 )
                 ((_, record),) = measure_suite(suite, self.plan, file, is_resumed=True)
+                record.require_own_code()
         except SuiteError as error:
             return Filled(commit, error=str(error))
         return Filled(commit, file, failures=tuple(failed_results(record)))

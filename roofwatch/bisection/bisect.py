@@ -237,6 +237,8 @@ class _Bisection:
                         more=more,
                         journal=journal,
                     )
+            for record in (good, bad):
+                record.require_own_code()
         except SuiteError as error:
             return PairResult(error=str(error))
         for side, record in zip(("good", "commit"), (good, bad), strict=True):

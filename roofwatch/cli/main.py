@@ -120,7 +120,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        fail(_describe(error))
+        fail(_describe(error), exit_status=getattr(error, "exit_status", 2))
 
 
 def _run() -> None:

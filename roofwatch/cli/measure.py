@@ -157,6 +157,9 @@ def check(
 def run(
     path: SuitePath = None,
     *,
+    rev: Annotated[
+        str | None, typer.Option("--rev", help="Revision to measure. Default: the work tree.")
+    ] = None,
     output: Output = None,
     options: RunOptions,
     project: ProjectName = None,
@@ -175,15 +178,14 @@ def run(
     resume: Resume = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check, compile and time a suite at the current commit, and write a record file.
+    """Check, compile and time a suite at the current or another commit, and write a record file.
 
     An interrupted run keeps its results; continue it with --resume.
 
     Exit status 1: the record is written and something in it failed. 2: nothing could be timed.
     """
     from roofwatch import tables
-    from roofwatch.arguments import suite_at
-    from roofwatch.measurement.revisions import only_affected
+    from roofwatch.measurement.revisions import only_affected, suite_of
     from roofwatch.measurement.run import measure_suite
     from roofwatch.model.errors import GitError
     from roofwatch.records import RECORD_SUFFIX, failed_results, nothing_done
@@ -195,18 +197,19 @@ def run(
             "measured"
         )
     restricted = (
-        (plan, ()) if base is None else only_affected(path, base, None, plan, options.kernel)
+        (plan, ()) if base is None else only_affected(path, base, rev, plan, options.kernel)
     )
     if restricted is None:
         return
     plan, skipped = restricted
-    suite = suite_at(path, project)
     destination = output or Path("roofwatch-records")
-    if not destination.suffix:
-        destination /= f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}{RECORD_SUFFIX}"
-    written = measure_suite(
-        suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume
-    )
+    with suite_of(path, rev, project) as suite:
+        if not destination.suffix:
+            name = f"{suite.commit.sha[:12]}-{suite.project.replace('/', '-')}"
+            destination /= f"{name}{RECORD_SUFFIX}"
+        written = measure_suite(
+            suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume
+        )
     documents = [
         {"record": str(place), **record.model_dump(mode="json")}
         for place, record in written
@@ -216,6 +219,8 @@ def run(
     print_result(
         {"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json
     )
+    for _, record in written:
+        record.require_own_code()
     failures = [failure for _, record in written for failure in failed_results(record)]
     for failure in failures:
         print_error(failure)

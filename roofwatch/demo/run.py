@@ -18,9 +18,9 @@ from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import Progress, RunPlan
-from roofwatch.collector.suite import suite_at_revision
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.ingest.ingest import ingest_record

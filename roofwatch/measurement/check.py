@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.arguments import suite_source
+from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
@@ -73,6 +74,7 @@ def check_suite(
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing matches the plan.
+        ForeignCodeError: what was checked is not the code of the suite's tree.
     """
     with (
         WorkerPool(fork_server, WorkerSettings(source=source, device=plan.device)) as workers,
@@ -96,6 +98,7 @@ def check_suite(
         interpreting = pool.submit(check_all, interpreter, Mode.INTERPRETER)
         check_all(workers, Mode.DEVICE)
         interpreting.result()
+        require_own_code(source, workers.loaded | interpreter.loaded)
     return tuple(report for reports in found.values() for report in reports)
 
 

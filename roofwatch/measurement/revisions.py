@@ -16,13 +16,14 @@ from pathlib import Path, PurePosixPath
 from roofwatch.arguments import repository_of, suite_at
 from roofwatch.ci.messages import listed
 from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import merge_base, read_commit, resolve_commit, run_git
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.runs.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
-from roofwatch.model.errors import CollectorError, GitError, SideError, SuiteError
+from roofwatch.model.errors import BuildError, CollectorError, GitError, SideError, SuiteError
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import DescribeSources, SuiteInfo, WorkerSettings
 from roofwatch.records import RECORD_FOLDER
@@ -30,6 +31,21 @@ from roofwatch.terminal import json_text, print_error, write_text
 
 AUTO = "auto"
 """As a base: where the branch left its target branch."""
+
+
+@contextmanager
+def suite_of(path: Path | None, revision: str | None, project: str | None) -> Iterator[SuiteAt]:
+    """Open the suite of the work tree, or check it out at a revision.
+
+    Raises:
+        GitError: there is no such revision.
+        SuiteError: the suite does not exist, or its code cannot be built.
+    """
+    if revision is None:
+        yield suite_at(path, project)
+        return
+    with suite_at_revision(path, revision, project=project) as suite:
+        yield suite
 
 
 @contextmanager
@@ -90,8 +106,8 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> SuiteInfo:
         with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
             return worker.start()
     except SuiteError as error:
-        roots = suite.source.import_roots
-        raise SuiteError(str(error).replace(f"{roots[-1]}/", "") if roots else str(error)) from None
+        root = suite.source.root
+        raise SuiteError(str(error).replace(f"{root}/", "") if root else str(error)) from None
 
 
 @contextmanager
@@ -120,6 +136,8 @@ def open_pair(
             failure = SideError("head", error)
         try:
             old = stack.enter_context(open_suite(path, base, fork_server, benchmarks))
+        except BuildError as error:
+            raise SideError("base", error) from None
         except SuiteError as error:  # without the suite at the base, nothing else can be at fault
             raise failure or SideError("base", error) from None
         try:

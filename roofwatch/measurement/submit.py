@@ -2,6 +2,7 @@
 
 import secrets
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -31,11 +32,13 @@ from roofwatch.collector.accuracy.variations import (
     other_values,
     unseen_shapes,
 )
+from roofwatch.collector.build.provenance import ProjectFiles, require_own_code
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.device.ceilings import measure_ceilings
 from roofwatch.collector.device.roofline import INVALID_ABOVE, roof_of
 from roofwatch.collector.git import run_git
 from roofwatch.collector.jobs.kernel_info import case_record
-from roofwatch.collector.suite import load_suite, suite_at_revision
+from roofwatch.collector.suite import load_suite
 from roofwatch.collector.timing.memory import keep_freed_memory
 from roofwatch.collector.workers.candidate_protocol import (
     CandidateError,
@@ -66,7 +69,10 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
         raise CollectorError(f"{request.candidate}: no such file")
     keep_freed_memory()  # comparing large results takes three times as long otherwise
     with suite_at_revision(request.spec, request.revision) as suite:
-        own = Submission(request, suite, _find_kernel(load_suite(suite.source), request), on_status)
+        preloaded = frozenset(sys.modules)
+        kernel = _find_kernel(load_suite(suite.source), request)
+        require_own_code(suite.source, ProjectFiles(suite.source, preloaded).take_new())
+        own = Submission(request, suite, kernel, on_status)
         if own.device == "cpu":
             torch.set_num_threads(1)
         result = own.result

@@ -25,6 +25,10 @@ class SuiteError(CollectorError):
     """A benchmark file cannot be loaded."""
 
 
+class BuildError(SuiteError):
+    """A commit cannot be built; the message ends with the last lines of the build."""
+
+
 class SideError(SuiteError):
     """The suite of one side of a pair cannot be loaded."""
 
@@ -32,6 +36,8 @@ class SideError(SuiteError):
         super().__init__(f"{side}: {error}")
         self.side = side
         self.reason = str(error)
+        self.exit_status = 1 if side == "head" else 2
+        """A head that cannot be loaded is a failure of the change."""
 
 
 class TimerError(CollectorError):

@@ -1,4 +1,4 @@
-"""Atomic file replacement, and documents with or without gzip."""
+"""Atomic file replacement, documents with or without gzip, and the folder of caches."""
 
 import codecs
 import contextlib
@@ -149,3 +149,10 @@ def read_document(file: IO[bytes], *, max_bytes: int) -> bytes:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"compressed, and damaged or incomplete ({error})") from None
     return bytes(document)
+
+
+def cache_dir() -> Path:
+    """Return the folder of cached compiler output."""
+    chosen = os.environ.get("ROOFWATCH_CACHE_DIR")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roofwatch"
+    return Path(chosen) if chosen else base

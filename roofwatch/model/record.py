@@ -31,6 +31,7 @@ from roofwatch.model.machine import (
     UtcDatetime,
 )
 from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.provenance import ForeignCodeError, LoadedFile
 from roofwatch.model.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
 
 SCHEMA_MAJOR = 1
@@ -161,6 +162,12 @@ class RunRecord(Part):
     """Functions of each implementation in the suite's repository."""
     skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
+    provenance: tuple[LoadedFile, ...] = ()
+    """Modules and shared libraries of the project that were loaded."""
+    requirements: dict[Name, Annotated[str, Field(max_length=2_000)]] = Field(default_factory=dict)
+    """Packages that the commit requires, with what its files say of their versions."""
+    is_isolated: bool = False
+    """It was measured in an environment made of its requirements."""
 
     @model_validator(mode="after")
     def _every_result_has_its_case_once(self) -> Self:
@@ -189,6 +196,20 @@ class RunRecord(Part):
         if len({artefact.name for artefact in self.artefacts}) != len(self.artefacts):
             raise ValueError("two artefacts share one name")
         return self
+
+    @property
+    def foreign_code(self) -> LoadedFile | None:
+        """A loaded file that is not of the commit, so that nothing here is its result."""
+        return next((file for file in self.provenance if file.origin.is_foreign), None)
+
+    def require_own_code(self) -> None:
+        """Refuse results that are not those of the commit.
+
+        Raises:
+            ForeignCodeError: a file of the project was loaded from elsewhere.
+        """
+        if self.foreign_code is not None:
+            raise ForeignCodeError(self.foreign_code)
 
     @property
     def content_hash(self) -> str:

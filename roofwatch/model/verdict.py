@@ -26,6 +26,8 @@ class Reason(StrEnum):
     MULTIPLICITY = "multiplicity"
     """Beyond the threshold, but not significant among so many comparisons."""
     NOT_COMPARABLE = "not_comparable"
+    FOREIGN_CODE = "foreign_code"
+    """A side loaded code that is not of its commit, so neither time nor result is the commit's."""
     NOT_PAIRED = "not_paired"
     """Base and head come from different jobs, whose difference is not in the interval."""
     SAME_MACHINE_CODE = "same_machine_code"

@@ -11,6 +11,7 @@ from roofwatch.model.check_report import CheckReport, Layout
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
+from roofwatch.model.provenance import Origin
 from roofwatch.model.record import SourceLine
 from roofwatch.model.results import CaseProfile, StaticFacts
 from roofwatch.model.suite_source import SuiteSource
@@ -96,6 +97,16 @@ class KernelInfo(_Message):
     def rank_count(self, case: CaseRecord) -> int:
         """Number of workers that do the case's jobs together."""
         return 1 if self.rank_dimension is None else int(case.shape[self.rank_dimension])
+
+
+class LoadedModule(_Message):
+    """A module or shared library of the measured project that a worker has loaded."""
+
+    module: str
+    file: str
+    origin: Origin
+    size_bytes: int
+    modified_ns: int
 
 
 class SuiteInfo(_Message):
@@ -245,7 +256,7 @@ class Checked(_Message):
 
 
 class Reply(_Message):
-    """One field is set; with `environment` also `device_uuid`."""
+    """One field is set, besides `loaded`; with `environment` also `device_uuid`."""
 
     suite: SuiteInfo | None = None
     """The first message of a worker."""
@@ -263,6 +274,10 @@ class Reply(_Message):
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
     failure: Failure | None = None
+    loaded: tuple[LoadedModule, ...] = ()
+    """What was loaded since the previous reply."""
+    tracing_ns: int = 0
+    """Time spent to find it."""
 
 
 def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:

@@ -179,7 +179,12 @@ class Watch:
                 for sha in shas
             ]
             with progress(f"{job.kind} {job.head.short_sha}") as on_progress:
-                return measure(suites, plan, on_progress, fork_server=self.fork_server, only=only)
+                measured = measure(
+                    suites, plan, on_progress, fork_server=self.fork_server, only=only
+                )
+        for record in measured:
+            record.require_own_code()
+        return measured
 
 
 def _send(records: tuple[RunRecord, ...]) -> None:

@@ -50,6 +50,7 @@ def read_history(
         for record in records
         if record.commit.sha in by_sha
         and not record.commit.is_dirty
+        and record.foreign_code is None
         and record.environment.runner_class == runner_class
     ]
     series = _series(own, by_sha)

@@ -34,8 +34,10 @@ class NotingForkServer(ForkServer):
         super().__init__()
         self.pids: list[int] = []
 
-    def fork_worker(self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes]) -> int:
-        self.pids.append(super().fork_worker(mode, fds, log))
+    def fork_worker(
+        self, mode: Mode, fds: tuple[int, int, int], log: IO[bytes], python: Path | None = None
+    ) -> int:
+        self.pids.append(super().fork_worker(mode, fds, log, python))
         return self.pids[-1]
 
 

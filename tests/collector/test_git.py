@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.git import (
+    carried_commit,
     checked_out,
     commit_of,
     find_repository,
@@ -77,17 +78,18 @@ def test_every_file_of_a_folder_is_in_its_stand_in_commit(tmp_path: Path) -> Non
     assert len(shas) == 2
 
 
-def test_a_commit_is_carried_to_a_machine_without_the_repository(
+def test_the_commit_of_the_bundled_suite_is_carried_to_a_machine_without_the_repository(
     repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = read_commit(repository)
     file = tmp_path / "bench_x.py"
     file.write_text("")
     monkeypatch.setenv("ROOFWATCH_COMMIT", commit.model_dump_json())
-    assert commit_of(file)[0] == commit
+    assert carried_commit() == commit
+    assert commit_of(file)[0] != commit, "another repository's file is of another commit"
     monkeypatch.setenv("ROOFWATCH_COMMIT", "{}")
     with pytest.raises(GitError, match="ROOFWATCH_COMMIT is not a commit as JSON"):
-        commit_of(file)
+        carried_commit()
 
 
 def test_without_git_or_its_trust_there_is_no_repository(

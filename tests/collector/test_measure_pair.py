@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import RunPlan
-from roofwatch.collector.suite import SuiteAt, suite_at_revision
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.machine import Outcome
 from roofwatch.model.record import RunRecord

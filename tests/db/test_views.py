@@ -18,6 +18,7 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.provenance import LoadedFile, Origin
 from roofwatch.model.record import Pairing, Side
 from tests.builders import (
     PROJECT,
@@ -43,6 +44,8 @@ def reader(store: Engine) -> Iterator[Engine]:
         )
     for commit in (make_commit(3, branch="feature"), make_commit(4, is_dirty=True)):
         ingest_record(store, make_record(commit=commit))
+    foreign = LoadedFile(module="qk", path="qk.py", origin=Origin.ELSEWHERE)
+    ingest_record(store, make_record(7, provenance=(foreign,)))
     ingest_record(store, make_record(5, pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD)))
     ingest_record(store, make_record(6), is_quarantined=True)
     replace_regressions(store, PROJECT, [replace(make_regression(1), typical_change=0.2)])

@@ -8,6 +8,7 @@ from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState, Measurement, Timer
+from roofwatch.model.provenance import LoadedFile, Origin
 from roofwatch.model.record import Pairing, Side
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
@@ -94,6 +95,53 @@ def test_records_that_do_not_belong_together_are_refused_whole(
     assert only_case(judgement).reason is Reason.NOT_COMPARABLE
     assert judgement.static == ()
     assert exit_code(judgement.verdict) == 2
+
+
+OWN = LoadedFile(module="qk", path="python/qk/__init__.py", origin=Origin.TREE)
+FOREIGN = LoadedFile(module="qk", path="site-packages/qk/__init__.py", origin=Origin.INSTALLED)
+
+
+@pytest.mark.parametrize("side", ["base", "head"])
+def test_code_of_another_commit_decides_nothing_whatever_it_did(side: str) -> None:
+    fields: dict[str, Any] = {f"{side}_fields": {"provenance": (FOREIGN,)}}
+    judgement = judge(
+        [make_timed(), make_accuracy(SOFTMAX), make_static_facts()],
+        [
+            make_timed(median_ns=9e6),
+            make_accuracy(SOFTMAX, outcome=Outcome.INCORRECT),
+            make_static_facts(code="b", local_bytes=99),
+        ],
+        **fields,
+    )
+
+    assert judgement.verdict is Verdict.INCONCLUSIVE
+    assert {case.reason for case in judgement.cases} == {Reason.FOREIGN_CODE}
+    assert (judgement.static, judgement.secondary_changes) == ((), ())
+    text = str(judgement.refusals[0])
+    assert f"the {side} loaded qk from the installed packages (site-packages/qk/__init__" in text
+    assert "[build] command that installs it into {prefix}" in text
+    assert "no result: the measured code is not that of the commit" in str(headline(judgement))
+
+
+@pytest.mark.parametrize(
+    ("is_isolated", "words"),
+    [(False, "both sides ran with the head's packages"), (True, "each side ran with its own")],
+)
+def test_changed_dependencies_are_named(is_isolated: bool, words: str) -> None:
+    common = {"provenance": (OWN,), "is_isolated": is_isolated}
+    before = {"triton": "==3.6.0", "numpy": ">=2", "old": ""}
+    after = {"triton": "==3.7.1", "numpy": ">=2"}
+    judgement = judge(
+        [make_timed()],
+        [make_timed()],
+        base_fields={**common, "requirements": before},
+        head_fields={**common, "requirements": after},
+    )
+
+    assert judgement.verdict is Verdict.UNCHANGED
+    for text in (str(judgement.dependencies), to_markdown(judgement)):
+        assert "old any → none, triton ==3.6.0 → ==3.7.1" in text
+        assert words in text
 
 
 def test_a_weak_change_among_many_cases_is_inconclusive() -> None:

@@ -226,6 +226,27 @@ kernel = KernelSpec(
 """
 
 
+def test_code_of_the_project_that_lies_elsewhere_is_never_taken_for_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hidden_suite.py").write_text(LAZY.replace("lazy_helper", "hidden_helper"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = importlib.import_module("hidden_suite")
+    names = frozenset({"hidden_helper"})
+
+    def digests(project: sources.ProjectPackages) -> set[str]:
+        sources._read_module.cache_clear()
+        sources._find_spec.cache_clear()
+        found = [sources.source_digests([suite.kernel], ["hidden_suite"], project) for _ in "ab"]
+        return {digest["kernel"] for digest in found}
+
+    assert len(digests(sources.ProjectPackages())) == 1
+    assert len(digests(sources.ProjectPackages(names, (tmp_path,)))) == 2
+    (tmp_path / "hidden_helper.py").write_text("def double(x): return 2 * x\n")
+    assert len(digests(sources.ProjectPackages(names, (tmp_path,)))) == 1
+    assert len(digests(sources.ProjectPackages(names, (tmp_path / "another",)))) == 2
+
+
 def test_a_module_that_is_imported_at_launch_is_a_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

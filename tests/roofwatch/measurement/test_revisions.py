@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.collector.suite import replace_benchmarks
+from roofwatch.collector.build.revision import replace_benchmarks
 from roofwatch.measurement.revisions import find_base
 from roofwatch.model.errors import GitError
 from roofwatch.model.record import RunRecord
@@ -214,7 +214,7 @@ def test_a_head_that_cannot_be_loaded_fails_the_check_with_its_error(repository:
 
     done = ab(repository, "--affected")
 
-    assert done.status == 2
+    assert done.status == 1
     assert "head: " in done.error
     found = checked(repository)
     assert found["conclusion"] == "failure"

@@ -1,0 +1,110 @@
+"""What a tree requires: its requirement files, lock files and the dependencies of its
+distributions.
+"""
+
+import configparser
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from roofwatch.collector.build.distributions import is_vendored, normalised
+from roofwatch.collector.build.toml_file import read_toml, table, texts
+
+LOCKS = frozenset({"pdm.lock", "poetry.lock", "pylock.toml", "uv.lock"})
+_MAX_PACKAGES = 2_000
+_MAX_TEXT = 200
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)")
+
+
+def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
+    """Read which packages a tree requires, by normalised name, each with what is said of its
+    version; `files` are the names of its files.
+    """
+    found: dict[str, set[str]] = {}
+    for name in files:
+        path = PurePosixPath(name)
+        if is_vendored(path):
+            continue
+        for package, version in _requirements_in(tree / name, path):
+            found.setdefault(normalised(package), set()).add(version[:_MAX_TEXT])
+    listed = {name: ", ".join(sorted(filter(None, texts))) for name, texts in found.items()}
+    return dict(sorted(listed.items())[:_MAX_PACKAGES])
+
+
+def declared_dependencies(folder: Path) -> list[str]:
+    """Requirements of a distribution, as its configuration has them."""
+    found = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
+    config = _read_config(folder / "setup.cfg")
+    lines = config.get("options", "install_requires", fallback="").splitlines()
+    return found + [line.strip() for line in lines if line.strip()]
+
+
+def locked_versions(tree: Path) -> list[str]:
+    """The packages of a tree's lock files, as constraints."""
+    locked = [package for name in sorted(LOCKS) for package in _locked(read_toml(tree / name))]
+    return sorted({f"{name}{version}" for name, version in locked if version != "=="})
+
+
+def _is_requirement_file(path: PurePosixPath) -> bool:
+    is_named = path.name.startswith(("requirements", "constraints"))
+    return path.suffix == ".txt" and (is_named or path.parent.name == "requirements")
+
+
+def _requirements_in(file: Path, path: PurePosixPath) -> Iterator[tuple[str, str]]:
+    if _is_requirement_file(path):
+        yield from _parsed(_lines_of(file))
+    elif path.name in LOCKS:
+        yield from _locked(read_toml(file))
+    elif path.name == "pyproject.toml":
+        yield from _of_project(read_toml(file))
+    elif path.name == "setup.cfg":
+        yield from _of_setup_config(file)
+
+
+def _lines_of(file: Path) -> list[str]:
+    try:
+        return file.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        matched = _REQUIREMENT.match(line.strip())
+        if matched is not None:
+            yield matched[1], matched[2].strip().rstrip("\\").strip()
+
+
+def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for package in document.get("package", document.get("packages", ())):
+        if isinstance(package, dict) and "name" in package:
+            yield str(package["name"]), f"=={package.get('version', '')}"
+
+
+def _of_project(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    project = table(document, "project")
+    groups = [
+        project.get("dependencies"),
+        *table(project, "optional-dependencies").values(),
+        *table(document, "dependency-groups").values(),
+    ]
+    for group in groups:
+        yield from _parsed(texts(group))
+    for name, version in table(document, "tool", "poetry", "dependencies").items():
+        if name != "python":
+            yield name, str(version.get("version", "") if isinstance(version, dict) else version)
+
+
+def _of_setup_config(file: Path) -> Iterator[tuple[str, str]]:
+    config = _read_config(file)
+    yield from _parsed(config.get("options", "install_requires", fallback="").splitlines())
+
+
+def _read_config(file: Path) -> configparser.ConfigParser:
+    config = configparser.ConfigParser(interpolation=None)
+    try:
+        config.read(file)
+    except (configparser.Error, UnicodeDecodeError):
+        return configparser.ConfigParser()
+    return config

@@ -1,0 +1,213 @@
+"""Where setuptools finds a distribution's packages: `pyproject.toml`, `setup.cfg` and `setup.py`.
+
+`setup.py` is read, not run: it may download, compile or need a GPU. If its call of `setup` cannot
+be read, the distribution is built, so that setuptools itself decides.
+"""
+
+import ast
+import configparser
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from roofwatch.collector.build.backends import Layout
+from roofwatch.collector.build.toml_file import table, texts
+
+_COMPILING = ("ext_modules", "rust_extensions", "cffi_modules", "libraries", "cmake_source_dir")
+"""Arguments of `setup` that add something to compile."""
+_COMPILERS = frozenset({"skbuild", "torch.utils.cpp_extension", "Cython.Build", "pybind11"})
+"""Modules that a `setup.py` imports to compile."""
+
+
+def setuptools_layout(folder: Path, project: dict[str, Any]) -> Layout | None:
+    """Merge the three files; None if none of them configures a distribution."""
+    options = table(project, "tool", "setuptools")
+    config = _read_config(folder / "setup.cfg")
+    call = _read_setup(folder / "setup.py")
+    has_metadata = config.has_section("metadata") or config.has_section("options")
+    if not (project.get("build-system") or project.get("project") or has_metadata or call):
+        return None
+    package_dir = {
+        **_config_package_dir(config),
+        **({} if call is None else call.package_dir),
+        **{str(name): str(path) for name, path in table(options, "package-dir").items()},
+    }
+    where = [
+        *texts(table(options, "packages", "find").get("where")),
+        *_lines(config.get("options.packages.find", "where", fallback="")),
+    ]
+    is_built = bool(options.get("ext-modules")) or _writes_version(project)
+    if call is not None:
+        is_built = is_built or call.compiles or not call.is_readable
+    top = package_dir.pop("", None)
+    roots = [folder / path for path in ([top] if top is not None else where)]
+    for name, path in package_dir.items():
+        parts = PurePosixPath(*name.split("."))
+        if PurePosixPath(path).parts[-len(parts.parts) :] != parts.parts:
+            is_built = True  # a name that the folder does not have
+        else:
+            roots.append(folder.joinpath(*PurePosixPath(path).parts[: -len(parts.parts)]))
+    if not roots:
+        # the folder itself; automatic discovery takes `src` if there is one
+        roots = [folder / "src", folder]
+    return Layout(tuple(roots), is_built)
+
+
+def setuptools_name(folder: Path) -> str | None:
+    """The distribution's name in `setup.cfg` or `setup.py`; None if neither says it."""
+    config = _read_config(folder / "setup.cfg")
+    if name := config.get("metadata", "name", fallback=""):
+        return name
+    call = _read_setup(folder / "setup.py")
+    return None if call is None else call.name
+
+
+def _writes_version(project: dict[str, Any]) -> bool:
+    """Whether building writes a module with the version, which a checkout lacks."""
+    scm = table(project, "tool", "setuptools_scm")
+    return bool({"version_file", "write_to"} & scm.keys())
+
+
+def _read_config(file: Path) -> configparser.ConfigParser:
+    config = configparser.ConfigParser(interpolation=None)
+    try:
+        config.read(file)
+    except (configparser.Error, UnicodeDecodeError):
+        return configparser.ConfigParser()
+    return config
+
+
+def _config_package_dir(config: configparser.ConfigParser) -> dict[str, str]:
+    """`package_dir` of `setup.cfg`: a line for each package, `=` between its name and folder."""
+    lines = _lines(config.get("options", "package_dir", fallback=""))
+    pairs = [line.partition("=") for line in lines]
+    return {name.strip(): path.strip() for name, _, path in pairs}
+
+
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in text.replace(",", "\n").splitlines() if line.strip()]
+
+
+# --- setup.py
+
+
+@dataclass
+class _SetupCall:
+    """The arguments of the call of `setup`, as far as they can be read."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    is_readable: bool = True
+    imports_compiler: bool = False
+
+    @property
+    def name(self) -> str | None:
+        name = self.arguments.get("name")
+        return name if isinstance(name, str) else None
+
+    @property
+    def package_dir(self) -> dict[str, str]:
+        found = self.arguments.get("package_dir")
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def compiles(self) -> bool:
+        return any(self.arguments.get(name) not in (None, [], {}, ()) for name in _COMPILING)
+
+
+class _UnreadableError(Exception):
+    """An expression whose value depends on running the file."""
+
+
+def _read_setup(file: Path) -> _SetupCall | None:
+    """Read `setup.py`; None if there is none."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except OSError:
+        return None
+    except (SyntaxError, ValueError):
+        return _SetupCall(is_readable=False)
+    names = _assignments(tree)
+    calls = [node for node in ast.walk(tree) if _is_call(node, "setup")]
+    if len(calls) != 1 or not isinstance(calls[0], ast.Call):
+        return _SetupCall(is_readable=False)
+    found = _SetupCall(imports_compiler=bool(_COMPILERS & _imports(tree)))
+    for keyword in calls[0].keywords:
+        _read_argument(found, keyword, names)
+    if found.imports_compiler:
+        found.arguments.setdefault("ext_modules", _Unknown)
+    return found
+
+
+class _Unknown:
+    """Value of an argument that cannot be read."""
+
+
+def _read_argument(call: _SetupCall, keyword: ast.keyword, names: Mapping[str, ast.expr]) -> None:
+    try:
+        value = _evaluate(keyword.value, names)
+    except _UnreadableError:
+        if keyword.arg is None or keyword.arg == "package_dir":
+            call.is_readable = False
+        else:
+            call.arguments[keyword.arg] = _Unknown
+        return
+    if keyword.arg is not None:
+        call.arguments[keyword.arg] = value
+    elif isinstance(value, dict):
+        call.arguments |= value
+
+
+def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
+    """Values of names that are assigned once."""
+    values: dict[str, list[ast.expr]] = {}
+    for node in ast.walk(tree):
+        targets: list[ast.expr] = []
+        if isinstance(node, ast.Assign):
+            targets = node.targets
+        elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
+            targets = [node.target]
+        for target in targets:
+            value = getattr(node, "value", None)
+            if isinstance(target, ast.Name) and value is not None:
+                values.setdefault(target.id, []).append(value)
+    changed = {
+        node.func.value.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+    }
+    return {
+        name: given[0] for name, given in values.items() if len(given) == 1 and name not in changed
+    }
+
+
+def _evaluate(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
+    """Value of a literal, of a name assigned once, or of a path that is joined."""
+    if isinstance(node, ast.Name) and node.id in names:
+        rest = {name: value for name, value in names.items() if name != node.id}
+        return _evaluate(names[node.id], rest)
+    if isinstance(node, ast.Dict) and None not in node.keys:
+        keys = [_evaluate(key, names) for key in node.keys if key is not None]
+        return dict(zip(keys, [_evaluate(value, names) for value in node.values], strict=True))
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "os.path.join":
+        return "/".join(str(_evaluate(part, names)) for part in node.args)
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        raise _UnreadableError from None
+
+
+def _is_call(node: ast.AST, name: str) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == name
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(str(node.module))
+    return found
