@@ -15,7 +15,8 @@ from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
-from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, reason_words, worst_first
+from roofwatch.ci.reason_words import reason_words
+from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
@@ -464,10 +465,10 @@ def _names(item: CaseJudgement | StaticJudgement | Change | LaunchMove | Bottlen
 
 def _why(case: CaseJudgement) -> str:
     if case.reason is Reason.ALREADY_FAILING:
-        return f"failing before and after: {_outcome(case)} {_message(case)}"
+        return f"{case.claimed.text}: {_outcome(case)} {_message(case)}"
     if case.detail is not None:
-        return case.detail.quoted(code)
+        return f"{case.claimed.text}: {case.detail.quoted(code)}"
     one = case.comparison
     if case.reason is Reason.NOISE and one is not None and one.more_blocks is not None:
-        return f"too noisy for ±{one.threshold:.0%}: needs about {one.more_blocks} more blocks"
-    return reason_words(case.reason)
+        return f"{case.claimed.text} (±{one.threshold:.0%}): needs about {one.more_blocks} more"
+    return case.claimed.text

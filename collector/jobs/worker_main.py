@@ -170,7 +170,10 @@ class _Suite:
 
     def do(self, job: Job) -> Reply:
         if isinstance(job, DescribeSources):
-            return Reply(source_digests=source_digests(self._specs, self._modules))
+            specs = [
+                spec for spec in self._specs if job.kernels is None or spec.name in job.kernels
+            ]
+            return Reply(source_digests=source_digests(specs, self._modules))
         if isinstance(job, DescribeEnvironment):
             return Reply(
                 environment=collect_environment(self._device), device_uuid=device_uuid(self._device)

@@ -23,6 +23,7 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     ChooseTiming,
     DescribeEnvironment,
+    DescribeSources,
     Job,
     MeasureCeilings,
     ProfileCalls,
@@ -73,6 +74,7 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
+        self._source_digests: dict[str, str] = {}
 
     def load(self, *, may_be_empty: bool = False) -> None:
         """Load the suite, select what to measure, and restore results of an interrupted run.
@@ -92,6 +94,12 @@ class SuiteRun:
                 raise
             selected = ()
         self.cases = {one.subject: one for one in selected}
+        kernels = tuple(dict.fromkeys(one.case.kernel for one in selected))
+        with self.spent.on(Activity.START):
+            reply = self.workers.request(
+                DescribeSources(kernels=kernels), timeout_s=_MACHINE_TIMEOUT_S
+            )
+        self._source_digests = reply.source_digests or {}
         entries = () if self._journal is None else self._journal.entries(self._side)
         for entry in entries:
             self._apply(entry)
@@ -295,6 +303,7 @@ class SuiteRun:
             imported=tuple(workload_values(cases, measurements, profiles, self.ceilings)),
             suite=self.suite.source.name,
             source_lines=tuple(dict.fromkeys(source_lines)),
+            source_digests=self._source_digests,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )

@@ -24,7 +24,15 @@ from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import STORED
 from roofwatch.model.record import RunRecord
 
-DOCUMENT_FIELDS = {"commit", "ceilings", "spent_ns", "suite", "source_lines", "skipped"}
+DOCUMENT_FIELDS = {
+    "commit",
+    "ceilings",
+    "spent_ns",
+    "suite",
+    "source_lines",
+    "source_digests",
+    "skipped",
+}
 """Fields of a record that `RunRow.document` holds, without defaults."""
 _OF_CASE = ("run_number", "case_id", "implementation", "position")
 

@@ -147,10 +147,9 @@ def compare(
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
     from roofwatch.comparison_tables import judgement_tables, verdict_line
-    from roofwatch.model.verdict import exit_code
 
     sides, judgement = options.judge(base, head)
-    runs, status = [sides.base.run_id, sides.head.run_id], exit_code(judgement.verdict)
+    runs, status = [sides.base.run_id, sides.head.run_id], judgement.exit_code
     document = {"runs": runs, "judgement": judgement, "exit_code": status}
     print_result(document, *judgement_tables(judgement), verdict_line(judgement), as_json=as_json)
     raise typer.Exit(status)
@@ -176,7 +175,6 @@ def report(
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.findings import to_junit, to_sarif
-    from roofwatch.model.verdict import exit_code
 
     _, judgement = options.judge(base, head)
     if junit is not None:
@@ -188,7 +186,7 @@ def report(
 
         write_text(html, report_page(judgement))
     print_or_write(to_markdown(judgement), output)
-    raise typer.Exit(exit_code(judgement.verdict))
+    raise typer.Exit(judgement.exit_code)
 
 
 @app.command()
