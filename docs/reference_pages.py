@@ -97,9 +97,7 @@ def settings_page() -> Iterator[str]:
         "the end names a file with the value. The API token is only read from `ROOFWATCH_TOKEN`."
     )
     rows = [
-        _setting(name, field)
-        for name, field in Settings.model_fields.items()
-        if name not in TABLES
+        _setting(name, field) for name, field in Settings.model_fields.items() if name not in TABLES
     ]
     for table, model in TABLES.items():
         rows += [_setting(f"{table}.{name}", field) for name, field in model.model_fields.items()]
