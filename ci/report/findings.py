@@ -82,8 +82,13 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
             case.reason,
             _case_text(case),
             line=find_line(lines, case.case_id, case.implementation),
-            details=(f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
-            head_ns=None if case.head is None else case.head.median_ns,
+            details=tuple(
+                f"{name}: {_side_text(side, time_ns)}"
+                for name, side, time_ns in zip(
+                    ("base", "head"), (case.base, case.head), case.times_ns, strict=True
+                )
+            ),
+            head_ns=case.times_ns[1],
             claim=case.claimed.text,
             is_change=case.verdict is not Verdict.UNCHANGED,
         )
@@ -183,12 +188,12 @@ def _case_text(case: CaseJudgement) -> str:
     return ": ".join(parts)
 
 
-def _side_text(side: SideResult | None) -> str:
+def _side_text(side: SideResult | None, time_ns: float | None) -> str:
     if side is None:
         return "not measured"
     if side.failure is not None:
         return f"{side.failure}: {side.message or ''}"
-    return "not timed" if side.median_ns is None else metric("median_ns").format(side.median_ns)
+    return "not timed" if time_ns is None else metric("median_ns").format(time_ns)
 
 
 # --- formats of CI systems

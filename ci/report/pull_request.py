@@ -106,6 +106,14 @@ class CaseJudgement:
         return self.case_id, self.implementation
 
     @property
+    def times_ns(self) -> tuple[float | None, float | None]:
+        """Times of base and head: of the compared blocks if any are compared."""
+        if self.comparison is not None:
+            return self.comparison.base_ns, self.comparison.head_ns
+        base, head = (None if side is None else side.median_ns for side in (self.base, self.head))
+        return base, head
+
+    @property
     def is_removed(self) -> bool:
         """Whether the head no longer has the benchmark; the others are judged all the same."""
         return self.reason is Reason.REMOVED_CASE and self.head is None

@@ -147,6 +147,8 @@ class _Rows:
                 _roofline(group[0]),
             )
             names = self._benchmark(group, [one.log_ratio for one in compared])
+            if compared[0].ratio_of_medians is not None:
+                times += f"<br>{drift_words(compared[0].ratio_of_medians)}"
             yield change, names, f"{times}<br>{roof} of roofline" if roof else times
 
     def steps(self) -> Iterator[Row]:
@@ -286,7 +288,7 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
     ]
     rows = []
     for case in (*slower, *others):
-        base, head = (None if side is None else side.median_ns for side in (case.base, case.head))
+        base, head = case.times_ns
         change = ""
         if case.comparison is not None:
             change, (low, high) = (
@@ -396,6 +398,11 @@ def _left_out(judgement: PullRequestJudgement) -> str:
 
 
 # --- cells
+
+
+def drift_words(ratio_of_medians: float) -> str:
+    """Explain times whose ratio is not the change beside them."""
+    return f"the medians differ by {percent(ratio_of_medians)}: the machine drifted meanwhile"
 
 
 def percent(change: float) -> str:

@@ -47,7 +47,7 @@ _METRICS = {
 }
 """Further metrics with their help text; columns without any value are left out."""
 _NOT_COMPARED = "not compared"
-_TIME_HELP = "Median of the samples; lower is better."
+_TIME_HELP = "Median of the block medians; lower is better."
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BEST_RUNS = "any"
 _SIGNIFICANCES = (

@@ -109,6 +109,14 @@ class Block(Part):
     def median_ns(self) -> float:
         return statistics.median(self.samples_ns)
 
+    @property
+    def quartiles_ns(self) -> tuple[float, float]:
+        """First and third quartile."""
+        if len(self.samples_ns) == 1:
+            return self.samples_ns[0], self.samples_ns[0]
+        low, _, high = statistics.quantiles(self.samples_ns, n=4, method="inclusive")
+        return low, high
+
     @model_validator(mode="after")
     def _a_span_for_each_sample(self) -> Self:
         if self.span_ns and len(self.span_ns) != len(self.samples_ns):
@@ -184,8 +192,11 @@ class Measurement(CaseResult):
 
     @property
     def median_ns(self) -> float | None:
-        """Median of all samples; None unless the outcome is `ok`."""
-        return statistics.median(self.samples_ns) if self.blocks else None
+        """Median of the blocks' medians, the one time of a case; None unless the outcome is `ok`.
+
+        A disturbed block counts once, however many samples it has.
+        """
+        return median_of(block.median_ns for block in self.blocks)
 
     @property
     def host_ns(self) -> float | None:
@@ -199,10 +210,10 @@ class Measurement(CaseResult):
 
     @property
     def span_ns(self) -> float | None:
-        """Median time from the start of the first kernel to the end of the last, if the timer
-        measures it.
+        """Median of the blocks' median times from the start of the first kernel to the end of the
+        last, if the timer measures it.
         """
-        return median_of(span for block in self.blocks for span in block.span_ns)
+        return median_of(median_of(block.span_ns) for block in self.blocks)
 
     @property
     def joules_per_launch(self) -> float | None:
@@ -238,14 +249,13 @@ class Measurement(CaseResult):
 
     @property
     def quartiles_ns(self) -> tuple[float, float] | None:
-        """First and third quartile of all samples; None unless the outcome is `ok`."""
-        samples = self.samples_ns
-        if not samples:
+        """Median of the blocks' first quartiles, and of their third; None unless the outcome is
+        `ok`.
+        """
+        if not self.blocks:
             return None
-        if len(samples) == 1:
-            return samples[0], samples[0]
-        low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return low, high
+        lows, highs = zip(*(block.quartiles_ns for block in self.blocks), strict=True)
+        return statistics.median(lows), statistics.median(highs)
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
