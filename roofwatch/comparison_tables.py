@@ -10,6 +10,8 @@ from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.messages import visible
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
@@ -123,6 +125,14 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
         *(["triage"] if triage else []),
     )
     return make_table(columns, rows, title="regressions and improvements")
+
+
+def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
+    """One line per change that waits for a verdict."""
+    for change in changes:
+        name = visible(f"{change.kernel} on {change.runner_class}")
+        revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
+        yield f"{name}: {change.claim} (roofwatch ab FILE {revisions})"
 
 
 def runs_table(found: Sequence[RunSummary]) -> Table:

@@ -44,9 +44,12 @@ def ingest(
     """Store records in the database, each once, and analyse their projects for regressions."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.comparison_tables import regressions_table
+    from roofwatch.ci.history.recent import possible_changes
+    from roofwatch.comparison_tables import possible_lines, regressions_table
     from roofwatch.db.ingest.ingest import ingest_record
+    from roofwatch.db.queries import questions
     from roofwatch.records import read_record_files
+    from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
     found = read_record_files(
@@ -64,7 +67,12 @@ def ingest(
             for reason in store_artefacts(engine, run_id, artefacts, file)
         ]
         projects = sorted({result.project for result in results})
-        regressions = [found for project in projects for found in analyse_project(engine, project)]
+        regressions, possible = [], []
+        for project in projects:
+            judged = analyse_project(engine, project)
+            recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)
+            regressions += judged
+            possible += possible_changes(recent, judged)
     new, replaced = (
         sum(result.was_new for result in results),
         sum(result.was_replaced for result in results),
@@ -75,9 +83,15 @@ def ingest(
         for reason in lacking:
             print_error(reason)
     print_result(
-        {"runs": results, "regressions": regressions, "lacking_artefacts": lacking},
+        {
+            "runs": results,
+            "regressions": regressions,
+            "possible_changes": possible,
+            "lacking_artefacts": lacking,
+        },
         f"records: {', '.join(counts)}; projects: {', '.join(projects)}",
         *([regressions_table(regressions)] if regressions else []),
+        *possible_lines(possible),
         as_json=as_json,
     )
 
