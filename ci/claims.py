@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from roofwatch.ci.ab.comparable import Key, SideResult
 from roofwatch.ci.reason_words import reason_words
-from roofwatch.ci.static.comparison import StaticJudgement, toolchain_of
+from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, Evidence
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.record import RunRecord
@@ -51,17 +51,14 @@ class CodeComparison:
     def of(
         cls, base: RunRecord, head: RunRecord, judged: Iterable[StaticJudgement]
     ) -> "CodeComparison":
-        has_one_toolchain = (
-            toolchain_of(base.environment) == toolchain_of(head.environment)
-            and base.environment.torch_version == head.environment.torch_version
-        )
+        is_one_toolchain = has_one_toolchain(base.environment, head.environment)
         compiled = _compiled(base.static_facts) & _compiled(head.static_facts)
         return cls(
             changed=frozenset(item.subject for item in judged),
             compiled=frozenset(compiled),
             base_sources=base.source_digests,
             # equal sources are no evidence of equal code if another torch runs them
-            head_sources=head.source_digests if has_one_toolchain else {},
+            head_sources=head.source_digests if is_one_toolchain else {},
         )
 
     def state(self, key: Key) -> CodeState:
@@ -86,6 +83,41 @@ def judge_untimed(code: CodeState) -> tuple[Verdict, Reason]:
     if code is CodeState.SAME:
         return Verdict.UNCHANGED, Reason.SAME_CODE
     return Verdict.INCONCLUSIVE, Reason.NOT_TIMED
+
+
+def judge_outcomes(
+    base: SideResult | None, head: SideResult | None, code: CodeState
+) -> tuple[Verdict, Reason, str] | None:
+    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on
+    both sides.
+    """
+    if head is None:
+        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
+    if head.failure is not None:
+        if base is not None and base.failure is not None:
+            return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
+        return (
+            Verdict.REGRESSED,
+            Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED,
+            "",
+        )
+    if base is None:
+        return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
+    if base.failure is not None:
+        return Verdict.IMPROVED, Reason.FIXED, ""
+    if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
+        return (
+            Verdict.INCONCLUSIVE,
+            Reason.NOT_COMPARABLE,
+            "results were checked at the base, not at the head",
+        )
+    if base.measured is not Outcome.OK:
+        return *judge_untimed(code), ""
+    if head.measured is Outcome.UNSUPPORTED:
+        return Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head"
+    if head.measured is not Outcome.OK:
+        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head"
+    return None
 
 
 def why_untimed(side: SideResult, environment: Environment, *, is_compiled: bool) -> str:

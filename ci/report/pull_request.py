@@ -26,6 +26,7 @@ from roofwatch.ci.ab.comparable import (
     are_paired,
     notes_on,
     refuse_host_bound,
+    refuse_method,
     refuse_runner,
     refuse_timing,
     refuse_whole,
@@ -50,7 +51,7 @@ from roofwatch.ci.claims import (
     CodeComparison,
     Requirement,
     claim_of,
-    judge_untimed,
+    judge_outcomes,
     missing_evidence,
     why_untimed,
 )
@@ -65,7 +66,7 @@ from roofwatch.ci.static.comparison import (
     is_same_machine_code,
     toolchain_of,
 )
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Claim, CodeState
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Claim
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import Commit, RunRecord, SourceLine
@@ -226,7 +227,13 @@ def judge_pull_request(
         static, baseline_notes = _judge_static(base, head, baseline or {})
     code = CodeComparison.of(base, head, static.judged)
     cases = _judge_cases(
-        base, head, noise_floor, code, is_refused=bool(refusals), has_times=has_times
+        base,
+        head,
+        noise_floor,
+        code,
+        is_refused=bool(refusals),
+        has_times=has_times,
+        is_paired=is_paired,
     )
     cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
     cases = [_with_claim(case, base, head, code) for case in cases]
@@ -419,6 +426,7 @@ def _judge_cases(
     *,
     is_refused: bool,
     has_times: bool,
+    is_paired: bool,
 ) -> list[CaseJudgement]:
     base_results, head_results = SideResults(base), SideResults(head)
     measured_keys = base_results.keys | head_results.keys
@@ -433,7 +441,7 @@ def _judge_cases(
         )
         decided = None
         if not is_refused:
-            decided = _judge_outcomes(base_side, head_side, code.state(key))
+            decided = judge_outcomes(base_side, head_side, code.state(key))
         if decided is not None:
             verdict, reason, text = decided
             case = replace(
@@ -446,58 +454,35 @@ def _judge_cases(
                 if noise_floor is None
                 else noise_floor.threshold(measured)
             )
-            case = _judge_times(case, base_results.measurements[key], measured, threshold)
+            case = _judge_times(
+                case, base_results.measurements[key], measured, threshold, is_paired=is_paired
+            )
         cases.append(case)
     return cases
 
 
-def _judge_outcomes(
-    base: SideResult | None, head: SideResult | None, code: CodeState
-) -> tuple[Verdict, Reason, str] | None:
-    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on
-    both sides.
-    """
-    if head is None:
-        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
-    if head.failure is not None:
-        if base is not None and base.failure is not None:
-            return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
-        return (
-            Verdict.REGRESSED,
-            Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED,
-            "",
-        )
-    if base is None:
-        return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
-    if base.failure is not None:
-        return Verdict.IMPROVED, Reason.FIXED, ""
-    if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
-        return (
-            Verdict.INCONCLUSIVE,
-            Reason.NOT_COMPARABLE,
-            "results were checked at the base, not at the head",
-        )
-    if base.measured is not Outcome.OK:
-        return *judge_untimed(code), ""
-    if head.measured is Outcome.UNSUPPORTED:
-        return Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head"
-    if head.measured is not Outcome.OK:
-        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head"
-    return None
-
-
 def _judge_times(
-    case: CaseJudgement, base: Measurement, head: Measurement, threshold: float
+    case: CaseJudgement,
+    base: Measurement,
+    head: Measurement,
+    threshold: float,
+    *,
+    is_paired: bool,
 ) -> CaseJudgement:
+    if refuse_method(base, head) is None and not is_paired:
+        # whatever else is wrong with the times, separate runs decide nothing
+        case = replace(case, reason=Reason.NOT_PAIRED)
     refusal = refuse_timing(base, head)
     if refusal is not None:
         return replace(case, detail=refusal)
     refusal = refuse_host_bound(base, head)
     if refusal is not None:
-        return replace(case, reason=Reason.HOST_BOUND, detail=refusal)
+        reason = Reason.HOST_BOUND if is_paired else case.reason
+        return replace(case, reason=reason, detail=refusal)
     pairs = block_pairs(base, head)
     if pairs.are_too_few:
-        return replace(case, reason=Reason.THROTTLED, detail=pairs.remark, left_out=pairs.left_out)
+        reason = Reason.THROTTLED if is_paired else case.reason
+        return replace(case, reason=reason, detail=pairs.remark, left_out=pairs.left_out)
     comparison = compare(
         [block.samples_ns for block in pairs.base],
         [block.samples_ns for block in pairs.head],

@@ -1,8 +1,10 @@
 """Cases, and their times: the samples of one case and implementation."""
 
 import statistics
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -108,14 +110,6 @@ class Block(Part):
     @property
     def median_ns(self) -> float:
         return statistics.median(self.samples_ns)
-
-    @property
-    def quartiles_ns(self) -> tuple[float, float]:
-        """First and third quartile."""
-        if len(self.samples_ns) == 1:
-            return self.samples_ns[0], self.samples_ns[0]
-        low, _, high = statistics.quantiles(self.samples_ns, n=4, method="inclusive")
-        return low, high
 
     @model_validator(mode="after")
     def _a_span_for_each_sample(self) -> Self:
@@ -249,13 +243,41 @@ class Measurement(CaseResult):
 
     @property
     def quartiles_ns(self) -> tuple[float, float] | None:
-        """Median of the blocks' first quartiles, and of their third; None unless the outcome is
-        `ok`.
+        """First and third quartile of all samples, in which all blocks weigh the same; None unless
+        the outcome is `ok`.
         """
-        if not self.blocks:
+        median_ns = self.median_ns
+        if median_ns is None:
             return None
-        lows, highs = zip(*(block.quartiles_ns for block in self.blocks), strict=True)
-        return statistics.median(lows), statistics.median(highs)
+        low, high = _quartiles([block.samples_ns for block in self.blocks])
+        return min(low, median_ns), max(high, median_ns)
+
+
+def _quartiles(blocks: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return weighted quartiles, by linear interpolation between samples.
+
+    Sample k (from 0) of n in order of size, with weight w and the sum W of the weights before it,
+    is at position k w + (n - 1) W; with equal weights these are the usual inclusive quartiles.
+    """
+    weighted = sorted((sample, 1 / len(block)) for block in blocks for sample in block)
+    samples = [sample for sample, _ in weighted]
+    weights = [weight for _, weight in weighted]
+    sums_before = accumulate(weights, initial=0.0)
+    positions = [
+        rank * weight + (len(samples) - 1) * sum_before
+        for rank, (weight, sum_before) in enumerate(zip(weights, sums_before, strict=False))
+    ]
+    low, high = (_at(share * positions[-1], positions, samples) for share in (0.25, 0.75))
+    return low, high
+
+
+def _at(position: float, positions: Sequence[float], samples: Sequence[float]) -> float:
+    right = bisect_left(positions, position)
+    if right == 0:
+        return samples[0]
+    left = right - 1
+    share = (position - positions[left]) / (positions[right] - positions[left])
+    return samples[left] + share * (samples[right] - samples[left])
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
