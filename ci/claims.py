@@ -12,7 +12,9 @@ from roofwatch.ci.ab.comparable import Key, SideResult
 from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, Evidence
+from roofwatch.model.history import Regression
 from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.metrics import Layer
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict
@@ -170,6 +172,21 @@ def claim_of(
     elif reason is Reason.NOT_COMPARABLE:
         text = "undecided: not comparable"
     return Claim(kind, verdict, reason, code, text)
+
+
+def claim_of_regression(regression: Regression) -> str:
+    """Say what the stored evidence of a regression proves, in the words of a case."""
+    times = [one for one in regression.change_points if one.series.metric == "median_ns"]
+    layers = {one.series.definition.layer for one in regression.change_points}
+    if any(one.before is not None and one.after is not None for one in times):
+        text = _TIMED_WORDS.get(regression.verdict, "undecided")
+        return text if regression.is_confirmed else f"{text}, not confirmed by a pair"
+    if times or Layer.ACCURACY in layers:
+        is_fixed = regression.verdict is Verdict.IMPROVED
+        return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)
+    if layers == {Layer.STATIC}:
+        return f"time not measured; {_CODE_WORDS[CodeState.CHANGED]}"
+    return "time unchanged or not measured; other values changed"
 
 
 # --- what a check requires

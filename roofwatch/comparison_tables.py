@@ -2,6 +2,7 @@
 series, regressions.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.claims import claim_of_regression
 from roofwatch.ci.history.recent import PossibleChange
 from roofwatch.ci.messages import visible
 from roofwatch.ci.report.comment import summary_line
@@ -110,7 +112,7 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
             verdict(one.verdict),
             one.cause,
             one.summary,
-            f"{one.ended or one.state}, {'confirmed' if one.is_confirmed else 'not confirmed'}",
+            f"{one.ended or one.state}, {claim_of_regression(one)}",
             *map(_triage, triage[place : place + 1]),
         )
         for place, one in enumerate(found)
@@ -235,6 +237,11 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
         ("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts
     )
     return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
+
+
+def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
+    """Count the cases by what may be claimed about them."""
+    return dict(Counter(case.claimed.text for case in judged.cases).most_common())
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

@@ -112,7 +112,7 @@ class _Rows:
         shown: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
             if group[0].is_removed:
-                yield "removed", self._benchmark(group), ""
+                yield group[0].claimed.text, self._benchmark(group), ""
                 continue
             message = _message(group[0])
             text = _SAME_ERROR if message in shown else message

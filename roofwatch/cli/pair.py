@@ -62,7 +62,7 @@ def ab(
 
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.comparison_tables import judgement_tables, verdict_line
+    from roofwatch.comparison_tables import claim_counts, judgement_tables, verdict_line
     from roofwatch.measurement.revisions import (
         find_base,
         note_not_measured,
@@ -122,7 +122,13 @@ def ab(
     files, records = [str(file) for file, _ in measured], [record for _, record in measured]
     judged = judge(*records)
     print_result(
-        {"records": files, "judgement": judged, "exit_code": judged.exit_code},
+        {
+            "records": files,
+            "summary": verdict_line(judged),
+            "claims": claim_counts(judged),
+            "judgement": judged,
+            "exit_code": judged.exit_code,
+        },
         *judgement_tables(judged),
         verdict_line(judged),
         *device_summary(*records),
