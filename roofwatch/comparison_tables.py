@@ -239,6 +239,14 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
     return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
 
 
+def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
+    """Say how to get what is missing, line by line."""
+    if judged.missing:
+        yield f"required by [check], and missing: {', '.join(judged.missing)}"
+    if any(case.claimed.is_time_missing for case in judged.cases):
+        yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
+
+
 def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
     """Count the cases by what may be claimed about them."""
     return dict(Counter(case.claimed.text for case in judged.cases).most_common())

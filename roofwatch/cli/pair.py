@@ -62,7 +62,12 @@ def ab(
 
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.comparison_tables import claim_counts, judgement_tables, verdict_line
+    from roofwatch.comparison_tables import (
+        claim_counts,
+        judgement_tables,
+        next_steps,
+        verdict_line,
+    )
     from roofwatch.measurement.revisions import (
         find_base,
         note_not_measured,
@@ -131,6 +136,7 @@ def ab(
         },
         *judgement_tables(judged),
         verdict_line(judged),
+        *next_steps(judged),
         *device_summary(*records),
         f"records: {' '.join(files)}",
         as_json=as_json,

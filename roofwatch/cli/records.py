@@ -160,7 +160,12 @@ def compare(
     base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
-    from roofwatch.comparison_tables import claim_counts, judgement_tables, verdict_line
+    from roofwatch.comparison_tables import (
+        claim_counts,
+        judgement_tables,
+        next_steps,
+        verdict_line,
+    )
 
     sides, judgement = options.judge(base, head)
     runs, status = [sides.base.run_id, sides.head.run_id], judgement.exit_code
@@ -171,7 +176,13 @@ def compare(
         "judgement": judgement,
         "exit_code": status,
     }
-    print_result(document, *judgement_tables(judgement), verdict_line(judgement), as_json=as_json)
+    print_result(
+        document,
+        *judgement_tables(judgement),
+        verdict_line(judgement),
+        *next_steps(judgement),
+        as_json=as_json,
+    )
     raise typer.Exit(status)
 
 
