@@ -2,6 +2,7 @@
 series, regressions.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.claims import claim_of_regression
+from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.messages import visible
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
@@ -113,7 +117,7 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
             verdict(one.verdict),
             one.cause,
             one.summary,
-            f"{one.ended or one.state}, {'confirmed' if one.is_confirmed else 'not confirmed'}",
+            f"{one.ended or one.state}, {claim_of_regression(one)}",
             *map(_triage, triage[place : place + 1]),
         )
         for place, one in enumerate(found)
@@ -128,6 +132,14 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
         *(["triage"] if triage else []),
     )
     return make_table(columns, rows, title="regressions and improvements")
+
+
+def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
+    """One line per change that waits for a verdict."""
+    for change in changes:
+        name = visible(f"{change.kernel} on {change.runner_class}")
+        revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
+        yield f"{name}: {change.claim} (roofwatch ab FILE {revisions})"
 
 
 def runs_table(found: Sequence[RunSummary]) -> Table:
@@ -230,6 +242,19 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
         ("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts
     )
     return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
+
+
+def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
+    """Say how to get what is missing, line by line."""
+    if judged.missing:
+        yield f"required by [check], and missing: {', '.join(judged.missing)}"
+    if any(case.claimed.is_time_missing for case in judged.cases):
+        yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
+
+
+def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
+    """Count the cases by what may be claimed about them."""
+    return dict(Counter(case.claimed.text for case in judged.cases).most_common())
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

@@ -11,7 +11,7 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -21,9 +21,11 @@ from pydantic import (
     SecretStr,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
 from roofwatch.model.build_settings import BuildSettings
+from roofwatch.model.claim import CheckPolicy, Evidence
 
 _PREFIX = "ROOFWATCH_"
 
@@ -65,6 +67,36 @@ class Retention(BaseModel):
     """Files of runs, such as traces; their names and sha256 stay."""
     quarantined_days: int | None = Field(default=None, ge=1)
     """Runs from untrusted sources."""
+
+
+def _separated(value: object) -> object:
+    """Split a list, which an environment variable holds with commas."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+class Check(BaseModel):
+    """What a check makes of missing evidence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    untimed: Literal["undecided", "pass"] = "undecided"
+    """`pass`: a changed kernel whose time was not measured does not make the result undecided."""
+    requires: Annotated[tuple[Evidence, ...], BeforeValidator(_separated)] = ()
+    """Evidence without which a check fails instead of being neutral: `accuracy`, `code`, `time`;
+    separated by commas in the environment.
+    """
+
+    @model_validator(mode="after")
+    def _time_is_not_both(self) -> Self:
+        if self.untimed == "pass" and Evidence.TIME in self.requires:
+            raise ValueError('untimed = "pass" contradicts requires = ["time"]')
+        return self
+
+    @property
+    def policy(self) -> CheckPolicy:
+        return CheckPolicy(untimed_passes=self.untimed == "pass", requires=self.requires)
 
 
 class Settings(BaseModel):
@@ -116,20 +148,22 @@ class Settings(BaseModel):
     """Currency of the prices."""
     build: BuildSettings = BuildSettings()
     """How commits are built for measuring."""
+    check: Check = Check()
+    """What a check makes of missing evidence."""
     retention: Retention = Retention()
     """What `roofwatch db prune` deletes."""
 
     @field_validator("triagers", mode="before")
     @classmethod
     def _separated_by_commas(cls, value: object) -> object:
-        return (
-            [part.strip() for part in value.split(",") if part.strip()]
-            if isinstance(value, str)
-            else value
-        )
+        return _separated(value)
 
 
-TABLES: dict[str, type[BaseModel]] = {"build": BuildSettings, "retention": Retention}
+TABLES: dict[str, type[BaseModel]] = {
+    "build": BuildSettings,
+    "check": Check,
+    "retention": Retention,
+}
 
 
 def load_settings(folder: Path | None = None) -> Settings:

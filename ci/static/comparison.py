@@ -179,6 +179,12 @@ def toolchain_of(environment: Environment) -> dict[str, str]:
     return {**versions, **environment.compile_knobs}
 
 
+def has_one_toolchain(base: Environment, head: Environment) -> bool:
+    """Whether equal sources mean equal code: compilers, their settings and torch are the same."""
+    is_one_torch = base.torch_version == head.torch_version
+    return is_one_torch and toolchain_of(base) == toolchain_of(head)
+
+
 def is_same_machine_code(
     base: RunRecord, head: RunRecord, case_id: str, implementation: str
 ) -> bool:

@@ -189,7 +189,10 @@ class _Suite:
             source = self._settings.source
             folders = (*source.builds, *filter(None, [source.root]))
             project = ProjectPackages(installed_names(source), folders)
-            return Reply(source_digests=source_digests(self._specs, self._modules, project))
+            specs = [
+                spec for spec in self._specs if job.kernels is None or spec.name in job.kernels
+            ]
+            return Reply(source_digests=source_digests(specs, self._modules, project))
         if isinstance(job, DescribeEnvironment):
             return Reply(
                 environment=collect_environment(self._device), device_uuid=device_uuid(self._device)

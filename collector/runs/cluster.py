@@ -317,6 +317,9 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "source_lines": tuple(
             dict.fromkeys(line for record in records for line in record.source_lines)
         ),
+        "source_digests": dict(
+            chain.from_iterable(record.source_digests.items() for record in records)
+        ),
     }
     for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
         changed[results] = tuple(

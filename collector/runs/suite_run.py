@@ -28,6 +28,7 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     ChooseTiming,
     DescribeEnvironment,
+    DescribeSources,
     Job,
     MeasureCeilings,
     ProfileCalls,
@@ -85,6 +86,7 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
+        self._source_digests: dict[str, str] = {}
 
     def load(self, *, may_be_empty: bool = False) -> None:
         """Load the suite, select what to measure, and restore results of an interrupted run.
@@ -104,6 +106,12 @@ class SuiteRun:
                 raise
             selected = ()
         self.cases = {one.subject: one for one in selected}
+        kernels = tuple(dict.fromkeys(one.case.kernel for one in selected))
+        with self.spent.on(Activity.START):
+            reply = self.workers.request(
+                DescribeSources(kernels=kernels), timeout_s=_MACHINE_TIMEOUT_S
+            )
+        self._source_digests = reply.source_digests or {}
         entries = () if self._journal is None else self._journal.entries(self._side)
         for entry in entries:
             self._apply(entry)
@@ -329,6 +337,7 @@ class SuiteRun:
             provenance=self._provenance.listed,
             requirements=self._requirements,
             is_isolated=self.suite.source.python is not None,
+            source_digests=self._source_digests,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )

@@ -7,7 +7,7 @@ import streamlit as st
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.dashboard import data
@@ -106,7 +106,9 @@ def _side_text(measurement: Measurement | None) -> str:
     if measurement.median_ns is None:
         message = f" {code_span(measurement.message)}" if measurement.message else ""
         return f"{outcome_text(measurement.outcome)}{message}"
-    return f"median {format_ns(measurement.median_ns)} of {len(measurement.samples_ns)} samples"
+    blocks = count_of(len(measurement.blocks), "block")
+    count = len(measurement.samples_ns)
+    return f"median {format_ns(measurement.median_ns)} of {blocks}, {count} samples"
 
 
 def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:

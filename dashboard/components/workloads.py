@@ -172,7 +172,7 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
     for one in part.measurements:
         if one.median_ns is not None:
             count, time = token_counts[one.case_id], format_ns(one.median_ns)
-            yield one.case_id, one.implementation, "time", time, "median of the samples"
+            yield one.case_id, one.implementation, "time", time, "median of the block medians"
             if count:
                 rate = metric("tokens_per_s")
                 text = rate.format(count / one.median_ns * 1e9)

@@ -31,6 +31,7 @@ DOCUMENT_FIELDS = {
     "provenance",
     "requirements",
     "skipped",
+    "source_digests",
     "source_lines",
     "spent_ns",
     "suite",

@@ -34,6 +34,7 @@ from roofwatch.db.schema.runs import (
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import BOUNDS, OUTCOMES
 from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.record import Pairing, Side
 from roofwatch.model.stored_results import MeasuredCase, RunDetail, RunSummary, StaticRow
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
@@ -111,19 +112,38 @@ def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
     """Read everything that some runs found, newest first. Few of them should meet the condition."""
     rows = session.execute(
-        select_runs(*_PLACE, RunRow.document).where(condition).order_by(*NEWEST_FIRST)
+        select_runs(*_PLACE, RunRow.document, RunRow.pair_side, RunRow.environment_id)
+        .where(condition)
+        .order_by(*NEWEST_FIRST)
     ).all()
     runs = [row[0] for row in rows]
     cases, static_rows = _cases(session, runs), _static_rows(session, runs)
+    environments = {
+        row.id: row.to_environment()
+        for row in session.scalars(
+            select(EnvironmentRow).where(
+                EnvironmentRow.id.in_([run.environment_id for run in runs])
+            )
+        )
+    }
     return [
         RunDetail(
-            summarise(*row),
-            _measured_ceilings(run),
-            cases[run.number],
-            tuple(static_rows[run.number]),
+            summary=summarise(*row),
+            ceilings=_measured_ceilings(run),
+            cases=cases[run.number],
+            static_rows=tuple(static_rows[run.number]),
+            environment=environments[run.environment_id],
+            pairing=_pairing(run),
+            source_digests=run.document.get("source_digests", {}),
         )
         for run, row in zip(runs, rows, strict=True)
     ]
+
+
+def _pairing(run: RunRow) -> Pairing | None:
+    if run.pair_id is None or run.pair_side is None:
+        return None
+    return Pairing(pair_id=run.pair_id, side=Side(run.pair_side))
 
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:

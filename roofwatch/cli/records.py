@@ -44,9 +44,12 @@ def ingest(
     """Store records in the database, each once, and analyse their projects for regressions."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.comparison_tables import regressions_table
+    from roofwatch.ci.history.recent import possible_changes
+    from roofwatch.comparison_tables import possible_lines, regressions_table
     from roofwatch.db.ingest.ingest import ingest_record
+    from roofwatch.db.queries import questions
     from roofwatch.records import read_record_files
+    from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
     found = read_record_files(
@@ -64,7 +67,12 @@ def ingest(
             for reason in store_artefacts(engine, run_id, artefacts, file)
         ]
         projects = sorted({result.project for result in results})
-        regressions = [found for project in projects for found in analyse_project(engine, project)]
+        regressions, possible = [], []
+        for project in projects:
+            judged = analyse_project(engine, project)
+            recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)
+            regressions += judged
+            possible += possible_changes(recent, judged)
     new, replaced = (
         sum(result.was_new for result in results),
         sum(result.was_replaced for result in results),
@@ -75,9 +83,15 @@ def ingest(
         for reason in lacking:
             print_error(reason)
     print_result(
-        {"runs": results, "regressions": regressions, "lacking_artefacts": lacking},
+        {
+            "runs": results,
+            "regressions": regressions,
+            "possible_changes": possible,
+            "lacking_artefacts": lacking,
+        },
         f"records: {', '.join(counts)}; projects: {', '.join(projects)}",
         *([regressions_table(regressions)] if regressions else []),
+        *possible_lines(possible),
         as_json=as_json,
     )
 
@@ -146,13 +160,29 @@ def compare(
     base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
-    from roofwatch.comparison_tables import judgement_tables, verdict_line
-    from roofwatch.model.verdict import exit_code
+    from roofwatch.comparison_tables import (
+        claim_counts,
+        judgement_tables,
+        next_steps,
+        verdict_line,
+    )
 
     sides, judgement = options.judge(base, head)
-    runs, status = [sides.base.run_id, sides.head.run_id], exit_code(judgement.verdict)
-    document = {"runs": runs, "judgement": judgement, "exit_code": status}
-    print_result(document, *judgement_tables(judgement), verdict_line(judgement), as_json=as_json)
+    runs, status = [sides.base.run_id, sides.head.run_id], judgement.exit_code
+    document = {
+        "runs": runs,
+        "summary": verdict_line(judgement),
+        "claims": claim_counts(judgement),
+        "judgement": judgement,
+        "exit_code": status,
+    }
+    print_result(
+        document,
+        *judgement_tables(judgement),
+        verdict_line(judgement),
+        *next_steps(judgement),
+        as_json=as_json,
+    )
     raise typer.Exit(status)
 
 
@@ -176,7 +206,6 @@ def report(
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.findings import to_junit, to_sarif
-    from roofwatch.model.verdict import exit_code
 
     _, judgement = options.judge(base, head)
     if junit is not None:
@@ -188,7 +217,7 @@ def report(
 
         write_text(html, report_page(judgement))
     print_or_write(to_markdown(judgement), output)
-    raise typer.Exit(exit_code(judgement.verdict))
+    raise typer.Exit(judgement.exit_code)
 
 
 @app.command()

@@ -123,7 +123,9 @@ def regressions(
     as_json: AsJson = False,
 ) -> None:
     """List the regressions of a project with their triage, newest commit first."""
-    from roofwatch.comparison_tables import regressions_table
+    from roofwatch.ci.history.recent import possible_changes
+    from roofwatch.comparison_tables import possible_lines, regressions_table
+    from roofwatch.db.queries import questions
     from roofwatch.model.history import RegressionState
     from roofwatch.model.triage import TriageState
     from roofwatch.store.reading import choose_project, open_source
@@ -135,6 +137,10 @@ def regressions(
             None if state is None else RegressionState(state),
             None if triage is None else TriageState(triage),
         )
+        judged = [one.regression for one in source.list_regressions(project)]
+        recent = source.ask(questions.read_recent_runs, project)
+    possible = possible_changes(recent, judged)
     table = regressions_table([one.regression for one in found], [one.triage for one in found])
     shown = table if found else f"project {project} has no such regressions"
-    print_result({"regressions": found}, shown, as_json=as_json)
+    document = {"regressions": found, "possible_changes": possible}
+    print_result(document, shown, *possible_lines(possible), as_json=as_json)

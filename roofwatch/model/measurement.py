@@ -1,8 +1,10 @@
 """Cases, and their times: the samples of one case and implementation."""
 
 import statistics
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -184,8 +186,11 @@ class Measurement(CaseResult):
 
     @property
     def median_ns(self) -> float | None:
-        """Median of all samples; None unless the outcome is `ok`."""
-        return statistics.median(self.samples_ns) if self.blocks else None
+        """Median of the blocks' medians, the one time of a case; None unless the outcome is `ok`.
+
+        A disturbed block counts once, however many samples it has.
+        """
+        return median_of(block.median_ns for block in self.blocks)
 
     @property
     def host_ns(self) -> float | None:
@@ -199,10 +204,10 @@ class Measurement(CaseResult):
 
     @property
     def span_ns(self) -> float | None:
-        """Median time from the start of the first kernel to the end of the last, if the timer
-        measures it.
+        """Median of the blocks' median times from the start of the first kernel to the end of the
+        last, if the timer measures it.
         """
-        return median_of(span for block in self.blocks for span in block.span_ns)
+        return median_of(median_of(block.span_ns) for block in self.blocks)
 
     @property
     def joules_per_launch(self) -> float | None:
@@ -238,14 +243,41 @@ class Measurement(CaseResult):
 
     @property
     def quartiles_ns(self) -> tuple[float, float] | None:
-        """First and third quartile of all samples; None unless the outcome is `ok`."""
-        samples = self.samples_ns
-        if not samples:
+        """First and third quartile of all samples, in which all blocks weigh the same; None unless
+        the outcome is `ok`.
+        """
+        median_ns = self.median_ns
+        if median_ns is None:
             return None
-        if len(samples) == 1:
-            return samples[0], samples[0]
-        low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return low, high
+        low, high = _quartiles([block.samples_ns for block in self.blocks])
+        return min(low, median_ns), max(high, median_ns)
+
+
+def _quartiles(blocks: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return weighted quartiles, by linear interpolation between samples.
+
+    Sample k (from 0) of n in order of size, with weight w and the sum W of the weights before it,
+    is at position k w + (n - 1) W; with equal weights these are the usual inclusive quartiles.
+    """
+    weighted = sorted((sample, 1 / len(block)) for block in blocks for sample in block)
+    samples = [sample for sample, _ in weighted]
+    weights = [weight for _, weight in weighted]
+    sums_before = accumulate(weights, initial=0.0)
+    positions = [
+        rank * weight + (len(samples) - 1) * sum_before
+        for rank, (weight, sum_before) in enumerate(zip(weights, sums_before, strict=False))
+    ]
+    low, high = (_at(share * positions[-1], positions, samples) for share in (0.25, 0.75))
+    return low, high
+
+
+def _at(position: float, positions: Sequence[float], samples: Sequence[float]) -> float:
+    right = bisect_left(positions, position)
+    if right == 0:
+        return samples[0]
+    left = right - 1
+    share = (position - positions[left]) / (positions[right] - positions[left])
+    return samples[left] + share * (samples[right] - samples[left])
 
 
 def median_of(values: Iterable[float | None]) -> float | None:

@@ -160,6 +160,8 @@ class RunRecord(Part):
     """Benchmark file or folder; None for the bundled suite and outside a repository."""
     source_lines: tuple[SourceLine, ...] = ()
     """Functions of each implementation in the suite's repository."""
+    source_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """Digest of all code and data that a kernel may use, by kernel; comments do not count."""
     skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
     provenance: tuple[LoadedFile, ...] = ()

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from roofwatch.model.history import CommitRef, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
-from roofwatch.model.record import Artefact
+from roofwatch.model.record import Artefact, Pairing
 from roofwatch.model.results import CaseProfile, Counters
 
 
@@ -97,6 +97,10 @@ class RunDetail:
     cases: tuple[MeasuredCase, ...]
     static_rows: tuple[StaticRow, ...]
     """Machine code that it compiled, else that of its commit."""
+    environment: Environment | None = None
+    pairing: Pairing | None = None
+    source_digests: Mapping[str, str] = field(default_factory=dict)
+    """As in the record, by kernel."""
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,8 @@ class Subject:
 
 class DescribeSources(_Message):
     job: Literal["describe_sources"] = "describe_sources"
+    kernels: tuple[str, ...] | None = None
+    """None for all."""
 
 
 class DescribeEnvironment(_Message):
