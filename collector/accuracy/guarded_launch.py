@@ -98,9 +98,7 @@ def _guarded_update(update: Callable[..., Any]) -> Callable[..., Any]:
         mask = _boolean(mask)
         inside = GUARD.inside(pointers, mask.data, "atomic")
         _synchronise(pointers, order)
-        return update(
-            builder, operation, pointers, values, _as_mask(inside, mask), order, scope
-        )
+        return update(builder, operation, pointers, values, _as_mask(inside, mask), order, scope)
 
     return guarded
 
@@ -127,10 +125,11 @@ def _synchronise(pointers: Any, order: Any) -> None:
 
 
 def _boolean(mask: Any) -> Any:
-    # conditions that the interpreter computed with integers are still integers
-    if mask.data.dtype == np.bool_:
+    # block pointers pass an array; conditions that were computed with integers are integers
+    data = mask if isinstance(mask, np.ndarray) else mask.data
+    if data is not mask and data.dtype == np.bool_:
         return mask
-    return interpreter.TensorHandle(mask.data.astype(np.bool_), tl.int1)
+    return interpreter.TensorHandle(data.astype(np.bool_), tl.int1)
 
 
 def _as_mask(inside: Any, mask: Any) -> Any:

@@ -97,9 +97,7 @@ def _as_tensor(block: Any, kind: Any) -> Any:
     array = np.asarray(block)
     if array.ndim == 0:
         return tl.tensor(interpreter.TensorHandle(array.reshape(1), kind), kind)
-    return tl.tensor(
-        interpreter.TensorHandle(array, kind), tl.block_type(kind, list(array.shape))
-    )
+    return tl.tensor(interpreter.TensorHandle(array, kind), tl.block_type(kind, list(array.shape)))
 
 
 @functools.cache
