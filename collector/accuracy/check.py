@@ -18,6 +18,7 @@ from roofwatch.collector.accuracy.evaluation import (
     PreparedCase,
     differentiated_names,
 )
+from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.model.check_report import Arrangement, CheckReport, Layout, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
@@ -109,8 +110,10 @@ def check_case(
     is_interpreted = implementation.language is Language.TRITON and device == "cpu"
     outcome, message = Outcome.OK, None
     tensors: tuple[TensorReport, ...] = ()
+    watch = MemoryWatch()
     try:
-        actual = run_once(prepared, implementation, launch)
+        with GUARD.watching(watch):
+            actual = run_once(prepared, implementation, launch)
         tensors = compare_with_reference(prepared, actual, baseline)
         message = worst_message(tensors)
         if (
@@ -123,9 +126,15 @@ def check_case(
     except IncorrectResultError as error:
         message = str(error)
     except Exception as error:
-        if layout is None or not _is_refusal(error, implementation):
+        if watch.faults:
+            message = f"then {type(error).__name__}: {error}"
+        elif layout is None or not _is_refusal(error, implementation):
             raise
-        outcome, message = _refused(error)
+        else:
+            outcome, message = _refused(error)
+    if watch.faults:
+        # the cause of everything else that is wrong
+        message = "; ".join(filter(None, (watch.faults[0].message, message)))
     return CheckReport(
         case_id=case.id,
         implementation=implementation.name,
@@ -135,6 +144,7 @@ def check_case(
         message=message,
         baseline_missing=baseline.missing,
         tensors=tensors,
+        faults=watch.faults,
     )
 
 

@@ -8,13 +8,21 @@ import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 
-from roofwatch.collector.accuracy.memory_access import GUARD, OperandPointer, operand_of
+from roofwatch.collector.accuracy.memory_guard import GUARD, Operand, operand_of
 
 _Builder = interpreter.InterpreterBuilder
 _RELAXED = interpreter._ir.MEM_SEMANTIC.RELAXED
 
 
-class _GuardedExecutor(interpreter.GridExecutor):  # type: ignore[misc]  triton has no types
+class OperandPointer(tl.pointer_type):  # type: ignore[misc]  # triton has no types
+    """A pointer type that knows its operand; the interpreter passes types on unchanged."""
+
+    def __init__(self, plain: Any, operand: Operand) -> None:
+        super().__init__(plain.element_ty, plain.address_space, plain.const)
+        self.operand = operand
+
+
+class _GuardedExecutor(interpreter.GridExecutor):  # type: ignore[misc]  # triton has no types
     """Runs the programs of a launch, with named operands."""
 
     def _init_args_hst(self, args_dev: Any, kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from roofwatch.model.machine import Outcome
+from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.results import Accuracy, TensorError
 
 
@@ -93,6 +94,8 @@ class CheckReport(_Part):
     baseline_missing: str | None = None
     """Why only the caps limit the error; None with a torch baseline."""
     tensors: tuple[TensorReport, ...] = ()
+    faults: tuple[MemoryFault, ...] = ()
+    """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
 
     def accuracy(self, case_id: str) -> Accuracy:
         """The part that a record stores, for the case or the one that it stands in for."""

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 Access = Literal["load", "store", "atomic"]
 
-_VERBS = {"load": "reads", "store": "writes", "atomic": "updates"}
+_VERBS = {"load": "read", "store": "wrote", "atomic": "updated"}
 
 
 class MemoryFault(BaseModel):

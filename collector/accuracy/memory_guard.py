@@ -6,23 +6,22 @@ corrupted. Two programs that store different values to one element without synch
 race.
 """
 
+import ctypes
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
-import triton
-import triton.language as tl
 from numpy.typing import NDArray
 
 from roofwatch.collector.accuracy.address_space import AddressSpace
+from roofwatch.collector.accuracy.launch_order import Launch
 from roofwatch.model.memory_fault import Access, MemoryFault
 
-_TRITON_FOLDER = str(Path(triton.__file__).parent)
 _OWN_FOLDER = str(Path(__file__).parent)
 
 
@@ -41,70 +40,17 @@ class Operand:
     """Of its storage, or of the part of it that may be accessed."""
     end: int
 
-
-class OperandPointer(tl.pointer_type):  # type: ignore[misc]  triton has no types
-    """A pointer type that knows its operand; the interpreter passes types on unchanged."""
-
-    def __init__(self, plain: Any, operand: Operand) -> None:
-        super().__init__(plain.element_ty, plain.address_space, plain.const)
-        self.operand = operand
+    def read(self, places: NDArray[np.int64], itemsize: int) -> NDArray[Any]:
+        """Bits of elements, by their positions in the storage."""
+        count = (self.end - self.begin) // itemsize
+        memory = (ctypes.c_ubyte * (count * itemsize)).from_address(self.begin)
+        elements: NDArray[Any] = np.ctypeslib.as_array(memory).view(f"u{itemsize}")[places]
+        return elements
 
 
 def operand_of(handle: Any) -> Operand | None:
     """The operand that a pointer came from; None for pointers made of integers."""
     return getattr(handle.dtype, "operand", None)
-
-
-@dataclass
-class _Launch:
-    """One launch of a kernel, whose programs run one after another.
-
-    Time is counted in epochs: each program starts one, and each of its synchronising atomics. The
-    order that atomics establish is tracked with vector clocks (Lamport 1978; FastTrack, Flanagan
-    and Freund 2009).
-    """
-
-    kernel: str
-    epoch: int = 0
-    first_epoch: int = 1
-    """Of the current program."""
-    program_ids: list[tuple[int, int, int]] = field(default_factory=list)
-    epoch_programs: list[int] = field(default_factory=lambda: [-1])
-    """Number of the program, by epoch; epoch 0 is before the launch."""
-    stored_at: dict[tuple[int, int], NDArray[np.int32]] = field(default_factory=dict)
-    """Epoch of the last store to each element, by storage and element size."""
-    clock: dict[int, int] = field(default_factory=dict)
-    """Epoch up to which another program's stores precede the current program's next access."""
-    lock_clocks: dict[int, dict[int, int]] = field(default_factory=dict)
-    """What is ordered by an atomic on an address, likewise."""
-
-    def start_program(self, program_id: tuple[int, int, int]) -> None:
-        self.program_ids.append(program_id)
-        self.clock = {}
-        self._start_epoch()
-        self.first_epoch = self.epoch
-
-    def synchronise(self, address: int) -> None:
-        """Note an atomic with acquire and release semantics on one address."""
-        program = self.epoch_programs[self.epoch]
-        clock = self.lock_clocks.get(address, {}) | {}
-        for other, epoch in self.clock.items():
-            clock[other] = max(epoch, clock.get(other, 0))
-        self.clock = dict(clock)
-        clock[program] = self.epoch
-        self.lock_clocks[address] = clock
-        self._start_epoch()
-
-    def is_ordered(self, epoch: int) -> bool:
-        """Whether a store of another program precedes the current program's next access."""
-        return epoch <= self.clock.get(self.epoch_programs[epoch], 0)
-
-    def program_of(self, epoch: int) -> tuple[int, int, int]:
-        return self.program_ids[self.epoch_programs[epoch]]
-
-    def _start_epoch(self) -> None:
-        self.epoch += 1
-        self.epoch_programs.append(len(self.program_ids) - 1)
 
 
 class MemoryWatch:
@@ -117,7 +63,8 @@ class MemoryWatch:
 
     @property
     def faults(self) -> tuple[MemoryFault, ...]:
-        return tuple(self._faults.values())
+        """Stores come first, because they corrupt what other code reads."""
+        return tuple(sorted(self._faults.values(), key=_rank))
 
     def add(self, fault: MemoryFault) -> None:
         place = (fault.access, fault.file, fault.line, fault.operand, fault.is_race)
@@ -131,24 +78,38 @@ class MemoryGuard:
     """Tests the accesses of the launch that is running in this process."""
 
     def __init__(self) -> None:
-        self._launches: list[_Launch] = []
+        self._launches: list[Launch] = []
         self._watches: list[MemoryWatch] = []
         self._parts: Mapping[int, int] = {}
         self._memory = AddressSpace()
 
     @contextmanager
-    def watching(self) -> Iterator[MemoryWatch]:
+    def watching(self, watch: MemoryWatch) -> Iterator[None]:
         """Collect faults, instead of raising an error at the first."""
-        watch = MemoryWatch()
         self._watches.append(watch)
         try:
-            yield watch
+            yield
         finally:
             self._watches.remove(watch)
 
     @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Raise an error after a call that left the bounds of an operand or has a race.
+
+        Raises:
+            MemoryFaultError: it did; also if it raised another error then.
+        """
+        watch = MemoryWatch()
+        try:
+            with self.watching(watch):
+                yield
+        finally:
+            if watch.faults:
+                raise MemoryFaultError(watch.faults[0].message)
+
+    @contextmanager
     def launching(self, kernel: str) -> Iterator[None]:
-        self._launches.append(_Launch(kernel))
+        self._launches.append(Launch(kernel))
         self._memory.forget()
         try:
             yield
@@ -192,7 +153,8 @@ class MemoryGuard:
             return self._inside_memory(addresses, mask, itemsize, access)
         # as unsigned numbers, addresses before the storage are far behind it
         last = operand.end - operand.begin - itemsize
-        outside = addresses - np.uint64(operand.begin) > np.uint64(max(last, 0))
+        distances = addresses - np.uint64(operand.begin)
+        outside: NDArray[np.bool_] = distances > np.uint64(max(last, 0))
         if last < 0:
             outside[...] = True
         if mask is not None:
@@ -200,7 +162,8 @@ class MemoryGuard:
         if not outside.any():
             return mask
         self._add_out_of_bounds(operand, addresses[outside], itemsize, access)
-        return ~outside if mask is None else mask & ~outside
+        np.logical_not(outside, out=outside)
+        return outside if mask is None else mask & outside
 
     def note_store(self, pointers: Any, values: Any, mask: NDArray[np.bool_] | None) -> None:
         """Compare a store, before it is made, with those of other programs of the launch."""
@@ -220,36 +183,31 @@ class MemoryGuard:
         is_shared = (epochs > 0) & (epochs < launch.first_epoch)
         if is_shared.any():
             new = values.data if mask is None else np.broadcast_to(values.data, mask.shape)[mask]
-            self._add_races(launch, operand, addresses, epochs, is_shared, new, itemsize)
+            # programs that store the same value give the same result in every order
+            is_changed = operand.read(places, itemsize) != _bits(new, itemsize)
+            self._add_races(operand, addresses, epochs, is_shared & is_changed, itemsize)
         stored_at[places] = launch.epoch
 
     def _add_races(
         self,
-        launch: _Launch,
         operand: Operand,
         addresses: NDArray[np.uint64],
         epochs: NDArray[np.int32],
-        is_shared: NDArray[np.bool_],
-        new: NDArray[Any],
+        is_changed: NDArray[np.bool_],
         itemsize: int,
     ) -> None:
-        # programs that store the same value give the same result in every order
-        racing = is_shared & (_read(addresses, itemsize) != _bits(new, itemsize))
+        launch = self._launches[-1]
+        racing = is_changed.copy()
         for epoch in np.unique(epochs[racing]).tolist():
             if launch.is_ordered(epoch):
                 racing &= epochs != epoch
         if not racing.any():
             return
         first = int(np.argmax(racing))
-        fault = self._fault(operand, int(addresses[first]), itemsize, "store")
-        self._add(
-            fault.model_copy(
-                update={
-                    "other_program": launch.program_of(int(epochs[first])),
-                    "count": int(racing.sum()),
-                }
-            )
-        )
+        fault = self._fault(operand, int(addresses.flat[first]), itemsize, "store")
+        other_program = launch.program_of(int(epochs.flat[first]))
+        count = int(racing.sum())
+        self._add(fault.model_copy(update={"other_program": other_program, "count": count}))
 
     def _inside_memory(
         self,
@@ -285,7 +243,7 @@ class MemoryGuard:
         self._add(fault.model_copy(update={"count": addresses.size}))
 
     def _fault(self, operand: Operand, address: int, itemsize: int, access: Access) -> MemoryFault:
-        launch = self._launches[-1] if self._launches else _Launch("a kernel")
+        launch = self._launches[-1] if self._launches else Launch("a kernel")
         file, line = _place_in_code()
         return MemoryFault(
             access=access,
@@ -308,19 +266,15 @@ GUARD = MemoryGuard()
 """That of this process, in which one launch runs at a time."""
 
 
+def _rank(fault: MemoryFault) -> int:
+    if fault.is_race:
+        return 2
+    return 1 if fault.access == "load" else 0
+
+
 def item_bytes(pointers: Any) -> int:
     bits: int = pointers.get_element_ty().primitive_bitwidth
     return max(1, bits // 8)
-
-
-def _read(addresses: NDArray[np.uint64], itemsize: int) -> NDArray[Any]:
-    """The bits of elements at tested addresses."""
-    kind = np.dtype(f"u{itemsize}")
-    mask = np.ones(addresses.shape, bool)
-    stored: NDArray[Any] = triton.runtime.interpreter._interpreter.load(
-        addresses, mask, np.zeros(addresses.shape, kind), kind
-    )
-    return stored
 
 
 def _bits(values: NDArray[Any], itemsize: int) -> NDArray[Any]:
@@ -329,10 +283,11 @@ def _bits(values: NDArray[Any], itemsize: int) -> NDArray[Any]:
 
 def _place_in_code() -> tuple[str, int]:
     """File and line of the innermost frame of the user's code."""
+    skipped = (str(Path(sys.modules["triton"].__file__ or "?").parent), _OWN_FOLDER, "<")
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_TRITON_FOLDER, _OWN_FOLDER, "<")):
+        if not file.startswith(skipped):
             return short_path(file), frame.f_lineno
         frame = frame.f_back
     return "?", 0
