@@ -2,30 +2,37 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from roofwatch.collector.accuracy.accuracy import (
+    Baseline,
     CheckCache,
     compare_with_reference,
     require_same_bits,
     run_once,
     worst_message,
 )
+from roofwatch.collector.accuracy.deviation import root_mean_square
 from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
     PreparedCase,
     differentiated_names,
+    prepare_inputs,
 )
+from roofwatch.collector.accuracy.fairness import why_unfair
 from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
-from roofwatch.model.check_report import Arrangement, CheckReport, Layout, TensorReport
+from roofwatch.collector.accuracy.regimes import in_regime
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout, Regime, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
 
 UPSTREAM = "upstream"
 """Names the gradients that are passed to the backward pass."""
 
+_STRIDED = (Arrangement.ROW_STRIDED, Arrangement.TRANSPOSED)
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)
 _MAX_REFUSAL_CHARACTERS = 300
 
@@ -44,16 +51,25 @@ def layouts_of(prepared: PreparedCase) -> tuple[Layout, ...]:
         }
         outputs = [each for name, each in prepared.expected.items() if name not in gradients]
         tensors[UPSTREAM] = max(outputs, key=lambda output: output.ndim)
-    return tuple(
-        Layout(tensor=name, arrangement=arrangement)
-        for name, tensor in tensors.items()
-        for arrangement in Arrangement
-        if tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1 and tensor.numel()
-    )
+    layouts: list[Layout] = []
+    for name, tensor in tensors.items():
+        if tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1 and tensor.numel():
+            layouts += [Layout(tensor=name, arrangement=each) for each in _STRIDED]
+        if _can_be_expanded(prepared, name, tensor):
+            layouts.append(Layout(tensor=name, arrangement=Arrangement.EXPANDED))
+    return tuple(layouts)
+
+
+def _can_be_expanded(prepared: PreparedCase, name: str, tensor: torch.Tensor) -> bool:
+    # indices must often differ from each other, and programs that change an input write to it
+    is_value = tensor.is_floating_point() and name not in prepared.spec.mutates
+    return is_value and tensor.ndim >= 2 and _expanded_dim(tensor) is not None
 
 
 def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
-    """The case with one tensor in another layout."""
+    """The case with one tensor in another layout; an expanded one has other values too."""
+    if layout.arrangement is Arrangement.EXPANDED:
+        return _expanded(prepared, layout.tensor)
     if layout.tensor == UPSTREAM:
         return replace(
             prepared, lay_out_upstream=lambda tensor: rearranged(tensor, layout.arrangement)
@@ -61,6 +77,38 @@ def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
     tensor = prepared.inputs[layout.tensor]
     moved = rearranged(tensor.detach(), layout.arrangement).requires_grad_(tensor.requires_grad)
     return replace(prepared, inputs={**prepared.inputs, layout.tensor: moved})
+
+
+def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
+    inputs = dict(prepared.inputs)
+    lay_out_upstream = prepared.lay_out_upstream
+    if name == UPSTREAM:
+        lay_out_upstream = _as_of_a_sum
+    else:
+        tensor = prepared.inputs[name]
+        inputs[name] = _repeated(tensor.detach()).requires_grad_(tensor.requires_grad)
+    case = prepared.case
+    expanded = prepare_inputs(prepared.spec, case, prepared.device, inputs, lay_out_upstream)
+    # gradients of a sum may be zero but for rounding, as those of a softmax
+    least_rms = {name: root_mean_square(each) for name, each in prepared.expected.items()}
+    return replace(expanded, least_rms=least_rms)
+
+
+def _as_of_a_sum(upstream: torch.Tensor) -> torch.Tensor:
+    """The gradient that `out.sum()` passes back: one number for all elements."""
+    return upstream.new_ones(()).expand(upstream.shape)
+
+
+def _repeated(tensor: torch.Tensor) -> torch.Tensor:
+    """The first slice in place of all, along the first dim that is longer than one."""
+    dim = _expanded_dim(tensor)
+    assert dim is not None
+    return tensor.narrow(dim, 0, 1).clone().expand(tensor.shape)
+
+
+def _expanded_dim(tensor: torch.Tensor) -> int | None:
+    dims = (dim for dim, length in enumerate(tensor.shape) if length > 1)
+    return next(dims, None) if tensor.numel() else None
 
 
 def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:
@@ -92,9 +140,10 @@ def check_case(
     launch: Callable[..., Any] | None = None,
     device: str = "cpu",
     layout: Layout | None = None,
+    regime: Regime | None = None,
 ) -> CheckReport:
-    """Compare the outputs and gradients of exactly this case, or of it in another layout, with the
-    float64 reference.
+    """Compare the outputs and gradients of exactly this case, or of it in another layout or with
+    other values, with the float64 reference.
 
     `launch` replaces that of the implementation, for example by its compiled form.
 
@@ -103,11 +152,36 @@ def check_case(
         refuses a layout.
     """
     prepared = cache.prepare(spec, case, device)
-    baseline = cache.baseline(prepared, implementation)
-    if layout is not None:
-        prepared = in_layout(prepared, layout)
     # Triton's interpreter runs programs one after another, so a second run is always equal
     is_interpreted = implementation.language is Language.TRITON and device == "cpu"
+    empty = CheckReport(
+        case_id=case.id,
+        implementation=implementation.name,
+        executor="interpreter" if is_interpreted else "device",
+        layout=layout,
+        regime=regime,
+        outcome=Outcome.OK,
+    )
+    if regime is not None:
+        try:
+            varied, baseline = cache.vary(
+                prepared, implementation, partial(in_regime, regime=regime), regime
+            )
+            reason = _why_unfair(varied, baseline)
+        except Exception as error:  # noqa: BLE001  a reference that does not allow these values
+            reason = f"the reference: {type(error).__name__}: {error}"
+        if reason is not None:
+            message = f"not tried: {reason}"[:_MAX_REFUSAL_CHARACTERS]
+            return empty.model_copy(update={"outcome": Outcome.UNSUPPORTED, "message": message})
+        prepared = varied
+    elif layout is not None and layout.arrangement is Arrangement.EXPANDED:
+        name = f"{layout.tensor} expanded"
+        prepared, baseline = cache.vary(
+            prepared, implementation, partial(in_layout, layout=layout), name
+        )
+    else:
+        baseline = cache.baseline(prepared, implementation)
+        prepared = prepared if layout is None else in_layout(prepared, layout)
     outcome, message = Outcome.OK, None
     tensors: tuple[TensorReport, ...] = ()
     watch = MemoryWatch()
@@ -116,12 +190,8 @@ def check_case(
             actual = run_once(prepared, implementation, launch)
         tensors = compare_with_reference(prepared, actual, baseline)
         message = worst_message(tensors)
-        if (
-            message is None
-            and implementation.is_deterministic
-            and layout is None
-            and not is_interpreted
-        ):
+        is_repeated = implementation.is_deterministic and not is_interpreted
+        if message is None and is_repeated and layout is None and regime is None:
             require_same_bits(actual, run_once(prepared, implementation, launch))
     except IncorrectResultError as error:
         message = str(error)
@@ -135,16 +205,38 @@ def check_case(
     if watch.faults:
         # the cause of everything else that is wrong
         message = "; ".join(filter(None, (watch.faults[0].message, message)))
-    return CheckReport(
-        case_id=case.id,
-        implementation=implementation.name,
-        executor="interpreter" if is_interpreted else "device",
-        layout=layout,
-        outcome=Outcome.INCORRECT if outcome is Outcome.OK and message is not None else outcome,
-        message=message,
-        baseline_missing=baseline.missing,
-        tensors=tensors,
-        faults=watch.faults,
+    if outcome is Outcome.OK and message is not None:
+        outcome = Outcome.INCORRECT
+    return empty.model_copy(
+        update={
+            "outcome": outcome,
+            "message": message,
+            "baseline_missing": baseline.missing,
+            "tensors": tensors,
+            "faults": watch.faults,
+        }
+    )
+
+
+def _why_unfair(prepared: PreparedCase, baseline: Baseline) -> str | None:
+    """Why a right implementation may fail at the values of a regime."""
+    floating = getattr(torch, prepared.case.dtype)
+    dtypes: dict[str, torch.dtype] = {}
+    for name, expected in prepared.expected.items():
+        if bool(expected.isnan().any()):
+            return f"{name} of the reference has NaN"
+        plain = floating if expected.is_floating_point() else expected.dtype
+        dtypes[name] = baseline.dtypes.get(name, plain)
+        errors = baseline.errors.get(name)
+        limit = prepared.spec.tolerance(prepared.case, str(dtypes[name]).removeprefix("torch."))
+        if errors is not None and (
+            errors.elementwise > limit.elementwise or errors.rmse_ratio > limit.rmse_ratio
+        ):
+            return f"the torch implementation is not accurate enough for {name}"
+    if baseline.dtypes and baseline.errors.keys() != prepared.expected.keys():
+        return "the torch implementation has NaN or infinity where the reference has none"
+    return why_unfair(
+        prepared, dtypes, lambda case, outputs: compare_with_reference(case, outputs, baseline)
     )
 
 

@@ -125,7 +125,7 @@ def other_layouts(cases: Mapping[Case, Mapping[str, Any]]) -> Iterator[Trial]:
         (case, name, arrangement)
         for case, inputs in cases.items()
         for name, tensor in inputs.items()
-        for arrangement in Arrangement
+        for arrangement in (Arrangement.ROW_STRIDED, Arrangement.TRANSPOSED)
         if isinstance(tensor, torch.Tensor) and tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1
     ]
     for case, name, arrangement in secrets.SystemRandom().sample(

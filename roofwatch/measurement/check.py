@@ -148,12 +148,15 @@ def _reports(
         yield reply.checked.report
         for layout in reply.checked.layouts:
             yield from _reports(workers, job.model_copy(update={"layout": layout}), mode, timeout_s)
+        for regime in reply.checked.regimes:
+            yield from _reports(workers, job.model_copy(update={"regime": regime}), mode, timeout_s)
         return
     failure = reply.failure
     assert failure is not None
     yield CheckReport(
         **job.subject.named,
         layout=job.layout,
+        regime=job.regime,
         executor="device" if mode is Mode.DEVICE else "interpreter",
         outcome=failure.outcome,
         message=failure.message,
