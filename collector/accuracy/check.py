@@ -214,6 +214,7 @@ def check_case(
             "baseline_missing": baseline.missing,
             "tensors": tensors,
             "faults": watch.faults,
+            "unknown_pointer_count": watch.unknown_pointer_count,
         }
     )
 

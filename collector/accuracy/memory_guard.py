@@ -7,12 +7,9 @@ race.
 """
 
 import ctypes
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -20,9 +17,8 @@ from numpy.typing import NDArray
 
 from roofwatch.collector.accuracy.address_space import AddressSpace
 from roofwatch.collector.accuracy.launch_order import Launch
+from roofwatch.collector.accuracy.user_code import current_place
 from roofwatch.model.memory_fault import Access, MemoryFault
-
-_OWN_FOLDER = str(Path(__file__).parent)
 
 
 class MemoryFaultError(Exception):
@@ -244,7 +240,7 @@ class MemoryGuard:
 
     def _fault(self, operand: Operand, address: int, itemsize: int, access: Access) -> MemoryFault:
         launch = self._launches[-1] if self._launches else Launch("a kernel")
-        file, line = _place_in_code()
+        file, line = current_place()
         return MemoryFault(
             access=access,
             kernel=launch.kernel,
@@ -279,22 +275,3 @@ def item_bytes(pointers: Any) -> int:
 
 def _bits(values: NDArray[Any], itemsize: int) -> NDArray[Any]:
     return np.ascontiguousarray(values).view(f"u{itemsize}")
-
-
-def _place_in_code() -> tuple[str, int]:
-    """File and line of the innermost frame of the user's code."""
-    skipped = (str(Path(sys.modules["triton"].__file__ or "?").parent), _OWN_FOLDER, "<")
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(skipped):
-            return short_path(file), frame.f_lineno
-        frame = frame.f_back
-    return "?", 0
-
-
-def short_path(file: str) -> str:
-    """A file's path below the folder that Python imports it from."""
-    folders = [folder for folder in sys.path if folder and file.startswith(f"{folder}/")]
-    longest = max(folders, key=len, default="")
-    return file.removeprefix(f"{longest}/") if longest else Path(file).name

@@ -27,7 +27,14 @@ from roofwatch.cli import (
     token,
     watch,
 )
-from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
+from roofwatch.terminal import (
+    OutputError,
+    fail,
+    is_debugging,
+    is_expected,
+    silence,
+    stop_on_sigterm,
+)
 
 app = typer.Typer(
     name="roofwatch",
@@ -71,7 +78,7 @@ def main() -> None:
 
     An expected error prints one line on standard error and exits with 2.
     """
-    debug = "--debug" in sys.argv[1:]
+    debug = is_debugging()
     stop_on_sigterm()
     try:
         _run()

@@ -17,7 +17,7 @@ from roofwatch.options import (
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import print_error, print_result, progress, write_text
+from roofwatch.terminal import is_debugging, print_error, print_result, progress, write_text
 
 app = typer.Typer()
 
@@ -137,6 +137,7 @@ def check(
         explain_failures,
         to_json,
     )
+    from roofwatch.measurement.proofs import proofs_of
 
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
@@ -146,7 +147,8 @@ def check(
         to_json(target, reports, options.device),
         tables.checks(reports),
         check_summary(reports),
-        *explain_failures(target, reports, options.device),
+        *(proof.text for proof in proofs_of(reports)),
+        *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
         as_json=as_json,
     )
     raise typer.Exit(exit_status(reports))

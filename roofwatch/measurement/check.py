@@ -4,10 +4,12 @@ failed.
 
 import math
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from roofwatch.arguments import suite_source
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.measurement.proofs import proofs_of
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
@@ -160,10 +163,11 @@ def _reports(
         executor="device" if mode is Mode.DEVICE else "interpreter",
         outcome=failure.outcome,
         message=failure.message,
+        traceback=failure.traceback,
     )
 
 
-_MAX_NAMED = 10
+_MAX_NAMED = 3
 
 
 def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
@@ -186,18 +190,23 @@ def exit_status(reports: Sequence[CheckReport]) -> int:
 
 
 def check_summary(reports: Sequence[CheckReport]) -> str:
-    """Number of cases and layouts per outcome."""
-    cases = Counter(str(report.outcome) for report in reports if report.layout is None)
-    layouts = Counter(
-        "refused" if report.outcome is Outcome.UNSUPPORTED else str(report.outcome)
-        for report in reports
-        if report.layout is not None
-    )
-    return "; ".join(
-        f"{what}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        for what, counts in (("checked", cases), ("in other layouts", layouts))
-        if counts
-    )
+    """Number of cases, layouts and other values per outcome."""
+    groups: dict[str, Counter[str]] = {}
+    for report in reports:
+        outcome = str(report.outcome)
+        if report.layout is not None:
+            name = "in other layouts"
+            outcome = "refused" if report.outcome is Outcome.UNSUPPORTED else outcome
+        elif report.regime is not None:
+            name = "with other values"
+            outcome = "not tried" if report.outcome is Outcome.UNSUPPORTED else outcome
+        else:
+            name = "checked"
+        groups.setdefault(name, Counter())[outcome] += 1
+    texts = []
+    for name, counts in groups.items():
+        texts.append(f"{name}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+    return "; ".join(texts)
 
 
 def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
@@ -219,6 +228,7 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
     return {
         "target": target,
         "exit_status": exit_status(reports),
+        "proofs": [asdict(proof) for proof in proofs_of(reports)],
         "reports": [
             {
                 **report.model_dump(mode="json"),
@@ -231,47 +241,56 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
 
 
 def explain_failures(
-    target: str, reports: Sequence[CheckReport], device: str | None
+    target: str, reports: Sequence[CheckReport], device: str | None, *, with_traceback: bool = False
 ) -> Iterator[str]:
-    """Describe the first failure of each kind of a kernel's implementation, and name the others."""
+    """Describe the first failure of each cause, and name the others in one line."""
     kinds: dict[tuple[object, ...], list[CheckReport]] = {}
-    for report in filter(lambda report: report.outcome.is_failure, reports):
-        message = None if report.tensors else report.message
-        kind = (
-            report.case_id.partition("/")[0],
-            report.implementation,
-            report.outcome,
-            report.layout is None,
-            message,
-        )
-        kinds.setdefault(kind, []).append(report)
+    for report in reports:
+        if report.outcome.is_failure:
+            kinds.setdefault(_cause(report), []).append(report)
     for first, *others in kinds.values():
         lines = ["", *explain_failure(first)]
+        if with_traceback and first.traceback:
+            lines.append(first.traceback.rstrip())
         if others:
-            names = "".join(f"\n    {_name(other)}" for other in others[:_MAX_NAMED])
-            lines.append(
-                f"  {len(others)} more of this kind:{names}"
-                + ("\n    …" if len(others) > _MAX_NAMED else "")
-            )
-        yield "\n".join(
-            [*lines, f"  repeat, in all layouts: {repeat_command(target, first, device)}"]
-        )
+            names = [_name(other) for other in others[:_MAX_NAMED]]
+            ellipsis = ", …" if len(others) > _MAX_NAMED else ""
+            lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
+        repeat = repeat_command(target, first, device)
+        yield "\n".join([*lines, f"  repeat, in all layouts: {repeat}"])
+
+
+def _cause(report: CheckReport) -> tuple[object, ...]:
+    """What failures with one cause have in common."""
+    kernel = report.case_id.partition("/")[0]
+    if report.faults:
+        fault = report.faults[0]
+        return (fault.kernel, fault.file, fault.line, fault.access, fault.operand, fault.is_race)
+    variation = (report.layout is None, report.regime)
+    if report.tensors:
+        return (kernel, report.implementation, report.outcome, variation)
+    # a message about one cause differs in sizes
+    message = re.sub(r"\d+", "n", report.message or "")
+    return (kernel, report.implementation, report.outcome, message)
 
 
 def _name(report: CheckReport) -> str:
     layout = report.layout
-    where = (
-        ""
-        if layout is None
-        else f" with {layout.tensor} {layout.arrangement.replace('_', '-')} in memory"
-    )
+    where = ""
+    if report.regime is not None:
+        where = f" with {report.regime} values"
+    elif layout is not None:
+        arrangement = layout.arrangement.replace("_", "-")
+        where = f" with {layout.tensor} {arrangement} in memory"
     return f"{report.case_id} {report.implementation}{where}"
 
 
 def explain_failure(report: CheckReport) -> Iterator[str]:
     yield f"{_name(report)}: {report.outcome}"
+    for fault in report.faults:
+        yield f"  {fault.message}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
-    if report.message and not wrong:
+    if report.message and not wrong and not report.faults:
         yield f"  {report.message}"
     for tensor in wrong:
         yield from _explain_tensor(tensor)

@@ -120,11 +120,15 @@ class CheckReport(_Part):
     outcome: Outcome
     """With a layout, `unsupported` means that the implementation refuses it, which passes."""
     message: str | None = None
+    traceback: str | None = None
+    """Of the exception that the implementation raised."""
     baseline_missing: str | None = None
     """Why only the caps limit the error; None with a torch baseline."""
     tensors: tuple[TensorReport, ...] = ()
     faults: tuple[MemoryFault, ...] = ()
     """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
+    unknown_pointer_count: int = 0
+    """Accesses through pointers whose operand is not known, because they were integers."""
 
     def accuracy(self, case_id: str) -> Accuracy:
         """The part that a record stores, for the case or the one that it stands in for."""

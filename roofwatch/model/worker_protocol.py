@@ -218,6 +218,7 @@ class Failure(_Message):
 
     outcome: Outcome
     message: str
+    traceback: str | None = None
 
 
 class TimedBlock(_Message):
