@@ -22,6 +22,7 @@ REGIMES: Mapping[Role, tuple[Regime, ...]] = {
     Role.WEIGHTS: (),
 }
 _MAX_REGIMES = 3
+_INDEX_DTYPES = (torch.int32, torch.int64)
 _SPARSE_EVERY, _INFINITE_EVERY = 10, 8
 _DENORMAL_FACTOR = 0.25
 """Of the smallest normal number."""
@@ -45,9 +46,14 @@ def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
     inputs: dict[str, Any] = dict(prepared.inputs)
     for name, role in prepared.roles.items():
         tensor = prepared.inputs[name]
-        if regime not in REGIMES[role] or not tensor.is_floating_point():
+        is_changed = regime in REGIMES[role] and tensor.is_floating_point() and tensor.numel()
+        if not is_changed:
             continue
-        values = _CHANGES[regime](tensor.detach().to(torch.float64), tensor.dtype)
+        wide = tensor.detach().to(torch.float64)
+        if regime is Regime.PEAKED:
+            values = _peaked(wide, _targets(prepared, wide))
+        else:
+            values = _CHANGES[regime](wide, tensor.dtype)
         inputs[name] = values.to(tensor.dtype).requires_grad_(tensor.requires_grad)
     return prepare_inputs(prepared.spec, prepared.case, prepared.device, inputs)
 
@@ -59,14 +65,32 @@ def _shifted(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
     return values / 4 + 8
 
 
-def _peaked(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
-    """Add 12 to one element of each row, at another place in each."""
+def _peaked(values: torch.Tensor, columns: torch.Tensor | None) -> torch.Tensor:
+    """Add 12 to one element of each row: at the given column, or at another one in each row."""
     if values.ndim < 2:
         return values
     rows = values.reshape(-1, values.shape[-1]).clone()
     numbers = torch.arange(len(rows), device=values.device)
-    rows[numbers, (7 * numbers + 3) % values.shape[-1]] += 12
+    if columns is None:
+        columns = (7 * numbers + 3) % values.shape[-1]
+    rows[numbers, columns] += 12
     return rows.view(values.shape)
+
+
+def _targets(prepared: PreparedCase, values: torch.Tensor) -> torch.Tensor | None:
+    """An integer input that names a column of each row, as the targets of a cross-entropy do.
+
+    Gradients are small where the target dominates, and lose their digits if that of the largest
+    probability is rounded.
+    """
+    row_count, n_cols = values.numel() // values.shape[-1], values.shape[-1]
+    for tensor in prepared.inputs.values():
+        is_index = isinstance(tensor, torch.Tensor) and tensor.dtype in _INDEX_DTYPES
+        if not is_index or tensor.numel() != row_count:
+            continue
+        if bool((tensor >= 0).all()) and bool((tensor < n_cols).all()):
+            return tensor.reshape(-1).long()
+    return None
 
 
 def _sparse(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
@@ -113,7 +137,6 @@ def _denormal(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 _CHANGES: Mapping[Regime, Change] = {
     Regime.SHIFTED: _shifted,
-    Regime.PEAKED: _peaked,
     Regime.SPARSE: _sparse,
     Regime.EQUAL: _equal,
     Regime.INFINITE: _infinite,
