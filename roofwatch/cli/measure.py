@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -119,17 +119,22 @@ def check(
             "quick ones.",
         ),
     ] = None,
+    depth: Annotated[
+        Literal["quick", "full"],
+        typer.Option(help="full adds torch.compile, and other values for every case."),
+    ] = "quick",
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Check results and gradients, also at odd sizes and in other memory layouts, and explain what
-    is wrong.
+    """Check results, gradients and accesses to memory, at odd sizes, in other layouts and with
+    other values.
 
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
     from roofwatch import tables
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.measurement.check import (
+        Depth,
         check_suite,
         check_summary,
         check_target,
@@ -142,7 +147,9 @@ def check(
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
-        reports = check_suite(source, plan, on_progress, fork_server=fork_server)
+        reports = check_suite(
+            source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
+        )
     print_result(
         to_json(target, reports, options.device),
         tables.checks(reports),

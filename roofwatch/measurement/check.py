@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,20 @@ _FAST_TAGS = {"small", "quick"}
 """Tags of cases that a GPU checks within moments."""
 
 
-def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
+class Depth(StrEnum):
+    QUICK = "quick"
+    """Without torch.compile; other values for the first case of each dtype and direction."""
+    FULL = "full"
+
+
+def select_jobs(
+    info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK
+) -> dict[CheckAccuracy, Mode]:
     """Select what to check and how, grouped by case so that implementations share its reference.
 
     Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the
     interpreter's stand-ins on a CPU. Without patterns of implementations, those compiled by
-    torch.compile are left out.
+    torch.compile are checked at full depth only.
 
     Raises:
         SuiteError: nothing matches the plan.
@@ -49,7 +58,9 @@ def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
     if not kernels:
         known = ", ".join(kernel.name for kernel in info.kernels)
         raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
-    jobs = {job: mode for kernel in kernels for job, mode in _jobs_of(kernel, info.device, plan)}
+    jobs: dict[CheckAccuracy, Mode] = {}
+    for kernel in kernels:
+        jobs.update(_jobs_of(kernel, info.device, plan, depth))
     if not jobs:
         names = sorted(
             {implementation.name for kernel in kernels for implementation in kernel.implementations}
@@ -68,11 +79,14 @@ def check_suite(
     on_progress: OnProgress = lambda _: None,
     *,
     fork_server: ForkServer,
+    depth: Depth = Depth.QUICK,
 ) -> tuple[CheckReport, ...]:
-    """Check each selected case as declared and, if it passes, in other layouts.
+    """Check each selected case as declared and, if it passes, in other layouts and with other
+    values.
 
     Returns:
-        Reports in the order of the suite; a case's layouts follow it.
+        Reports in the order of the suite; a case's layouts and values follow it. Implementations
+        that this depth leaves out are reported once.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing matches the plan.
@@ -85,13 +99,18 @@ def check_suite(
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
-        jobs = select_jobs(workers.start(), plan)
+        info = workers.start()
+        jobs = select_jobs(info, plan, depth)
+        with_values = set(jobs) if depth is Depth.FULL else set(_first_of_each_kind(jobs))
         found: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
 
         def check_all(where: WorkerPool, mode: Mode) -> None:
             for job in jobs:
                 if jobs[job] is mode:
-                    found[job] = list(_reports(where, job, mode, plan.timeout_s))
+                    reports = _reports(
+                        where, job, mode, plan.timeout_s, with_values=job in with_values
+                    )
+                    found[job] = list(reports)
                     on_progress(
                         Progress(sum(map(bool, found.values())), len(jobs), str(job.subject))
                     )
@@ -99,11 +118,46 @@ def check_suite(
         interpreting = pool.submit(check_all, interpreter, Mode.INTERPRETER)
         check_all(workers, Mode.DEVICE)
         interpreting.result()
-    return tuple(report for reports in found.values() for report in reports)
+    checked = [report for reports in found.values() for report in reports]
+    return (*checked, *_left_out(info, plan, jobs))
+
+
+def _first_of_each_kind(jobs: Iterable[CheckAccuracy]) -> Iterable[CheckAccuracy]:
+    """The first case of each kernel, dtype, direction and implementation."""
+    first: dict[tuple[str, ...], CheckAccuracy] = {}
+    for job in jobs:
+        kernel, _shape, dtype, direction = job.case_id.split("/")
+        first.setdefault((kernel, dtype, direction, job.implementation), job)
+    return first.values()
+
+
+def _left_out(
+    info: SuiteInfo, plan: RunPlan, jobs: Iterable[CheckAccuracy]
+) -> Iterator[CheckReport]:
+    """One report of each implementation that only the depth left out."""
+    if plan.implementations:
+        return
+    first_cases: dict[str, str] = {}
+    checked: set[tuple[str, str]] = set()
+    for job in jobs:
+        name = job.case_id.partition("/")[0]
+        first_cases.setdefault(name, job.case_id)
+        checked.add((name, job.implementation))
+    for kernel in info.kernels:
+        for implementation in kernel.implementations:
+            is_left_out = (kernel.name, implementation.name) not in checked
+            if kernel.name in first_cases and implementation.is_compiled and is_left_out:
+                yield CheckReport(
+                    case_id=first_cases[kernel.name],
+                    implementation=implementation.name,
+                    executor="device",
+                    outcome=Outcome.UNSUPPORTED,
+                    message=f"{implementation.name} is checked with --depth full",
+                )
 
 
 def _jobs_of(
-    kernel: KernelInfo, device: str, plan: RunPlan
+    kernel: KernelInfo, device: str, plan: RunPlan, depth: Depth
 ) -> Iterator[tuple[CheckAccuracy, Mode]]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
@@ -112,7 +166,7 @@ def _jobs_of(
             is_selected = (
                 matches(implementation.name, patterns)
                 if patterns
-                else not implementation.is_compiled
+                else depth is Depth.FULL or not implementation.is_compiled
             )
             if case.direction not in implementation.directions or not is_selected:
                 continue
@@ -144,14 +198,19 @@ def _select_cases(
 
 
 def _reports(
-    workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float
+    workers: WorkerPool,
+    job: CheckAccuracy,
+    mode: Mode,
+    timeout_s: float,
+    *,
+    with_values: bool = False,
 ) -> Iterator[CheckReport]:
     reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
         yield reply.checked.report
         for layout in reply.checked.layouts:
             yield from _reports(workers, job.model_copy(update={"layout": layout}), mode, timeout_s)
-        for regime in reply.checked.regimes:
+        for regime in reply.checked.regimes if with_values else ():
             yield from _reports(workers, job.model_copy(update={"regime": regime}), mode, timeout_s)
         return
     failure = reply.failure
