@@ -89,7 +89,8 @@ def _targets(prepared: PreparedCase, values: torch.Tensor) -> torch.Tensor | Non
         if not is_index or tensor.numel() != row_count:
             continue
         if bool((tensor >= 0).all()) and bool((tensor < n_cols).all()):
-            return tensor.reshape(-1).long()
+            columns: torch.Tensor = tensor.reshape(-1).long()
+            return columns
     return None
 
 

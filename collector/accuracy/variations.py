@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from roofwatch.collector.accuracy.check import rearranged
+from roofwatch.collector.accuracy.layouts import rearranged
 from roofwatch.model.check_report import Arrangement
 from roofwatch.spec import Case
 

@@ -21,7 +21,8 @@ import torch
 from pydantic import TypeAdapter
 
 from roofwatch.collector.accuracy.accuracy import BASELINE_NAME, CheckCache
-from roofwatch.collector.accuracy.check import check_case, layouts_of
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.layouts import layouts_of
 from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.compile.sources import source_digests

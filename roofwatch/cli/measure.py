@@ -1,5 +1,6 @@
 """Commands that list, check and measure a suite."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -123,6 +124,9 @@ def check(
         Literal["quick", "full"],
         typer.Option(help="full adds torch.compile, and other values for every case."),
     ] = "quick",
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Run under compute-sanitizer, on a GPU.")
+    ] = False,
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
@@ -143,7 +147,13 @@ def check(
         to_json,
     )
     from roofwatch.measurement.proofs import proofs_of
+    from roofwatch.measurement.sanitize import run_sanitized
 
+    if sanitize:
+        status, errors = run_sanitized([word for word in sys.argv[1:] if word != "--sanitize"])
+        if errors is not None:
+            print_error(errors)
+        raise typer.Exit(EXIT_WRONG if errors is not None else status)
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_case, layouts_of
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.layouts import layouts_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.kernels.building_blocks.errors import KernelError

@@ -19,11 +19,12 @@ from tests.roofwatch.test_spec import declare
 
 pytestmark = pytest.mark.usefixtures("forked_servers")
 
+Reports = dict[tuple[str, Regime | None], CheckReport]
 SUITE = Path(__file__).parents[2] / "suites" / "bench_regimes.py"
 
 
 @pytest.fixture(scope="module")
-def reports(fork_server: ForkServer) -> dict[tuple[str, Regime | None], CheckReport]:
+def reports(fork_server: ForkServer) -> Reports:
     """Reports in the declared layout by kernel and regime."""
     plan = RunPlan(device="cpu", implementations=("triton",))
     checked = check_suite(SuiteSource(SUITE), plan, fork_server=fork_server)
@@ -34,7 +35,7 @@ def reports(fork_server: ForkServer) -> dict[tuple[str, Regime | None], CheckRep
     }
 
 
-def test_a_gradient_that_is_wrong_where_one_logit_dominates_is_found(reports) -> None:
+def test_a_gradient_that_is_wrong_where_one_logit_dominates_is_found(reports: Reports) -> None:
     assert reports["rounded", None].outcome is Outcome.OK
     peaked = reports["rounded", Regime.PEAKED]
     assert peaked.outcome is Outcome.INCORRECT
@@ -42,11 +43,11 @@ def test_a_gradient_that_is_wrong_where_one_logit_dominates_is_found(reports) ->
 
 
 @pytest.mark.parametrize("regime", [None, Regime.PEAKED, Regime.EQUAL, Regime.INFINITE])
-def test_a_right_gradient_passes_in_every_regime(reports, regime: Regime | None) -> None:
+def test_a_right_gradient_passes_in_every_regime(reports: Reports, regime: Regime | None) -> None:
     assert not reports["right", regime].outcome.is_failure, reports["right", regime].message
 
 
-def test_a_sum_in_bfloat16_is_interpreted_in_bfloat16(reports) -> None:
+def test_a_sum_in_bfloat16_is_interpreted_in_bfloat16(reports: Reports) -> None:
     assert reports["narrow_sum", None].outcome is Outcome.INCORRECT
     assert reports["wide_sum", None].outcome is Outcome.OK
 
