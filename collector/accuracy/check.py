@@ -1,4 +1,4 @@
-"""Check one case of one implementation, as declared, in another memory layout or at other values."""
+"""Check one case of one implementation, as declared, in another layout or with other values."""
 
 from collections.abc import Callable
 from functools import partial

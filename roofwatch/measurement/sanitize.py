@@ -47,6 +47,6 @@ def describe_errors(text: str) -> str | None:
     if not count:
         return None
     lines = [f"compute-sanitizer: {count} errors"]
-    for error in _FIRST_ERROR.findall(text)[:_MAX_ERRORS]:
-        lines.append("  " + re.sub(r"\n=+ +", "\n    ", error))
+    first_errors = _FIRST_ERROR.findall(text)[:_MAX_ERRORS]
+    lines += ["  " + re.sub(r"\n=+ +", "\n    ", error) for error in first_errors]
     return "\n".join(lines)
