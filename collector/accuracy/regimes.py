@@ -62,7 +62,7 @@ Change = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
 
 
 def _shifted(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
-    return values / 4 + 8
+    return values / 4 + 4
 
 
 def _peaked(values: torch.Tensor, columns: torch.Tensor | None) -> torch.Tensor:
