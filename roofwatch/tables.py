@@ -259,24 +259,33 @@ def profiles(record: RunRecord) -> Table:
 
 def checks(reports: Sequence[CheckReport]) -> Table:
     """One row per case and implementation: outcome, worst tensor, and outcomes in other memory
-    layouts.
+    layouts and at other values.
     """
     layouts: dict[tuple[str, str], list[CheckReport]] = {}
+    regimes: dict[tuple[str, str], list[CheckReport]] = {}
+    declared: list[CheckReport] = []
     for report in reports:
+        key = (report.case_id, report.implementation)
         if report.layout is not None:
-            layouts.setdefault((report.case_id, report.implementation), []).append(report)
-    rows = [
-        (
+            layouts.setdefault(key, []).append(report)
+        elif report.regime is not None:
+            regimes.setdefault(key, []).append(report)
+        else:
+            declared.append(report)
+    rows = []
+    for report in declared:
+        key = (report.case_id, report.implementation)
+        variations = [*layouts.get(key, []), *regimes.get(key, [])]
+        row = (
             report.case_id,
             report.implementation,
             report.executor,
-            _outcome(report.outcome),
+            _outcome_of_all(report, variations),
             *_worst(report.tensors),
-            _layout_counts(layouts.get((report.case_id, report.implementation), [])),
+            _layout_counts(layouts.get(key, [])),
+            _layout_counts(regimes.get(key, [])),
         )
-        for report in reports
-        if report.layout is None
-    ]
+        rows.append(row)
     columns = (
         "case",
         "implementation",
@@ -287,12 +296,22 @@ def checks(reports: Sequence[CheckReport]) -> Table:
         "limit",
         "torch",
         "layouts",
+        "values",
     )
     table = make_table(columns, rows, left=5)
-    unsupported = {report.message for report in reports if report.message and report.layout is None}
+    unsupported = {report.message for report in declared if report.message}
     unsupported -= {report.message for report in reports if report.outcome.is_failure}
     _set_caption(table, sorted(message for message in unsupported if message))
     return table
+
+
+def _outcome_of_all(report: CheckReport, variations: Sequence[CheckReport]) -> Text:
+    """The outcome of a case, or of the first variation that failed though the case passes."""
+    failed = next((one for one in variations if one.outcome.is_failure), None)
+    if failed is None or report.outcome.is_failure:
+        return _outcome(report.outcome)
+    kind = "layout" if failed.layout is not None else "values"
+    return Text(f"{failed.outcome}: {kind}", style=f"red link {failed.outcome.url}")
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from roofwatch.spec import Case, InputMaker, KernelSpec, SpecError
+from roofwatch.spec import Case, InputMaker, KernelSpec, Role, SpecError
 from roofwatch.spec.seeded_numbers import normal_numbers
 
 
@@ -32,24 +32,37 @@ class PreparedCase:
     """Outputs and gradients of the reference, in float64."""
     lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity
     """Changes the memory layout of upstream gradients."""
+    least_rms: Mapping[str, float] = field(default_factory=dict)
+    """Least RMS that errors are relative to, for results that are zero but for rounding."""
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """Of the inputs that have one."""
 
 
 def prepare(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
     """Make a case's inputs, and evaluate the reference in float64 on the same numbers."""
-    return prepare_inputs(spec, case, device, make_inputs(spec, case, device))
+    maker = InputMaker(case, device)
+    inputs = inputs_of(spec, case, maker)
+    prepared = prepare_inputs(spec, case, device, inputs)
+    return replace(prepared, roles=maker.roles_of(inputs))
 
 
 def prepare_inputs(
-    spec: KernelSpec, case: Case, device: str, inputs: Mapping[str, Any]
+    spec: KernelSpec,
+    case: Case,
+    device: str,
+    inputs: Mapping[str, Any],
+    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity,
 ) -> PreparedCase:
-    """Evaluate the reference in float64 on given inputs."""
+    """Evaluate the reference in float64 on given inputs and upstream gradients."""
     originals = {
         name: value.detach().clone()
         for name, value in inputs.items()
         if isinstance(value, torch.Tensor)
     }
     wide = {name: _widen(value) for name, value in inputs.items()}
-    expected = evaluate(spec.reference, spec, case, wide, who="the reference")
+    expected = evaluate(
+        spec.reference, spec, case, wide, who="the reference", lay_out_upstream=lay_out_upstream
+    )
     return PreparedCase(
         spec,
         case,
@@ -57,6 +70,7 @@ def prepare_inputs(
         inputs,
         originals,
         {name: each.detach() for name, each in expected.items()},
+        lay_out_upstream,
     )
 
 
@@ -75,7 +89,16 @@ def make_inputs(
         SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be
         differentiated.
     """
-    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers))
+    return inputs_of(spec, case, InputMaker(case, device, only_integers=only_integers))
+
+
+def inputs_of(spec: KernelSpec, case: Case, maker: InputMaker) -> dict[str, Any]:
+    """Make the case's inputs with a maker.
+
+    Raises:
+        SpecError: as `make_inputs`.
+    """
+    inputs = spec.inputs(case, maker)
     if not isinstance(inputs, dict):
         raise SpecError(
             f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "

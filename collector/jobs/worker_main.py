@@ -21,8 +21,10 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_case, layouts_of
+from roofwatch.collector.accuracy.accuracy import BASELINE_NAME, CheckCache
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.layouts import layouts_of
+from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.build.provenance import ProjectFiles, installed_names
 from roofwatch.collector.compile.sources import ProjectPackages, source_digests
@@ -250,12 +252,20 @@ class _Suite:
                 launch=self._launcher(spec, implementation),
                 device=self._launch_device,
                 layout=job.layout,
+                regime=job.regime,
             )
-        is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges
-        layouts = (
-            () if is_done else layouts_of(self._checks.prepare(spec, case, self._launch_device))
+        is_varied = job.layout is not None or job.regime is not None
+        if is_varied or report.outcome is not Outcome.OK or case in spec.edges:
+            return Reply(checked=Checked(report=report))
+        prepared = self._checks.prepare(spec, case, self._launch_device)
+        # the torch implementation decides which values are fair to the others
+        is_baseline = implementation.name == BASELINE_NAME
+        checked = Checked(
+            report=report,
+            layouts=layouts_of(prepared),
+            regimes=() if is_baseline else regimes_of(prepared),
         )
-        return Reply(checked=Checked(report=report, layouts=layouts))
+        return Reply(checked=checked)
 
     def _time(
         self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock

@@ -178,7 +178,14 @@ def read_tail(log: IO[bytes]) -> str:
     """Read the end of a process's output."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _LOG_TAIL_BYTES))
-    return log.read().decode(errors="replace").replace("\0", "").strip()
+    return without_modules(log.read().decode(errors="replace").replace("\0", "").strip())
+
+
+def without_modules(text: str) -> str:
+    """Leave out the list of extension modules that faulthandler adds when a process crashes."""
+    head, found, modules = text.partition("\nExtension modules:")
+    _, _, tail = modules.partition("\n")
+    return "\n".join(filter(None, (head.strip(), tail.strip()))) if found else text
 
 
 # --- in the process that forks

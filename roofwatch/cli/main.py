@@ -29,7 +29,14 @@ from roofwatch.cli import (
     token,
     watch,
 )
-from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
+from roofwatch.terminal import (
+    OutputError,
+    fail,
+    is_debugging,
+    is_expected,
+    silence,
+    stop_on_sigterm,
+)
 
 _PANELS = {
     "Start here": ("init", "check", "run", "ab", "static", "diagnose"),
@@ -111,7 +118,7 @@ def main() -> None:
 
     An expected error prints one line on standard error and exits with 2.
     """
-    debug = "--debug" in sys.argv[1:]
+    debug = is_debugging()
     stop_on_sigterm()
     try:
         _run()

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from roofwatch.model.check_report import CheckReport, Layout
+from roofwatch.model.check_report import CheckReport, Layout, Regime
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
@@ -181,6 +181,7 @@ class CaseJob(_Message):
 class CheckAccuracy(CaseJob):
     job: Literal["check_accuracy"] = "check_accuracy"
     layout: Layout | None = None
+    regime: Regime | None = None
     is_exact: bool = False
     """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of
     the case.
@@ -230,6 +231,7 @@ class Failure(_Message):
 
     outcome: Outcome
     message: str
+    traceback: str | None = None
 
 
 class TimedBlock(_Message):
@@ -253,8 +255,10 @@ class TimedBlock(_Message):
 
 class Checked(_Message):
     report: CheckReport
-    layouts: tuple[Layout, ...]
+    layouts: tuple[Layout, ...] = ()
     """Layouts to check next."""
+    regimes: tuple[Regime, ...] = ()
+    """Other values to check next."""
 
 
 class Reply(_Message):

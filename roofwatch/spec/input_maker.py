@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from roofwatch.spec.case import Case
@@ -9,6 +11,22 @@ from roofwatch.spec.seeded_numbers import integer_numbers, normal_numbers, unifo
 
 if TYPE_CHECKING:
     import torch
+
+
+class Role(StrEnum):
+    """What an operation does with an input, which decides the values that it is checked with."""
+
+    VALUES = "values"
+    LOGITS = "logits"
+    """Passed to a softmax."""
+    SCORES = "scores"
+    """Multiplied to attention scores: queries and keys."""
+    GATES = "gates"
+    """Passed to a sigmoid, SiLU, GELU or tanh."""
+    TERMS = "terms"
+    """Added up."""
+    WEIGHTS = "weights"
+    """Learned parameters, which keep their distribution."""
 
 
 class InputMaker:
@@ -36,6 +54,16 @@ class InputMaker:
         self.device = device
         self.only_integers = only_integers
         self._drawn_count = 0
+        self._made: list[tuple[torch.Tensor, Role]] = []
+
+    def roles_of(self, inputs: Mapping[str, object]) -> dict[str, Role]:
+        """Roles of inputs that are returned as they were made; of others nothing is known."""
+        roles: dict[str, Role] = {}
+        for name, value in inputs.items():
+            for tensor, role in self._made:
+                if value is tensor:
+                    roles[name] = role
+        return roles
 
     @property
     def rank(self) -> int:
@@ -53,16 +81,47 @@ class InputMaker:
         )
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
-        """Normally distributed around 0 with standard deviation `scale`."""
+        """Normally distributed around 0 with standard deviation `scale`.
+
+        `roofwatch check` also tries other values, by the input's role. The methods below draw the
+        same numbers for inputs with a special role.
+        """
+        return self._normal(shape, scale, dtype, Role.VALUES)
+
+    def logits(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Normal numbers for a softmax; also checked where one dominates, and with -inf."""
+        return self._normal(shape, scale, dtype, Role.LOGITS)
+
+    def scores(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Normal numbers for queries and keys; also checked with sharp and uniform attention."""
+        return self._normal(shape, scale, dtype, Role.SCORES)
+
+    def gates(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Normal numbers for a sigmoid, SiLU, GELU or tanh; also checked where it saturates."""
+        return self._normal(shape, scale, dtype, Role.GATES)
+
+    def terms(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Normal numbers to add up; also checked where they cancel."""
+        return self._normal(shape, scale, dtype, Role.TERMS)
+
+    def weights(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
+        """Normal numbers for learned parameters, which are checked with no other values."""
+        return self._normal(shape, scale, dtype, Role.WEIGHTS)
+
+    def _normal(
+        self, shape: tuple[int, ...], scale: float, dtype: str | None, role: Role
+    ) -> torch.Tensor:
         if self.only_integers:
             return self._uninitialised(shape, dtype)
-        return normal_numbers(
+        numbers = normal_numbers(
             shape,
             seed=self._next_seed(),
             device=self.device,
             dtype=self._dtype(dtype),
             scale=scale,
         )
+        self._made.append((numbers, role))
+        return numbers
 
     def uniform(
         self, *shape: int, low: float = -1.0, high: float = 1.0, dtype: str | None = None
