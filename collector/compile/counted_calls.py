@@ -1,0 +1,154 @@
+"""Counts what a call of an implementation does in torch: operators, bytes, allocations and waits."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
+
+from roofwatch.collector.compile.interval import Interval
+
+_WAITING = frozenset(
+    {
+        "_local_scalar_dense",
+        "nonzero",
+        "nonzero_numpy",
+        "is_nonzero",
+        "equal",
+        "masked_select",
+        "_unique2",
+        "unique_consecutive",
+        "unique_dim",
+    }
+)
+"""Operators that wait for the device, because the host needs a value or a size."""
+_WITHOUT_WORK = frozenset(
+    {"detach", "alias", "lift_fresh", "set_", "resize_", "record_stream", "_unsafe_view"}
+)
+_WITHOUT_READS = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"})
+_SAME_ELEMENTS = frozenset(
+    {"_to_copy", "clone", "index_select", "gather", "cat", "stack", "flip", "repeat", "sort", "roll"}
+)
+"""Operators whose integer results are elements of their integer operands."""
+
+
+@dataclass
+class CallCounts:
+    """What one call did; `by_name` and the bytes are those of torch's own operators."""
+
+    by_name: Counter[str] = field(default_factory=Counter)
+    read_bytes: int = 0
+    written_bytes: int = 0
+    allocation_count: int = 0
+    allocated_bytes: int = 0
+    peak_bytes: int = 0
+    """Largest total of the tensors that the call made and that lived at once."""
+    wait_count: int = 0
+    """Times that the host waits for the device."""
+    copy_count: int = 0
+    """Copies between host and device."""
+    live_bytes: int = 0
+
+
+class CountingMode(TorchDispatchMode):
+    """Counts operators while it is active, and follows the ranges of integers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = CallCounts()
+        self._ranges: Any = WeakIdKeyDictionary()
+        self._live: dict[WeakIdRef, int] = {}
+
+    def restart(self) -> None:
+        """Count from here on; tensors that live now do not count."""
+        self.counts = CallCounts()
+        self._live.clear()
+
+    # --- ranges of integers
+
+    def set_range(self, tensor: torch.Tensor, limits: Interval) -> None:
+        self._ranges[tensor.untyped_storage()] = limits
+
+    def range_of(self, tensor: torch.Tensor) -> Interval | None:
+        if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+            return None
+        found: Interval | None = self._ranges.get(tensor.untyped_storage())
+        return found
+
+    # --- operators
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],  # noqa: ARG002  torch's signature
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if func.namespace in {"aten", "prims"} and not func.is_view and name not in _WITHOUT_WORK:
+            self._count(name, [args, kwargs], result)
+        return result
+
+    def _count(self, name: str, arguments: Any, result: Any) -> None:
+        operands = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
+        results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        known = {operand.untyped_storage()._cdata for operand in operands}
+        new = [tensor for tensor in results if tensor.untyped_storage()._cdata not in known]
+        for tensor in new:
+            self._allocate(tensor)
+        if name not in _WITHOUT_READS:
+            self.counts.by_name[name] += 1
+            self.counts.read_bytes += sum(_bytes(operand) for operand in operands)
+            self.counts.written_bytes += sum(_bytes(tensor) for tensor in results)
+        if name in _WAITING:
+            self.counts.wait_count += 1
+        if name in _SAME_ELEMENTS:
+            self._pass_on_range(operands, new)
+
+    def _pass_on_range(
+        self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+    ) -> None:
+        ranges = [self.range_of(operand) for operand in operands]
+        known = [limits for limits in ranges if limits is not None]
+        if not known or len(known) < len(ranges):
+            return
+        union = known[0]
+        for limits in known[1:]:
+            union = union.union(limits)
+        for tensor in results:
+            if not tensor.dtype.is_floating_point:
+                self.set_range(tensor, union)
+
+    def _allocate(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        size = int(storage.nbytes())
+        counts = self.counts
+        counts.allocation_count += 1
+        counts.allocated_bytes += size
+        counts.live_bytes += size
+        counts.peak_bytes = max(counts.peak_bytes, counts.live_bytes)
+        self._live[WeakIdRef(storage, self._free)] = size
+
+    def _free(self, reference: Any) -> None:
+        self.counts.live_bytes -= self._live.pop(reference, 0)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """Bytes of distinct elements: an expanded dimension is read once."""
+    count = 1
+    for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        count *= int(length) if stride else min(int(length), 1)
+    return count * tensor.element_size()
+
+
+@contextmanager
+def counting_calls() -> Iterator[CountingMode]:
+    mode = CountingMode()
+    with mode:
+        yield mode

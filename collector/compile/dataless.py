@@ -1,0 +1,109 @@
+"""Calls an implementation on tensors without data, at any size, as if the target's GPU were there."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from roofwatch.collector.accuracy.evaluation import (
+    differentiable,
+    differentiated_names,
+    outputs_by_name,
+)
+from roofwatch.collector.compile.counted_calls import CountingMode
+from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.target_device import answering_for, replaced
+from roofwatch.spec import Case, Implementation, InputMaker, KernelSpec, SpecError
+
+_ADDRESS = 2**20
+"""Of every tensor without data; divisible by 16 like those of torch's allocators."""
+
+
+class _RangedInputMaker(InputMaker):
+    """Tells the mode that counts which integers it draws."""
+
+    def __init__(self, case: Case, mode: CountingMode) -> None:
+        super().__init__(case, "cpu", only_integers=True)
+        self._mode = mode
+
+    def _ranged(self, tensor: torch.Tensor, low: int, high: int) -> torch.Tensor:
+        self._mode.set_range(tensor, Interval(low, high))
+        return tensor
+
+    def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
+        drawn = super().integers(*shape, high=high, low=low, dtype=dtype)
+        return self._ranged(drawn, low, high - 1)
+
+    def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
+        return self._ranged(super().permutation(length, dtype), 0, max(length - 1, 0))
+
+    def routing(self, tokens: int, experts: int, top_k: int, load: str = "uniform") -> torch.Tensor:
+        return self._ranged(super().routing(tokens, experts, top_k, load), 0, experts - 1)
+
+
+@contextlib.contextmanager
+def without_data() -> Iterator[None]:
+    """Make tensors without data within the block; their addresses are aligned like real ones."""
+
+    def address(self: FakeTensor) -> int:
+        return _ADDRESS + int(self.storage_offset()) * self.element_size()
+
+    with replaced(FakeTensor, "data_ptr", address), FakeTensorMode(allow_non_fake_inputs=True):
+        yield
+
+
+def call_for_target(
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    *,
+    mode: CountingMode,
+    before_backward: Callable[[], None],
+    has_data: bool = False,
+) -> None:
+    """Call an implementation once, and its backward pass in the `bwd` direction.
+
+    Args:
+        spec: Declares the kernel.
+        implementation: What to call.
+        case: The sizes.
+        target: The GPU that answers the launcher's questions.
+        mode: Counts the operators of the case's direction.
+        before_backward: Called between the forward and the backward pass.
+        has_data: Allocate the inputs, for launchers that read integers.
+
+    Raises:
+        Exception: any exception that the implementation raises.
+    """
+    with contextlib.ExitStack() as stack:
+        if not has_data:
+            stack.enter_context(without_data())
+        stack.enter_context(mode)
+        inputs = _inputs(spec, case, mode)
+        stack.enter_context(answering_for(target))
+        names = differentiated_names(spec, case, inputs)
+        mode.restart()
+        with contextlib.nullcontext() if names else torch.no_grad():
+            outputs = outputs_by_name(implementation.launch(**inputs))
+        if names:
+            roots = differentiable(outputs)
+            upstream = [torch.empty_like(root) for root in roots]
+            before_backward()
+            mode.restart()
+            chosen = [inputs[name] for name in names]
+            torch.autograd.grad(roots, chosen, upstream, allow_unused=True)
+
+
+def _inputs(spec: KernelSpec, case: Case, mode: CountingMode) -> dict[str, Any]:
+    inputs = spec.inputs(case, _RangedInputMaker(case, mode))
+    if not isinstance(inputs, dict):
+        raise SpecError(
+            f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "
+            f"arguments by name"
+        )
+    for name in differentiated_names(spec, case, inputs):
+        inputs[name].requires_grad_(True)
+    return inputs
