@@ -1,12 +1,15 @@
 """Counts what a call of an implementation does in torch: operators, bytes, allocations and waits."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary, WeakIdRef
@@ -36,6 +39,9 @@ _SAME_ELEMENTS = frozenset(
 )
 """Operators whose integer results are elements of their integer operands."""
 
+_MOST_READ = 2**22
+"""Elements of a tensor whose smallest and largest integer are looked up."""
+
 
 @dataclass
 class CallCounts:
@@ -62,6 +68,8 @@ class CountingMode(TorchDispatchMode):
         super().__init__()
         self.counts = CallCounts()
         self._ranges: Any = WeakIdKeyDictionary()
+        self._unfilled: Any = WeakIdKeyDictionary()
+        """Storages with numbers that nothing has written, and what was computed from them."""
         self._live: dict[WeakIdRef, int] = {}
 
     def restart(self) -> None:
@@ -78,7 +86,13 @@ class CountingMode(TorchDispatchMode):
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
             return None
         found: Interval | None = self._ranges.get(tensor.untyped_storage())
-        return found
+        if found is not None or not tensor.numel() or tensor.numel() > _MOST_READ:
+            return found
+        data = getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor
+        if data is None or tensor.untyped_storage() in self._unfilled:
+            return None
+        with no_dispatch():
+            return Interval(int(data.min()), int(data.max()))
 
     # --- operators
 
@@ -89,6 +103,10 @@ class CountingMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        launcher = _launcher_of(func)
+        if launcher is not None:
+            with self:  # its torch operators count too
+                return launcher(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
         if func.namespace in {"aten", "prims"} and not func.is_view and name not in _WITHOUT_WORK:
@@ -102,6 +120,10 @@ class CountingMode(TorchDispatchMode):
         new = [tensor for tensor in results if tensor.untyped_storage()._cdata not in known]
         for tensor in new:
             self._allocate(tensor)
+        if name in _WITHOUT_READS or any(
+            operand.untyped_storage() in self._unfilled for operand in operands
+        ):
+            self._unfilled.update({tensor.untyped_storage(): True for tensor in new})
         if name not in _WITHOUT_READS:
             self.counts.by_name[name] += 1
             self.counts.read_bytes += sum(_bytes(operand) for operand in operands)
@@ -137,6 +159,19 @@ class CountingMode(TorchDispatchMode):
 
     def _free(self, reference: Any) -> None:
         self.counts.live_bytes -= self._live.pop(reference, 0)
+
+
+def _launcher_of(func: Any) -> Callable[..., Any] | None:
+    """Return the Python function behind a custom operator; None for other operators.
+
+    Without data, torch would call the function that only makes the results.
+    """
+    definition = OPDEFS.get(func._schema.name)
+    if definition is None:
+        return None
+    functions = definition._backend_fns
+    launcher: Callable[..., Any] = functions.get("cuda") or functions.get(None) or definition._init_fn
+    return launcher
 
 
 def _bytes(tensor: torch.Tensor) -> int:

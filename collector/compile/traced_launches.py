@@ -109,9 +109,9 @@ def _traced(
     launch = TracedLaunch(name, (1, 1, 1))
     function.device_caches.clear()  # its key is the device number, which is 0 for every target
     try:
-        bound, signature = _specialise(function, args, kwargs, cache, launch)
+        bound, parts = _specialise(function, args, kwargs, cache, launch)
         launch.grid = _three(grid(bound) if callable(grid) else grid)
-        values = dict(_flat(bound, signature))
+        values = {part.name: part.value for part in parts}
         launch.arguments = {
             key: int(value) for key, value in values.items() if isinstance(value, (int, bool))
         }
@@ -132,8 +132,9 @@ def _specialise(
     kwargs: dict[str, Any],
     cache: IrCache,
     launch: TracedLaunch,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Specialise a function as a launch does and make its IR; return arguments and their types.
+) -> tuple[dict[str, Any], list["_Part"]]:
+    """Specialise a function as a launch does and make its IR; return the arguments whole and in
+    parts.
 
     Source: `JITFunction.run` and `triton.compile`, up to the first stage.
     """
@@ -165,26 +166,45 @@ def _specialise(
 
     key = repr((target, signature, constants, attributes, sorted(options.__dict__.items(), key=str)))
     launch.ir = cache.at(function, key, make)
-    _name_arguments(launch.ir, signature)
-    return dict(bound), signature
+    parts = list(_parts(bound, signature))
+    _name_arguments(launch.ir, parts)
+    return dict(bound), parts
 
 
-def _name_arguments(ir: Function, signature: Mapping[str, Any]) -> None:
+def _name_arguments(ir: Function, parts: Sequence["_Part"]) -> None:
     """Name the arguments of the IR after the parameters, if they correspond one to one."""
-    names = [name for name, kind in _flat(signature, signature) if kind != "constexpr"]
+    names = [part.name for part in parts if part.kind != "constexpr"]
     if len(names) == len(ir.arguments):
         for value, name in zip(ir.arguments, names, strict=True):
             value.name = f"%{name}"
 
 
-def _flat(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield each value with its name; the parts of a tuple have a number."""
+@dataclass(frozen=True)
+class _Part:
+    """What the IR has one argument for."""
+
+    name: str
+    value: Any
+    kind: Any
+    """Triton's type, or `constexpr`."""
+
+
+def _parts(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterator[_Part]:
     for name, value in values.items():
-        if isinstance(value, tuple) and isinstance(signature.get(name), tuple):
-            for index, part in enumerate(value):
-                yield f"{name}.{index}", part
-        else:
-            yield name, value
+        yield from _parts_of(name, value, signature.get(name))
+
+
+def _parts_of(name: str, value: Any, kind: Any) -> Iterator[_Part]:
+    if isinstance(value, tuple) and isinstance(kind, tuple):
+        for index, (part, part_kind) in enumerate(zip(value, kind, strict=False)):
+            yield from _parts_of(f"{name}[{index}]", part, part_kind)
+    elif str(kind).startswith("tensordesc"):
+        yield _Part(name, value.base, kind)
+        for field_name in ("shape", "strides"):
+            for index, length in enumerate(getattr(value, field_name)):
+                yield _Part(f"{name}.{field_name}[{index}]", length, "i64")
+    else:
+        yield _Part(name, value, kind)
 
 
 def _three(grid: Any) -> tuple[int, int, int]:
