@@ -1,7 +1,7 @@
 """Calls an implementation on tensors without data, at any size, as if the target's GPU were there."""
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -62,6 +62,7 @@ def call_for_target(
     *,
     mode: CountingMode,
     before_backward: Callable[[], None],
+    ranges: Mapping[str, Interval],
     has_data: bool = False,
 ) -> None:
     """Call an implementation once, and its backward pass in the `bwd` direction.
@@ -73,6 +74,7 @@ def call_for_target(
         target: The GPU that answers the launcher's questions.
         mode: Counts the operators of the case's direction.
         before_backward: Called between the forward and the backward pass.
+        ranges: Of the integers in inputs, by name.
         has_data: Allocate the inputs, for launchers that read integers.
 
     Raises:
@@ -83,6 +85,8 @@ def call_for_target(
             stack.enter_context(without_data())
         stack.enter_context(mode)
         inputs = _inputs(spec, case, mode)
+        for name, limits in ranges.items():
+            mode.set_range(inputs[name], limits)
         stack.enter_context(answering_for(target))
         names = differentiated_names(spec, case, inputs)
         mode.restart()

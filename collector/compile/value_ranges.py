@@ -40,7 +40,7 @@ _SAME_VALUES = frozenset(
     }
 )
 """Operations whose results are elements of their first operands."""
-_MAX_DEPTH = 4
+_MAX_DEPTH = 3
 """Of nested conditions and loops that are evaluated under their own constraints."""
 _OF_FIRST = frozenset({"tt.gather"})
 _NEGATED = {
