@@ -130,7 +130,13 @@ def headline(judgement: PullRequestJudgement) -> Remark:
         which = "worst" if verdict is Verdict.REGRESSED else "best"
         parts.append(f"{which} {percent(largest.comparison.relative_change)} ({{}})")
         words = (largest.case_id.partition("/")[0],)
-    if code_items := [item for item in judgement.static if item.verdict is verdict]:
+    judged_alike = [item for item in judgement.static if item.verdict is verdict]
+    analysed = {item.subject for item in judged_alike if item.analysis is not None}
+    if analysed:
+        parts.append(
+            f"offsets or operators of {count_of(len(analysed), 'benchmark')} {_CODE_WORDS[verdict]}"
+        )
+    if code_items := [item for item in judged_alike if item.analysis is None]:
         functions = count_of(
             len({(item.function, item.implementation) for item in code_items}), "kernel"
         )
@@ -174,7 +180,7 @@ def tally(judgement: PullRequestJudgement) -> str:
     cases = Counter(_word(case) for case in judgement.cases)
     code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
     for item in judgement.static:
-        if item.reason is not Reason.NEW_CASE:
+        if item.reason is not Reason.NEW_CASE and item.analysis is None:
             code_counts[
                 "accepted" if item.reason is Reason.ACCEPTED else _CODE_WORDS[item.verdict]
             ] += 1

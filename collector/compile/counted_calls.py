@@ -1,4 +1,4 @@
-"""Counts what a call of an implementation does in torch: operators, bytes, allocations and waits."""
+"""Counts what a call does in torch: operators, bytes, allocations and waits."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,9 +33,22 @@ _WAITING = frozenset(
 _WITHOUT_WORK = frozenset(
     {"detach", "alias", "lift_fresh", "set_", "resize_", "record_stream", "_unsafe_view"}
 )
-_WITHOUT_READS = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"})
+_WITHOUT_READS = frozenset(
+    {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
+)
 _SAME_ELEMENTS = frozenset(
-    {"_to_copy", "clone", "index_select", "gather", "cat", "stack", "flip", "repeat", "sort", "roll"}
+    {
+        "_to_copy",
+        "clone",
+        "index_select",
+        "gather",
+        "cat",
+        "stack",
+        "flip",
+        "repeat",
+        "sort",
+        "roll",
+    }
 )
 """Operators whose integer results are elements of their integer operands."""
 
@@ -61,11 +74,11 @@ class CallCounts:
     live_bytes: int = 0
 
 
-class CountingMode(TorchDispatchMode):
+class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch is not typed
     """Counts operators while it is active, and follows the ranges of integers."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch is not typed
         self.counts = CallCounts()
         self._ranges: Any = WeakIdKeyDictionary()
         self._unfilled: Any = WeakIdKeyDictionary()
@@ -99,7 +112,7 @@ class CountingMode(TorchDispatchMode):
     def __torch_dispatch__(
         self,
         func: Any,
-        types: Sequence[type],  # noqa: ARG002  torch's signature
+        types: Sequence[type],
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
@@ -170,7 +183,9 @@ def _launcher_of(func: Any) -> Callable[..., Any] | None:
     if definition is None:
         return None
     functions = definition._backend_fns
-    launcher: Callable[..., Any] = functions.get("cuda") or functions.get(None) or definition._init_fn
+    launcher: Callable[..., Any] = (
+        functions.get("cuda") or functions.get(None) or definition._init_fn
+    )
     return launcher
 
 

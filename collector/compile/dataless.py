@@ -1,8 +1,10 @@
-"""Calls an implementation on tensors without data, at any size, as if the target's GPU were there."""
+"""Calls an implementation on tensors without data, as if the GPU of a target were there."""
 
 import contextlib
+import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
@@ -15,10 +17,23 @@ from roofwatch.collector.accuracy.evaluation import (
 from roofwatch.collector.compile.counted_calls import CountingMode
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.target_device import answering_for, replaced
-from roofwatch.spec import Case, Implementation, InputMaker, KernelSpec, SpecError
+from roofwatch.model.errors import ToolchainError
+from roofwatch.spec import (
+    Case,
+    Implementation,
+    InputMaker,
+    KernelSpec,
+    SpecError,
+    UnsupportedError,
+)
 
+_Result = TypeVar("_Result")
 _ADDRESS = 2**20
 """Of every tensor without data; divisible by 16 like those of torch's allocators."""
+
+
+class TooLargeError(Exception):
+    """The inputs are too large for any GPU."""
 
 
 class _RangedInputMaker(InputMaker):
@@ -50,8 +65,15 @@ def without_data() -> Iterator[None]:
     def address(self: FakeTensor) -> int:
         return _ADDRESS + int(self.storage_offset()) * self.element_size()
 
-    with replaced(FakeTensor, "data_ptr", address), FakeTensorMode(allow_non_fake_inputs=True):
-        yield
+    # a size that a launcher refuses is no error
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with replaced(FakeTensor, "data_ptr", address), FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        log.setLevel(level)
 
 
 def call_for_target(
@@ -64,6 +86,7 @@ def call_for_target(
     before_backward: Callable[[], None],
     ranges: Mapping[str, Interval],
     has_data: bool = False,
+    max_bytes: int = sys.maxsize,
 ) -> None:
     """Call an implementation once, and its backward pass in the `bwd` direction.
 
@@ -77,7 +100,10 @@ def call_for_target(
         ranges: Of the integers in inputs, by name.
         has_data: Allocate the inputs, for launchers that read integers.
 
+        max_bytes: Of all inputs.
+
     Raises:
+        TooLargeError: the inputs are larger.
         Exception: any exception that the implementation raises.
     """
     with contextlib.ExitStack() as stack:
@@ -87,6 +113,8 @@ def call_for_target(
         inputs = _inputs(spec, case, mode)
         for name, limits in ranges.items():
             mode.set_range(inputs[name], limits)
+        if sum(_size(value) for value in inputs.values()) > max_bytes:
+            raise TooLargeError(f"the inputs have more than {max_bytes:,} bytes")
         stack.enter_context(answering_for(target))
         names = differentiated_names(spec, case, inputs)
         mode.restart()
@@ -99,6 +127,29 @@ def call_for_target(
             mode.restart()
             chosen = [inputs[name] for name in names]
             torch.autograd.grad(roots, chosen, upstream, allow_unused=True)
+
+
+def call_with_or_without_data(call: Callable[..., _Result]) -> _Result:
+    """Call without data, and with data if that fails: some launchers read integers.
+
+    Raises:
+        Exception: the failure with data; that without data if the inputs do not fit into memory.
+    """
+    try:
+        return call(has_data=False)
+    except (UnsupportedError, ToolchainError):
+        raise
+    except Exception as without_data:  # noqa: BLE001  a launcher raises many types
+        try:
+            return call(has_data=True)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or "allocate" in str(error):
+                raise without_data from None
+            raise
+
+
+def _size(value: object) -> int:
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
 
 def _inputs(spec: KernelSpec, case: Case, mode: CountingMode) -> dict[str, Any]:

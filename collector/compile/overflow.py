@@ -1,4 +1,4 @@
-"""Finds pointer offsets of a Triton function that leave the range of 32-bit integers in one launch."""
+"""Finds pointer offsets of a Triton function that overflow 32-bit integers in one launch."""
 
 import sys
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from roofwatch.collector.compile.value_ranges import (
     Bounds,
     Constraints,
     Launch,
+    TooComplexError,
     ValueRanges,
     base_of,
 )
@@ -61,12 +62,12 @@ def check_accesses(function: Function, launch: Launch) -> list[Access]:
         for operation in function.operations():
             if operation.name == _ASSUME and operation.operands:
                 assumed.update(whole.implied(operation.operands[0]))
-        ranges = whole.under(assumed)
-        return [
-            _check(function, operation, ranges)
-            for operation in function.operations()
-            if operation.name in _POINTER_OPERAND
-        ]
+        accesses: list[Access] = []
+        for operation in function.operations():
+            if operation.name in _POINTER_OPERAND:
+                ranges = ValueRanges(function, launch, assumed)
+                accesses.append(_check(function, operation, ranges))
+        return accesses
 
 
 def _check(function: Function, operation: Operation, ranges: ValueRanges) -> Access:
@@ -74,11 +75,14 @@ def _check(function: Function, operation: Operation, ranges: ValueRanges) -> Acc
     base = base_of(pointer)
     name = "a pointer from memory" if base is None else base.name.removeprefix("%")
     kind = operation.name.removeprefix("tt.")
-    constrained = ranges.under(_conditions(operation, ranges))
     addresses = [pointer]
     if operation.name.startswith("tt.descriptor"):
         addresses += [value for value in operation.operands if value.element in {"i32", "i64"}]
-    bounds = [constrained.of(value) for value in addresses]
+    try:
+        constrained = ranges.under(_conditions(operation, ranges))
+        bounds = [constrained.of(value) for value in addresses]
+    except TooComplexError:
+        return Access(name, kind, Finding.UNKNOWN, "the function is too complex to analyse")
     finding, reason, line = _judged(function, bounds)
     return Access(name, kind, finding, reason, line)
 

@@ -1,30 +1,35 @@
-"""Proves what can be known of a case without a GPU: offsets within 32 bits, and the cost of the call."""
+"""Proves without a GPU that the offsets of a case fit into 32 bits, and counts what it costs."""
 
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 
 import torch
 
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.compile.counted_calls import CallCounts, CountingMode
-from roofwatch.collector.compile.dataless import call_for_target
+from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.overflow import Access, Finding, check_accesses
-from roofwatch.collector.compile.size_limits import find_limits
+from roofwatch.collector.compile.size_limits import FoundLimits, find_limits
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.traced_launches import IrCache, TracedLaunch, tracing_launches
 from roofwatch.collector.compile.value_ranges import Launch
-from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, UnprovenAccess
+from roofwatch.model.proofs import CaseProof, OperatorCost, OverflowProof, Proof, UnprovenAccess
 from roofwatch.spec import Case, Implementation, KernelSpec, UnsupportedError
 
 _MOST_CONFIGURATIONS = 4
 """Of an autotuned function: configurations rarely differ in how they compute offsets."""
-_LIMITS_BUDGET_S = 20.0
+_LARGEST_INPUTS = 2**40
+"""Bytes of inputs up to which sizes are tried: several times the memory of any GPU."""
+_LIMITS_BUDGET_S = 6.0
 """Time to look for the largest sizes of one case."""
 _MOST_UNPROVEN = 32
+_MAX_MESSAGE = 1_000
 _MAX_GRID_X = 2**31 - 1
 _MAX_GRID_YZ = 65_535
 """Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
@@ -37,13 +42,6 @@ class _Trace:
     counts: CallCounts = field(default_factory=CallCounts)
 
 
-@dataclass(frozen=True)
-class CaseProof:
-    overflow: OverflowProof
-    cost: OperatorCost | None
-    """None if the call failed."""
-
-
 def prove_case(
     spec: KernelSpec, implementation: Implementation, case: Case, target: str
 ) -> CaseProof:
@@ -53,10 +51,10 @@ def prove_case(
     try:
         trace = prover.trace(case)
     except UnsupportedError as error:
-        return CaseProof(OverflowProof(**named, proof=Proof.UNKNOWN, message=str(error)), None)
+        return _not_called(named, str(error))
     except Exception as error:  # noqa: BLE001  a launcher raises many types
-        message = f"cannot be called without a GPU: {type(error).__name__}: {error}"[:1_000]
-        return CaseProof(OverflowProof(**named, proof=Proof.UNKNOWN, message=message), None)
+        message = f"cannot be called without a GPU: {type(error).__name__}: {error}"
+        return _not_called(named, message)
     count, unproven = prover.check(trace)
     if any(access.reason.startswith(_CANNOT_TELL) for access in unproven):
         with suppress(Exception):  # the inputs may not fit into memory
@@ -65,19 +63,25 @@ def prove_case(
     proofs = {access.proof for access in unproven}
     worst = next((proof for proof in (Proof.UNSAFE, Proof.UNKNOWN) if proof in proofs), Proof.FITS)
     is_triton = any(launch.is_triton for launch in trace.launches)
-    limits = ()
+    found = FoundLimits()
     if worst is not Proof.UNSAFE and is_triton:
         deadline_s = time.monotonic() + _LIMITS_BUDGET_S
-        limits = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
+        found = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
     overflow = OverflowProof(
         **named,
         proof=worst if is_triton or worst is Proof.UNSAFE else Proof.UNKNOWN,
         message=None if is_triton else "launches no Triton kernel",
         access_count=count,
         unproven=tuple(unproven[:_MOST_UNPROVEN]),
-        limits=limits,
+        limits=found.limits,
+        searched=found.searched,
     )
-    return CaseProof(overflow, _cost(named, target, trace))
+    return CaseProof(overflow=overflow, cost=_cost(named, target, trace))
+
+
+def _not_called(named: Mapping[str, str], message: str) -> CaseProof:
+    overflow = OverflowProof(**named, proof=Proof.UNKNOWN, message=message[:_MAX_MESSAGE])
+    return CaseProof(overflow=overflow)
 
 
 class _Prover:
@@ -90,22 +94,15 @@ class _Prover:
 
     def trace(self, case: Case, ranges: Mapping[str, Interval] | None = None) -> _Trace:
         """Call the implementation without data, or with data if the launcher reads integers."""
-        try:
-            return self._called(case, ranges, has_data=False)
-        except UnsupportedError:
-            raise
-        except Exception as without_data:  # noqa: BLE001  a launcher raises many types
-            try:
-                return self._called(case, ranges, has_data=True)
-            except MemoryError:
-                raise without_data from None
-            except RuntimeError as error:
-                if "allocate" in str(error):
-                    raise without_data from None
-                raise
+        return call_with_or_without_data(partial(self._called, case, ranges))
 
     def _called(
-        self, case: Case, ranges: Mapping[str, Interval] | None, *, has_data: bool
+        self,
+        case: Case,
+        ranges: Mapping[str, Interval] | None,
+        *,
+        has_data: bool,
+        max_bytes: int = sys.maxsize,
     ) -> _Trace:
         mode = CountingMode()
         with tracing_launches(
@@ -123,12 +120,13 @@ class _Prover:
                 before_backward=launches.clear,
                 ranges=ranges or {},
                 has_data=has_data,
+                max_bytes=max_bytes,
             )
         return _Trace(launches, mode.counts)
 
     def first_overflow(self, case: Case) -> UnprovenAccess | None:
         """Return the first overflow of a case that is called without data."""
-        trace = self._called(case, None, has_data=False)
+        trace = self._called(case, None, has_data=False, max_bytes=_LARGEST_INPUTS)
         _, unproven = self.check(trace)
         return next((access for access in unproven if access.proof is Proof.UNSAFE), None)
 

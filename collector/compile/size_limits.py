@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from roofwatch.model.proofs import SizeLimit, UnprovenAccess
 from roofwatch.spec import Case
@@ -10,6 +10,7 @@ from roofwatch.spec import Case
 _LARGEST = 2**31 - 1
 _GROWTH = 8
 _MAX_GRANULE = 64
+_MAX_STEP_S = 2.0
 
 Overflow = Callable[[Case], UnprovenAccess | None]
 """The first overflow of a case; raises if its launcher refuses the size."""
@@ -19,12 +20,20 @@ class _RefusedError(Exception):
     """The launcher does not accept the size."""
 
 
-def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> tuple[SizeLimit, ...]:
+@dataclass(frozen=True)
+class FoundLimits:
+    limits: tuple[SizeLimit, ...] = ()
+    searched: tuple[str, ...] = ()
+    """Dimensions whose search ended; of the others nothing is known."""
+
+
+def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> FoundLimits:
     """Enlarge one dimension after the other until something overflows, and find the first size.
 
     A dimension that its launcher refuses to enlarge has no limit.
     """
     limits: list[SizeLimit] = []
+    searched: list[str] = []
     for dimension, length in case.shape:
         if isinstance(length, str) or length < 1:
             continue
@@ -32,10 +41,11 @@ def find_limits(case: Case, overflow: Overflow, *, deadline_s: float) -> tuple[S
         try:
             limit = search.run()
         except TimeoutError:
-            break
+            continue
+        searched.append(dimension)
         if limit is not None:
             limits.append(limit)
-    return tuple(limits)
+    return FoundLimits(tuple(limits), tuple(searched))
 
 
 class _Search:
@@ -47,6 +57,7 @@ class _Search:
         self._length = length
         self._overflow = overflow
         self._deadline_s = deadline_s
+        self._is_slow = False
 
     def run(self) -> SizeLimit | None:
         too_large = self._first_too_large()
@@ -97,12 +108,16 @@ class _Search:
         return fits, fails, first
 
     def _at(self, length: int) -> UnprovenAccess | None:
-        if time.monotonic() > self._deadline_s:
+        if time.monotonic() > self._deadline_s or self._is_slow:
             raise TimeoutError
         shape = tuple(
             (name, length if name == self._dimension else value) for name, value in self._case.shape
         )
+        began_s = time.monotonic()
         try:
             return self._overflow(replace(self._case, shape=shape))
         except Exception as error:
             raise _RefusedError from error
+        finally:
+            # a size that the code is unrolled for is no size that grows
+            self._is_slow = time.monotonic() - began_s > _MAX_STEP_S

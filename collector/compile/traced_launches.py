@@ -1,4 +1,4 @@
-"""Records what a launcher launches, with arguments, grid and Triton IR, and compiles no machine code."""
+"""Records what a launcher launches, with arguments, grid and Triton's IR; compiles no code."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +17,12 @@ from roofwatch.cuda import CudaKernel
 
 _MAX_FUNCTION_NAME = 400
 _MAX_MESSAGE = 2_000
+_MOST_LAUNCHES = 2_000
 RangeOf = Callable[[torch.Tensor], Interval | None]
+
+
+class TooManyLaunchesError(Exception):
+    """A call has more launches than are analysed."""
 
 
 @dataclass
@@ -66,6 +71,8 @@ def tracing_launches(
     tuned: list[str] = []
 
     def trace_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:  # noqa: ARG001  Triton's signature
+        if len(launches) >= _MOST_LAUNCHES:
+            raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
         name = (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME]
         launches.append(_traced(self, name, args, kwargs, grid, cache, range_of))
 
@@ -164,7 +171,9 @@ def _specialise(
         backend.add_stages(stages, options, source.language)
         return str(stages["ttir"](module, dict(options.__dict__)))
 
-    key = repr((target, signature, constants, attributes, sorted(options.__dict__.items(), key=str)))
+    key = repr(
+        (target, signature, constants, attributes, sorted(options.__dict__.items(), key=str))
+    )
     launch.ir = cache.at(function, key, make)
     parts = list(_parts(bound, signature))
     _name_arguments(launch.ir, parts)
@@ -214,5 +223,7 @@ def _three(grid: Any) -> tuple[int, int, int]:
 
 
 def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    by_view = {(tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in tensors}
+    by_view = {
+        (tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in tensors
+    }
     return sum(tensor.numel() * tensor.element_size() for tensor in by_view.values())

@@ -1,8 +1,8 @@
 """Reads the text of a Triton function's IR (TTIR) into operations, values and blocks.
 
-Only what a value analysis needs is kept: names, operands, result types, constants, regions and source
-lines. An operation with a form that is not known keeps its operands, so the analysis can say that it
-does not know the result.
+Only what a value analysis needs is kept: names, operands, result types, constants, regions and
+source lines. An operation with a form that is not known keeps its operands, so the analysis can say
+that it does not know the result.
 """
 
 import re
@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _OPERATION = re.compile(
-    r"(?:(?P<results>%[\w$.\-]+(?::\d+)?(?:, %[\w$.\-]+)*) = )?\"?(?P<name>[a-z_]+[\w.]*)\"?(?P<rest>.*)"
+    r"(?:(?P<results>%[\w$.\-]+(?::\d+)?(?:, %[\w$.\-]+)*) = )?"
+    r"\"?(?P<name>[a-z_]+[\w.]*)\"?(?P<rest>.*)"
 )
 _NAME = re.compile(r"%[\w$.\-]+(?:#\d+)?")
 _ARGUMENT = re.compile(r"(%[\w$.\-]+): ((?:[^,()<>{}]|<(?:[^<>]|<[^<>]*>)*>)+)")
@@ -330,7 +331,9 @@ def _matching(text: str) -> int:
 def _result_types(operation: Operation) -> list[str]:
     text = operation.text
     if operation.name in _REGION_OPENERS:
-        return _types_in_parentheses(text.partition("->")[2].rpartition(" : ")[0] or text.partition("->")[2])
+        return _types_in_parentheses(
+            text.partition("->")[2].rpartition(" : ")[0] or text.partition("->")[2]
+        )
     kinds = text.rpartition(" : ")[2]
     for separator in ("->", " to "):
         if separator in kinds:

@@ -1,8 +1,8 @@
 """Bounds the integers of a Triton function under one launch.
 
-Each value gets an interval. An operation whose exact result does not fit into its type wraps: that is
-remembered by every value computed from it. A value that depends on something unknown, such as a loaded
-index, is a doubt and not an overflow.
+Each value gets an interval. An operation whose exact result does not fit into its type wraps: that
+is remembered by every value computed from it. A value that depends on something unknown, such as a
+loaded index, is a doubt and not an overflow.
 """
 
 import re
@@ -55,6 +55,13 @@ _NEGATED = {
     "ule": "ugt",
     "ugt": "ule",
 }
+
+
+_MAX_STEPS = 200_000
+
+
+class TooComplexError(Exception):
+    """The values of a function take too long to bound."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,7 @@ class ValueRanges:
         constraints: Constraints | None = None,
         *,
         depth: int = 0,
+        steps: list[int] | None = None,
     ) -> None:
         self._function = function
         self._launch = launch
@@ -133,6 +141,8 @@ class ValueRanges:
         self._known: dict[Value, Bounds] = {}
         self._open: set[Value] = set()
         self._depth = depth
+        self._steps = [0] if steps is None else steps
+        """Values that were computed so far, in a list that copies share."""
 
     def under(self, constraints: Constraints) -> "ValueRanges":
         # a copy computes everything again, so nested conditions would take exponential time
@@ -144,7 +154,9 @@ class ValueRanges:
         return self._copy(merged, self._open)
 
     def _copy(self, constraints: Constraints, still_open: set[Value]) -> "ValueRanges":
-        copy = ValueRanges(self._function, self._launch, constraints, depth=self._depth + 1)
+        copy = ValueRanges(
+            self._function, self._launch, constraints, depth=self._depth + 1, steps=self._steps
+        )
         copy._open = set(still_open)
         return copy
 
@@ -154,6 +166,9 @@ class ValueRanges:
             return self._known[value]
         if value in self._open:  # a loop that is not understood
             return self._not_known(value, "a value that a loop changes")
+        self._steps[0] += 1
+        if self._steps[0] > _MAX_STEPS:
+            raise TooComplexError
         self._open.add(value)
         try:
             bounds = self._computed(value)
@@ -213,6 +228,8 @@ class ValueRanges:
         if name in ARITHMETIC and len(operation.operands) > 1:
             left, right = (self.of(operand) for operand in operation.operands[:2])
             exact = ARITHMETIC[name](left.interval, right.interval)
+            if name == "arith.divsi" and (share := self._quotient_of_counter(operation)):
+                exact = exact.clamped(share)
             return _joined((left, right), exact)
         if name in _SAME_VALUES:
             operands = operation.operands[:1] if name in _OF_FIRST else operation.operands
@@ -241,6 +258,24 @@ class ValueRanges:
             return special[name](operation, value)
         return self._not_known(value, f"the result of {name}")
 
+    def _quotient_of_counter(self, operation: Operation) -> Interval | None:
+        """Bound `i // n` for a counter of `range(0, m * n)`, whatever `n` is."""
+        counter, divisor = operation.operands[:2]
+        loop = None if counter.block is None else counter.block.parent
+        if loop is None or loop.name != "scf.for" or counter.index:
+            return None
+        product = loop.operands[1].operation
+        if (
+            product is None
+            or product.name != "arith.muli"
+            or self.of(loop.operands[0]).interval.low < 0
+        ):
+            return None
+        others = [operand for operand in product.operands[:2] if operand is not divisor]
+        if len(others) != 1:
+            return None
+        return Interval(0, max(self.of(others[0]).interval.high - 1, 0))
+
     def _union(self, operands: Iterable[Value]) -> Bounds:
         bounds = [self.of(operand) for operand in operands]
         interval = bounds[0].interval
@@ -263,7 +298,8 @@ class ValueRanges:
     def _of_range(self, operation: Operation, _value: Value) -> Bounds:
         end = re.search(r"end = (\d+)", operation.text)
         start = re.search(r"start = (\d+)", operation.text)
-        assert end is not None and start is not None, operation.text
+        assert end is not None, operation.text
+        assert start is not None, operation.text
         return Bounds(Interval(int(start[1]), int(end[1]) - 1))
 
     def _of_program(self, operation: Operation, _value: Value) -> Bounds:
@@ -319,8 +355,17 @@ class ValueRanges:
             count = max(1, operand.size // max(value.size, 1))
             if operation.name == "tt.scan":
                 count = operand.size
-            return bounds.with_interval(bounds.interval.union(bounds.interval.times(Interval(count, count))))
-        choosing = ("arith.cmp", "arith.select", "arith.max", "arith.min", "arith.andi", "arith.ori")
+            return bounds.with_interval(
+                bounds.interval.union(bounds.interval.times(Interval(count, count)))
+            )
+        choosing = (
+            "arith.cmp",
+            "arith.select",
+            "arith.max",
+            "arith.min",
+            "arith.andi",
+            "arith.ori",
+        )
         if all(name.startswith(choosing) for name in combining):
             return bounds
         return self._not_known(value, f"the result of {operation.name}")
@@ -364,7 +409,12 @@ class ValueRanges:
     def _counter(self, loop: Operation) -> Bounds:
         start, stop, step = (self.of(operand) for operand in loop.operands[:3])
         high = max(stop.interval.high - 1, start.interval.low)
-        if start.interval.is_one and stop.interval.is_one and step.interval.is_one and step.interval.low > 0:
+        if (
+            start.interval.is_one
+            and stop.interval.is_one
+            and step.interval.is_one
+            and step.interval.low > 0
+        ):
             count = trip_count(start.interval, stop.interval, step.interval)
             high = start.interval.low + max(count - 1, 0) * step.interval.low
         return _joined((start, stop, step), Interval(start.interval.low, high))
@@ -412,10 +462,10 @@ class ValueRanges:
         body = loop.regions[1][-1].last
         assert body is not None, loop.text
         updated = body.operands[value.index]
-        passed = {
+        renamed = {
             argument: last.operands[argument.index + 1] for argument in loop.regions[1][0].arguments
         }
-        step = self._distance(updated, value, renamed=passed)
+        step = self._distance(updated, value, renamed=renamed)
         limits = self._bound_by_condition(loop).get(value)
         if step is None or limits is None:
             inner = self._copy(self._constraints, self._open | {value})
@@ -518,7 +568,13 @@ class ValueRanges:
         operation = condition.operation
         if operation is None:
             return {}
-        if operation.name in {"tt.splat", "tt.broadcast", "tt.expand_dims", "tt.reshape", "tt.trans"}:
+        if operation.name in {
+            "tt.splat",
+            "tt.broadcast",
+            "tt.expand_dims",
+            "tt.reshape",
+            "tt.trans",
+        }:
             return self.implied(operation.operands[0], is_true=is_true)
         if operation.name == ("arith.andi" if is_true else "arith.ori"):
             limits = dict(self.implied(operation.operands[0], is_true=is_true))

@@ -23,6 +23,7 @@ from pydantic import TypeAdapter
 from roofwatch.collector.accuracy.accuracy import CheckCache
 from roofwatch.collector.accuracy.check import check_case, layouts_of
 from roofwatch.collector.autotune import AutotuneRecorder
+from roofwatch.collector.compile.proof import prove_case
 from roofwatch.collector.compile.sources import source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
@@ -53,6 +54,7 @@ from roofwatch.model.worker_protocol import (
     MeasureCeilings,
     Mode,
     ProfileCalls,
+    ProveCase,
     Reply,
     SuiteInfo,
     TimeBlock,
@@ -186,6 +188,8 @@ class _Suite:
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+        if isinstance(job, ProveCase):
+            return Reply(proof=prove_case(spec, implementation, case, job.target))
         self._join_ranks(spec, case)
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)

@@ -304,6 +304,18 @@ def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ..
     )
 
 
+_RESULTS = (
+    "cases",
+    "measurements",
+    "accuracies",
+    "static_facts",
+    "overflow_proofs",
+    "operator_costs",
+    "counters",
+    "profiles",
+)
+
+
 def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
     spent_ns: Counter[str] = Counter()
     for record in records:
@@ -319,7 +331,7 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
             dict.fromkeys(line for record in records for line in record.source_lines)
         ),
     }
-    for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
+    for results in _RESULTS:
         changed[results] = tuple(
             chain.from_iterable(getattr(record, results) for record in records)
         )

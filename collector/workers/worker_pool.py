@@ -12,13 +12,14 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     CompileStatic,
     Job,
+    ProveCase,
     Reply,
     Subject,
     SuiteInfo,
     WorkerSettings,
 )
 
-SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic)
+SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic, ProveCase)
 
 
 class WorkerPool:

@@ -1,4 +1,4 @@
-"""Results of analyses that need no GPU: which offsets fit into 32 bits, and what a call costs in torch."""
+"""Results of analyses without a GPU: which offsets fit into 32 bits, and what a call costs."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -53,7 +53,9 @@ class OverflowProof(CaseResult):
     access_count: Count = 0
     unproven: Annotated[tuple[UnprovenAccess, ...], Field(max_length=32)] = ()
     limits: tuple[SizeLimit, ...] = ()
-    """Dimensions without an entry have no limit that was found."""
+    """Sizes beyond what the declared case needs."""
+    searched: tuple[Name, ...] = ()
+    """Dimensions whose limit was looked for to the end; one without an entry has none."""
 
 
 class OperatorCost(CaseResult):
@@ -80,3 +82,11 @@ class OperatorCost(CaseResult):
     @property
     def moved_bytes(self) -> int:
         return self.read_bytes + self.written_bytes + self.kernel_bytes
+
+
+class CaseProof(Part):
+    """What the analyses found out about one case and implementation."""
+
+    overflow: OverflowProof
+    cost: OperatorCost | None = None
+    """None if the call failed."""
