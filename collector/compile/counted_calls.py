@@ -90,6 +90,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         self.counts = CallCounts()
         self._live.clear()
 
+    def count_wait(self) -> None:
+        self.counts.wait_count += 1
+
     # --- ranges of integers
 
     def set_range(self, tensor: torch.Tensor, limits: Interval) -> None:

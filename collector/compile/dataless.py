@@ -16,6 +16,7 @@ from roofwatch.collector.accuracy.evaluation import (
 )
 from roofwatch.collector.compile.counted_calls import CountingMode
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.pretended_device import pretending_gpu
 from roofwatch.collector.compile.target_device import answering_for, replaced
 from roofwatch.model.errors import ToolchainError
 from roofwatch.spec import (
@@ -116,6 +117,8 @@ def call_for_target(
         if sum(_size(value) for value in inputs.values()) > max_bytes:
             raise TooLargeError(f"the inputs have more than {max_bytes:,} bytes")
         stack.enter_context(answering_for(target))
+        if not has_data:
+            stack.enter_context(pretending_gpu(mode.count_wait))
         names = differentiated_names(spec, case, inputs)
         mode.restart()
         with contextlib.nullcontext() if names else torch.no_grad():

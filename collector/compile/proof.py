@@ -43,7 +43,12 @@ class _Trace:
 
 
 def prove_case(
-    spec: KernelSpec, implementation: Implementation, case: Case, target: str
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    *,
+    limits_budget_s: float = _LIMITS_BUDGET_S,
 ) -> CaseProof:
     """Analyse one case for a target; what fails becomes the reason why nothing is known."""
     named = {"case_id": case.id, "implementation": implementation.name}
@@ -65,7 +70,7 @@ def prove_case(
     is_triton = any(launch.is_triton for launch in trace.launches)
     found = FoundLimits()
     if worst is not Proof.UNSAFE and is_triton:
-        deadline_s = time.monotonic() + _LIMITS_BUDGET_S
+        deadline_s = time.monotonic() + limits_budget_s
         found = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
     overflow = OverflowProof(
         **named,

@@ -126,6 +126,7 @@ def answering_for(name: str) -> Iterator[None]:
         "get_device_properties": lambda *_args, **_kwargs: properties,
         "get_device_capability": lambda *_args: (properties.major, properties.minor),
         "get_device_name": lambda *_args: properties.name,
+        "is_available": lambda: True,
         "current_device": lambda: 0,
         "device_count": lambda: 1,
         "current_stream": lambda *_args: stream,
