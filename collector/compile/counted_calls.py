@@ -30,12 +30,16 @@ _WAITING = frozenset(
     }
 )
 """Operators that wait for the device, because the host needs a value or a size."""
+_DEVICE_TYPES = frozenset({"cuda", "hip"})
 _WITHOUT_WORK = frozenset(
     {"detach", "alias", "lift_fresh", "set_", "resize_", "record_stream", "_unsafe_view"}
 )
 _WITHOUT_READS = frozenset(
     {"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"}
 )
+_PRODUCTS = frozenset({"mm", "addmm", "bmm", "baddbmm"})
+_MOST_PRODUCTS = 2**33
+"""Multiplications of a matrix product that is really computed."""
 _SAME_ELEMENTS = frozenset(
     {
         "_to_copy",
@@ -119,15 +123,37 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
+        name = func.overloadpacket.__name__
+        # backward passes run outside of the mode that changes devices
+        kwargs = {key: on_cpu(value) for key, value in (kwargs or {}).items()}
         launcher = _launcher_of(func)
         if launcher is not None:
             with self:  # its torch operators count too
-                return launcher(*args, **(kwargs or {}))
-        result = func(*args, **(kwargs or {}))
-        name = func.overloadpacket.__name__
+                return launcher(*args, **kwargs)
+        if name == "equal" and isinstance(args[0], FakeTensor):
+            self.counts.wait_count += 1
+            return False
+        if name == "_local_scalar_dense" and isinstance(args[0], FakeTensor):
+            self.counts.wait_count += 1
+            return self._plausible_value(args[0])
+        if name in _PRODUCTS and not isinstance(args[-1], FakeTensor):
+            _refuse_large(name, args)
+        result = func(*args, **kwargs)
         if func.namespace in {"aten", "prims"} and not func.is_view and name not in _WITHOUT_WORK:
             self._count(name, [args, kwargs], result)
         return result
+
+    def _plausible_value(self, tensor: FakeTensor) -> int | float | bool:
+        """Return a value of a tensor without data, as if everything that is counted occurred."""
+        if tensor.constant is not None:
+            constant: int | float | bool = tensor.constant.item()
+            return constant
+        if tensor.dtype is torch.bool:
+            return True
+        limits = self.range_of(tensor)
+        if limits is not None:
+            return limits.high
+        return 1.0 if tensor.dtype.is_floating_point else 16
 
     def _count(self, name: str, arguments: Any, result: Any) -> None:
         operands = [leaf for leaf in tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
@@ -148,6 +174,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
             self.counts.wait_count += 1
         if name in _SAME_ELEMENTS:
             self._pass_on_range(operands, new)
+        if name in {"sum", "count_nonzero"} and operands[0].dtype is torch.bool:
+            for tensor in new:
+                self.set_range(tensor, Interval(0, operands[0].numel()))
 
     def _pass_on_range(
         self, operands: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
@@ -175,6 +204,25 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch
 
     def _free(self, reference: Any) -> None:
         self.counts.live_bytes -= self._live.pop(reference, 0)
+
+
+class TooMuchWorkError(Exception):
+    """A product that a CPU would take minutes for."""
+
+
+def _refuse_large(name: str, operands: Sequence[Any]) -> None:
+    left, right = [each for each in operands if isinstance(each, torch.Tensor)][-2:]
+    if left.numel() * right.shape[-1] > _MOST_PRODUCTS:
+        raise TooMuchWorkError(f"{name} of {tuple(left.shape)} and {tuple(right.shape)} on the CPU")
+
+
+def on_cpu(argument: object) -> object:
+    """Replace a GPU by the CPU, where tensors without data are; keep everything else."""
+    if isinstance(argument, torch.device) and argument.type in _DEVICE_TYPES:
+        return torch.device("cpu")
+    if isinstance(argument, str) and argument.partition(":")[0] in _DEVICE_TYPES:
+        return "cpu"
+    return argument
 
 
 def _launcher_of(func: Any) -> Callable[..., Any] | None:

@@ -14,7 +14,7 @@ from roofwatch.collector.accuracy.evaluation import (
     differentiated_names,
     outputs_by_name,
 )
-from roofwatch.collector.compile.counted_calls import CountingMode
+from roofwatch.collector.compile.counted_calls import CountingMode, TooMuchWorkError
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.pretended_device import pretending_gpu
 from roofwatch.collector.compile.target_device import answering_for, replaced
@@ -84,7 +84,7 @@ def call_for_target(
     target: str,
     *,
     mode: CountingMode,
-    before_backward: Callable[[], None],
+    before_backward: Callable[[], None] | None = None,
     ranges: Mapping[str, Interval],
     has_data: bool = False,
     max_bytes: int = sys.maxsize,
@@ -96,7 +96,7 @@ def call_for_target(
         implementation: What to call.
         case: The sizes.
         target: The GPU that answers the launcher's questions.
-        mode: Counts the operators of the case's direction.
+        mode: Counts the operators of all passes.
         before_backward: Called between the forward and the backward pass.
         ranges: Of the integers in inputs, by name.
         has_data: Allocate the inputs, for launchers that read integers.
@@ -126,8 +126,8 @@ def call_for_target(
         if names:
             roots = differentiable(outputs)
             upstream = [torch.empty_like(root) for root in roots]
-            before_backward()
-            mode.restart()
+            if before_backward is not None:
+                before_backward()
             chosen = [inputs[name] for name in names]
             torch.autograd.grad(roots, chosen, upstream, allow_unused=True)
 
@@ -145,8 +145,10 @@ def call_with_or_without_data(call: Callable[..., _Result]) -> _Result:
     except Exception as without_data:  # noqa: BLE001  a launcher raises many types
         try:
             return call(has_data=True)
-        except (MemoryError, RuntimeError) as error:
-            if isinstance(error, MemoryError) or "allocate" in str(error):
+        except (MemoryError, TooMuchWorkError):
+            raise without_data from None
+        except RuntimeError as error:
+            if "allocate" in str(error):
                 raise without_data from None
             raise
 

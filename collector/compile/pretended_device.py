@@ -14,12 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
+from roofwatch.collector.compile.counted_calls import on_cpu
 from roofwatch.collector.compile.target_device import replaced
 
 _GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
 _TO_HOST = frozenset({torch.Tensor.cpu, torch.Tensor.numpy, torch.Tensor.tolist})
-_DEVICE_TYPES = frozenset({"cuda", "hip"})
 
 
 class _OnCpu(TorchFunctionMode):
@@ -45,8 +45,8 @@ class _OnCpu(TorchFunctionMode):
             func is torch.Tensor.to and _names_cpu([*args[1:], *given.values()])
         ):
             self._on_wait()
-        moved = [_on_cpu(argument) for argument in args]
-        return func(*moved, **{name: _on_cpu(value) for name, value in given.items()})
+        moved = [on_cpu(argument) for argument in args]
+        return func(*moved, **{name: on_cpu(value) for name, value in given.items()})
 
 
 def _names_cpu(arguments: Sequence[object]) -> bool:
@@ -55,15 +55,6 @@ def _names_cpu(arguments: Sequence[object]) -> bool:
 
 def _is_device(argument: object) -> bool:
     return isinstance(argument, (str, torch.device))
-
-
-def _on_cpu(argument: object) -> object:
-    """Replace a GPU by the CPU; keep everything else."""
-    if isinstance(argument, torch.device) and argument.type in _DEVICE_TYPES:
-        return _CPU
-    if isinstance(argument, str) and argument.partition(":")[0] in _DEVICE_TYPES:
-        return _CPU
-    return argument
 
 
 @contextlib.contextmanager

@@ -122,7 +122,6 @@ class _Prover:
                 case,
                 self._target,
                 mode=mode,
-                before_backward=launches.clear,
                 ranges=ranges or {},
                 has_data=has_data,
                 max_bytes=max_bytes,

@@ -59,7 +59,11 @@ class OverflowProof(CaseResult):
 
 
 class OperatorCost(CaseResult):
-    """What one call does in torch and how often it launches, in the direction of the case."""
+    """What one call does in torch and how often it launches.
+
+    In the direction `bwd` that is the forward pass with gradients and the backward pass: some
+    kernels compute gradients in the forward pass.
+    """
 
     target: Name
     """The GPU that the launcher was told to run on."""
