@@ -105,7 +105,7 @@ def tally(judgement: PullRequestJudgement) -> str:
     cases = Counter(word_of(case) for case in judgement.cases)
     code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
     for item in judgement.static:
-        if item.reason is not Reason.NEW_CASE:
+        if item.reason is not Reason.NEW_CASE and item.analysis is None:
             code_counts[
                 "accepted" if item.reason is Reason.ACCEPTED else CODE_WORDS[item.verdict]
             ] += 1

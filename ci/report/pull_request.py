@@ -60,10 +60,12 @@ from roofwatch.ci.claims import (
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
+from roofwatch.ci.static.analyses import analyses_of_record
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
     StaticComparison,
     StaticJudgement,
+    compare_analyses,
     compare_static,
     is_same_machine_code,
     toolchain_of,
@@ -376,7 +378,9 @@ def _judge_static(
         head_toolchain=toolchain_of(head.environment),
         known=[(measured.case_id, measured.implementation) for measured in head.measurements],
     )
-    applied = apply_baseline(baseline, compared.judged, head.static_facts)
+    analyses = analyses_of_record(head)
+    judged = (*compared.judged, *compare_analyses(analyses_of_record(base), analyses))
+    applied = apply_baseline(baseline, judged, (*head.static_facts, *analyses))
     return replace(compared, judged=applied.judged), applied.notes
 
 

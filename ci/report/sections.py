@@ -458,6 +458,11 @@ def _code_change(item: StaticJudgement, failures: Set[str]) -> str:
         return f"{word}: " + ", ".join(
             f"{metric(name).title} {_both(name, base[name], head[name])}" for name in moved
         )
+    if item.analysis is not None:
+        detail = (
+            "" if item.detail is None else item.detail.quoted(partial(code, limit=_MAX_MESSAGE))
+        )
+        return f"{word}: {detail}"
     outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
     parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
     is_shown_above = item.head is not None and item.head.message in failures

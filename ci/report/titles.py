@@ -157,6 +157,7 @@ def _code_words(judgement: PullRequestJudgement) -> str:
     functions = {
         (item.case_id.partition("/")[0], item.implementation, item.function)
         for item in judgement.static
+        if item.analysis is None
     }
     if functions:
         return f"code of {count_of(len(functions), 'function')} changed"
@@ -228,7 +229,12 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
         which = "worst" if verdict is Verdict.REGRESSED else "best"
         parts.append(f"{which} {percent(largest.comparison.relative_change)} ({{}})")
         words = (largest.case_id.partition("/")[0],)
-    code_items = [item for item in judgement.static if item.verdict is verdict]
+    decisive_items = [item for item in judgement.static if item.verdict is verdict]
+    analysed = {item.subject for item in decisive_items if item.analysis is not None}
+    if analysed:
+        benchmarks = count_of(len(analysed), "benchmark")
+        parts.append(f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}")
+    code_items = [item for item in decisive_items if item.analysis is None]
     if code_items:
         functions = {(item.function, item.implementation) for item in code_items}
         targets = count_of(len({item.target for item in code_items}), "target")

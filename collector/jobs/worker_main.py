@@ -27,6 +27,7 @@ from roofwatch.collector.accuracy.layouts import layouts_of
 from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.build.provenance import ProjectFiles, installed_names
+from roofwatch.collector.compile.proof import prove_case
 from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
@@ -57,6 +58,7 @@ from roofwatch.model.worker_protocol import (
     MeasureCeilings,
     Mode,
     ProfileCalls,
+    ProveCase,
     Reply,
     SuiteInfo,
     TimeBlock,
@@ -210,6 +212,8 @@ class _Suite:
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+        if isinstance(job, ProveCase):
+            return Reply(proof=prove_case(spec, implementation, case, job.target))
         self._join_ranks(spec, case)
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)

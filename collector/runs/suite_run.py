@@ -14,7 +14,7 @@ from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, changes
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
-from roofwatch.collector.runs.static_compiler import compile_subjects, compilers
+from roofwatch.collector.runs.static_compiler import compile_subjects, compilers, prove_subjects
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.collector.workload_values import workload_values
@@ -214,7 +214,8 @@ class SuiteRun:
 
     def compile(self) -> None:
         missing = [case for case in self.to_compile if not case.static_facts]
-        if not missing:
+        unproven = [case for case in self.to_compile if case.proof is None]
+        if not (missing or unproven):
             return
         with (
             self.spent.on(Activity.COMPILE),
@@ -226,6 +227,9 @@ class SuiteRun:
                 self._note_loaded(workers)
                 self._take(compiled=facts)
                 self._steps.step(f"compiled {subject}")
+            subjects = [case.subject for case in unproven]
+            for _, proof in prove_subjects(workers, subjects, self.plan):
+                self._take(proof=proof)
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
         """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
@@ -314,6 +318,7 @@ class SuiteRun:
             case.measurement(method, self.ceilings, self._environment) for case in found
         )
         profiles = tuple(case.profile for case in found if case.profile is not None)
+        proofs = [case.proof for case in found if case.proof is not None]
         source_lines = (line for case in found for line in case.implementation.source_lines)
         record = RunRecord(
             run_id=self._run_id,
@@ -330,6 +335,8 @@ class SuiteRun:
             measurements=measurements,
             accuracies=tuple(case.accuracy for case in found if case.accuracy is not None),
             static_facts=tuple(fact for case in found for fact in case.static_facts),
+            overflow_proofs=tuple(proof.overflow for proof in proofs),
+            operator_costs=tuple(proof.cost for proof in proofs if proof.cost is not None),
             profiles=profiles,
             imported=tuple(workload_values(cases, measurements, profiles, self.ceilings)),
             suite=self.suite.source.name,
@@ -379,7 +386,9 @@ class SuiteRun:
         self._provenance.restore(entry.loaded)
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
-        for result in (entry.accuracy, *entry.compiled[:1], entry.timed, entry.profile):
+        overflow = None if entry.proof is None else entry.proof.overflow
+        results = (entry.accuracy, *entry.compiled[:1], overflow, entry.timed, entry.profile)
+        for result in results:
             case = (
                 None
                 if result is None
@@ -389,6 +398,7 @@ class SuiteRun:
                 continue
             case.accuracy = entry.accuracy or case.accuracy
             case.static_facts = entry.compiled or case.static_facts
+            case.proof = entry.proof or case.proof
             case.profile = entry.profile or case.profile
             # after a damaged line, later blocks of a pair would be compared with other blocks of
             # its other side

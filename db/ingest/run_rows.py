@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert
 from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.ingest.shared_rows import SharedIds, as_json
 from roofwatch.db.schema.measurements import (
+    DOCUMENT_KINDS,
     AccuracyRow,
     CaseDocumentRow,
     CompilationRow,
@@ -89,7 +90,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)),
     )
     copy_parts(ImportedRow, ((one, at, one) for at, one in enumerate(record.imported)))
-    documents = {"counters": record.counters, "profiles": record.profiles}
+    documents = {kind: getattr(record, kind) for kind in DOCUMENT_KINDS}
     _copy(
         connection,
         CaseDocumentRow,

@@ -31,6 +31,7 @@ from roofwatch.model.machine import (
     UtcDatetime,
 )
 from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.proofs import OperatorCost, OverflowProof
 from roofwatch.model.provenance import ForeignCodeError, LoadedFile
 from roofwatch.model.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
 
@@ -148,6 +149,8 @@ class RunRecord(Part):
     measurements: tuple[Measurement, ...] = ()
     accuracies: tuple[Accuracy, ...] = ()
     static_facts: tuple[StaticFacts, ...] = ()
+    overflow_proofs: tuple[OverflowProof, ...] = ()
+    operator_costs: tuple[OperatorCost, ...] = ()
     counters: tuple[Counters, ...] = ()
     profiles: tuple[CaseProfile, ...] = ()
     imported: tuple[ImportedValue, ...] = ()
@@ -187,6 +190,8 @@ class RunRecord(Part):
                 "counters",
                 [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters],
             ),
+            ("overflow proof", [(p.case_id, p.implementation) for p in self.overflow_proofs]),
+            ("operator cost", [(c.case_id, c.implementation) for c in self.operator_costs]),
             ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
             ("imported", [(v.case_id, v.implementation, v.key) for v in self.imported]),
         ):

@@ -11,6 +11,7 @@ from roofwatch.model.check_report import CheckReport, Layout, Regime
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
+from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import Origin
 from roofwatch.model.record import SourceLine
 from roofwatch.model.results import CaseProfile, StaticFacts
@@ -198,6 +199,15 @@ class CompileStatic(CaseJob):
         return self.case_id.partition("/")[0]
 
 
+class ProveCase(CaseJob):
+    job: Literal["prove_case"] = "prove_case"
+    target: str
+
+    @property
+    def group(self) -> str:
+        return self.case_id.partition("/")[0]
+
+
 class TimeBlock(CaseJob):
     job: Literal["time_block"] = "time_block"
     plan: SamplingPlan
@@ -218,6 +228,7 @@ Job = (
     | ChooseTiming
     | CheckAccuracy
     | CompileStatic
+    | ProveCase
     | TimeBlock
     | ProfileCalls
 )
@@ -277,6 +288,7 @@ class Reply(_Message):
     chosen: ChosenMethod | None = None
     checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
+    proof: CaseProof | None = None
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
     failure: Failure | None = None
