@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 
 
 class Better(StrEnum):
@@ -289,6 +289,7 @@ def is_metric(key: str) -> bool:
     return key in METRICS or _IMPORTED_KEY.fullmatch(key) is not None
 
 
+@lru_cache(maxsize=10_000)  # equal keys give one object, and queries group by it
 def metric(key: str) -> Metric:
     """Look a metric up, or read what the key of an imported metric says.
 
