@@ -209,7 +209,8 @@ def _show_movements(
         else ""
     )
     st.caption(
-        f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant "
+        f"Change in median time, or in a value of another tool, over the range; worst case per "
+        f"cell. {_UNCHANGED} no significant "
         f"change. Blank: no "
         f"data. Hatched: the runner is silent or has not measured the newest commit.{rest}"
     )
@@ -219,11 +220,7 @@ def cell_colour(movement: Movement | None) -> str:
     """Return the style of a cell: stronger for larger changes, readable on light and dark pages."""
     if movement is None:
         return ""
-    depth = (
-        _FULL_COLOUR_AT
-        if movement.relative_change is None
-        else math.log1p(movement.relative_change)
-    )
+    depth = _FULL_COLOUR_AT if movement.relative_change is None else movement.log_cost_change
     strength = 0.1 + 0.4 * min(abs(depth) / _FULL_COLOUR_AT, 1.0)
     return f"background-color: rgba({_SLOWER if depth > 0 else _FASTER}, {strength:.2f})"
 

@@ -94,6 +94,17 @@ def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
     return {(name, implementation) for name, implementation in session.execute(query)}
 
 
+def list_marked_controls(session: Session, row_ids: Collection[int]) -> set[Subject]:
+    """List subjects that an import marked as rows of a library."""
+    query = (
+        select(CaseRow.name, ImportedRow.implementation)
+        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
+        .where(ImportedRow.case_id.in_(row_ids), ImportedRow.is_control)
+        .distinct()
+    )
+    return {(name, implementation) for name, implementation in session.execute(query)}
+
+
 def read_counted_runs(
     session: Session, project: str, subjects: Collection[Subject]
 ) -> list[CountedRun]:

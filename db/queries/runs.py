@@ -72,6 +72,7 @@ _MEASURED_COLUMNS = (
     MeasurementRow.utilisation,
     MeasurementRow.host_ns,
     MeasurementRow.peak_allocated_bytes,
+    MeasurementRow.ratio_to_reference,
 )
 """The fields of `MeasuredCase` after the outcome and the bound, without its check."""
 _STATIC_COLUMNS = (

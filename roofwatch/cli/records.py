@@ -250,13 +250,19 @@ def import_(
         mapping_table,
         to_records,
         turned,
+        with_controls,
     )
     from roofwatch.importers.tables import TableMap
+    from roofwatch.settings import load_settings
 
     table = TableMap.parse(columns) if columns else None
     readable = files if table else known_files(files)
     found = [(file, *import_file(file, format_name, table=table)) for file in readable]
-    runs = [(file, name, turned(run, direction) if direction else run) for file, name, run in found]
+    configured = load_settings().import_
+    runs = []
+    for file, name, run in found:
+        marked = with_controls(run, configured.controls) if configured.controls else run
+        runs.append((file, name, turned(marked, direction) if direction else marked))
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]

@@ -64,6 +64,8 @@ class ImportedRow:
     low: float | None = None
     """Lower end of the spread that the file gives."""
     high: float | None = None
+    is_control: bool = False
+    """A row of a library, beside the code of the project."""
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,8 @@ class MeasuredCase:
     host_ns: float | None = None
     """Host time to issue a launch; None if the timer does not measure it."""
     peak_allocated_bytes: float | None = None
+    ratio_to_reference: float | None = None
+    """Time over that of the library's row in the same run."""
     accuracy_outcome: Outcome | None = None
     rmse_ratio: float | None = None
     """Largest error of any tensor."""
