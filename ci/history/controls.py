@@ -4,6 +4,7 @@ What changes together with a control is the machine, the driver or the library, 
 """
 
 import math
+import re
 import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_ou
 from roofwatch.ci.history.steps import Timeline
 from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
+from roofwatch.model.metrics import RATIO_TO, RATIO_TO_REFERENCE
 from roofwatch.model.verdict import Verdict
 
 Subject = tuple[str, str]
@@ -27,11 +29,12 @@ _CONTROL_ODDS = 9.0
 """Odds of the machine if a control of the same run changed with the series."""
 _LIBRARY_ODDS, _RUNNER_ODDS = 3.0, 1.0
 """Odds of another library and of the machine if only rows of libraries changed."""
+_MEMORY_UNIT = re.compile(r"bytes|[KMGT]i?B|[kMGT]bytes?", re.IGNORECASE)
 _NEAR_COMMITS = 5
 """Commits on either side of a change whose values of a control are compared."""
 
-_Place = tuple[str, str, str, str]
-"""Project, case, runner class and metric."""
+_Place = tuple[str, str, str]
+"""Project, case and runner class."""
 
 
 def controls_among(subjects: Iterable[Subject]) -> frozenset[Subject]:
@@ -81,7 +84,8 @@ class Controls:
     lines: dict[_Place, list[ControlLine]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, line: Timeline) -> None:
-        self.lines[_place_of(line.key)].append(ControlLine(line.key, line.commits, line.values))
+        found = ControlLine(line.key, line.commits, line.values)
+        self.lines[_place_of(line.key)].append(found)
 
     def merge(self, other: "Controls") -> None:
         self.subjects |= other.subjects
@@ -92,10 +96,26 @@ class Controls:
         """Whether a series is of a control."""
         return series.is_performance and (series.case_id, series.implementation) in self.subjects
 
+    def explain_ratio(self, finding: TrendFinding) -> bool:
+        """Whether a ratio changed because the library's time did, in the opposite direction."""
+        series = finding.change.series
+        title = series.definition.title.partition(RATIO_TO)[0]
+        for line in self.lines.get(_place_of(series), ()):
+            is_divisor = (
+                series.metric == RATIO_TO_REFERENCE or line.series.definition.title == title
+            )
+            change = line.log_change_around(finding) if is_divisor else None
+            if change is not None and -change / finding.log_change >= _SAME_SHARE:
+                return True
+        return False
+
     def of(self, finding: TrendFinding) -> dict[str, float]:
         """Return the log change of each control of a finding, by implementation."""
-        changes = {}
-        for line in self.lines.get(_place_of(finding.change.series), ()):
+        changes: dict[str, float] = {}
+        series = finding.change.series
+        for line in self.lines.get(_place_of(series), ()):
+            if line.series.metric != series.metric:
+                continue
             change = line.log_change_around(finding)
             if change is not None and not math.isinf(finding.log_change):
                 changes[line.series.implementation] = change
@@ -124,7 +144,7 @@ def settle_controls(
             settled.append(finding)
         else:
             settled.append(_weighed(finding, controls.of(finding)))
-    return _settle_ratios(settled, of_libraries), of_libraries
+    return _settle_ratios(settled, of_libraries, controls), of_libraries
 
 
 def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFinding:
@@ -137,7 +157,10 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
         f"{nearest}, measured in the same runs, changed by {math.expm1(changes[nearest]):+.1%}"
     )
     if shares[nearest] >= _SAME_SHARE:
-        odds = {Cause.RUNNER: Odds(_CONTROL_ODDS, f"{sentence} at the same place")}
+        # no machine changes how much memory is allocated
+        is_memory = _MEMORY_UNIT.fullmatch(finding.change.series.definition.unit) is not None
+        cause = Cause.HARNESS if is_memory else Cause.RUNNER
+        odds = {cause: Odds(_CONTROL_ODDS, f"{sentence} at the same place")}
         return replace(finding, suspects=weigh(odds), p_value=None)
     if abs(shares[nearest]) > _QUIET_SHARE:
         return finding
@@ -151,7 +174,7 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
 
 
 def _settle_ratios(
-    findings: Sequence[TrendFinding], of_libraries: Sequence[TrendFinding]
+    findings: Sequence[TrendFinding], of_libraries: Sequence[TrendFinding], controls: Controls
 ) -> list[TrendFinding]:
     """Judge changes of a ratio to a library by what its two times did at the same place.
 
@@ -159,28 +182,27 @@ def _settle_ratios(
     library's time changed, the ratio says nothing about the project. A ratio that changed alone is
     a finding: it has less noise than both times.
     """
-    changed: dict[tuple[str, str, str], list[TrendFinding]] = defaultdict(list)
+    changed: dict[_Place, list[TrendFinding]] = defaultdict(list)
     for finding in [*findings, *of_libraries]:
         if finding.is_performance:
-            changed[_case_of(finding)].append(finding)
+            changed[_place_of(finding.change.series)].append(finding)
     settled: list[TrendFinding] = []
     for finding in findings:
         if not finding.change.series.is_ratio_to_reference or is_outcome(finding.change):
             settled.append(finding)
             continue
-        near = [one for one in changed[_case_of(finding)] if one.reach.touches(finding.reach)]
+        near = [
+            one
+            for one in changed[_place_of(finding.change.series)]
+            if one.reach.touches(finding.reach)
+        ]
         of_series = [one for one in near if _is_of_series(one, finding)]
         if of_series:
             causes = [one for one in of_series if one.change.verdict is finding.change.verdict]
             settled += [replace(finding, suspects=one.suspects, p_value=None) for one in causes[:1]]
-        elif not near:
+        elif not near and not controls.explain_ratio(finding):
             settled.append(finding)
     return settled
-
-
-def _case_of(finding: TrendFinding) -> tuple[str, str, str]:
-    series = finding.change.series
-    return series.project, series.case_id, series.runner_class
 
 
 def _is_of_series(finding: TrendFinding, ratio: TrendFinding) -> bool:
@@ -188,7 +210,7 @@ def _is_of_series(finding: TrendFinding, ratio: TrendFinding) -> bool:
 
 
 def _place_of(series: SeriesKey) -> _Place:
-    return series.project, series.case_id, series.runner_class, series.metric
+    return series.project, series.case_id, series.runner_class
 
 
 # --- changes of libraries alone
@@ -203,15 +225,15 @@ def library_events(
         of_libraries: Findings of controls.
         others: All other findings, which a slowdown of the machine would show too.
     """
-    near: dict[tuple[str, str, str], list[TrendFinding]] = defaultdict(list)
+    near: dict[_Place, list[TrendFinding]] = defaultdict(list)
     for finding in others:
         if finding.is_performance:
-            near[_case_of(finding)].append(finding)
+            near[_place_of(finding.change.series)].append(finding)
     by_project: dict[str, list[TrendFinding]] = defaultdict(list)
     for finding in of_libraries:
         is_shared = any(
             other.reach.touches(finding.reach) and other.direction is finding.direction
-            for other in near[_case_of(finding)]
+            for other in near[_place_of(finding.change.series)]
         )
         if finding.direction is Verdict.REGRESSED and not is_shared:
             by_project[finding.change.series.project].append(finding)

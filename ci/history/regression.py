@@ -196,7 +196,9 @@ def _rank(change: ChangePoint) -> tuple[int, float]:
     """Outcomes before errors, times, compiled facts and secondary metrics, then by size."""
     if is_outcome(change):
         return -1, 0.0
-    is_secondary = change.series.metric in SECONDARY_METRICS or change.series.is_share_of_step
+    series = change.series
+    is_derived = series.is_share_of_step or series.is_ratio_to_reference
+    is_secondary = series.metric in SECONDARY_METRICS or is_derived
     layer = _SECONDARY if is_secondary else _LAYER_ORDER[change.series.definition.layer]
     return layer, -abs(log_change(change))
 

@@ -134,7 +134,9 @@ def show_newest(
     possible = possible_changes(admitted, regressions)
     for change in possible[:_POSSIBLE_SHOWN]:
         line = st.container(horizontal=True, vertical_alignment="center")
-        how = "possibly slower" if change.relative_change > 0 else "possibly faster"
+        how = "possibly slower" if change.is_worse else "possibly faster"
+        if change.is_imported:
+            how = "possibly worse" if change.is_worse else "possibly better"
         line.markdown(
             f":orange-badge[? {how}] **{code_span(change.kernel)}** "
             f"{percent(change.relative_change)} on "
@@ -146,8 +148,9 @@ def show_newest(
         view.compare_link(
             "Compare", base=base, head=head, runner_class=change.runner_class, place=line
         )
-    if possible:
-        worst = possible[0]
+    measured = [change for change in possible if not change.is_imported]
+    if measured:
+        worst = measured[0]
         st.caption("To decide one now, on a machine of that runner class:")
         revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
         st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)

@@ -176,7 +176,8 @@ def _show_movements(
     kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))
     unchanged = {kernel for kernel, _ in measured} - set(kernels)
     if not kernels:
-        st.text(f"No change in this time range; {len(unchanged)} kernels were measured.")
+        count = count_of(len(unchanged), "kernel")
+        st.text(f"No change in this time range; the newest runs have values of {count}.")
         return
     newest = max(runner.newest_commit_at for runner in runners) if runners else now
     stale = {

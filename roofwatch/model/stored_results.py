@@ -92,6 +92,26 @@ class StaticRow:
 
 
 @dataclass(frozen=True)
+class ImportedPair:
+    """A value of another tool in two runs; None on a side that lacks it or failed."""
+
+    case_id: str
+    implementation: str
+    metric: str
+    base_outcome: Outcome | None
+    base: float | None
+    head_outcome: Outcome | None
+    head: float | None
+
+    @property
+    def relative_change(self) -> float | None:
+        """(head - base) / base."""
+        if not self.base or self.head is None:
+            return None
+        return (self.head - self.base) / self.base
+
+
+@dataclass(frozen=True)
 class RunDetail:
     summary: RunSummary
     ceilings: tuple[Ceiling, ...]
@@ -194,14 +214,16 @@ class RunnerCoverage:
 @dataclass(frozen=True)
 class RecentSeries:
     """The times of one series in the newest runs of a runner class,
-    for one timer and cache state.
+    for one timer and cache state; or values of another tool.
     """
 
     key: SeriesKey
     timing: str
+    """Empty for another tool's."""
     places: tuple[int, ...]
     """Positions of its runs in `RecentRuns.commits`."""
-    medians_ns: tuple[float, ...]
+    values: tuple[float, ...]
+    """In the metric's unit; all above 0."""
 
 
 @dataclass(frozen=True)

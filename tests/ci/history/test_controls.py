@@ -66,7 +66,7 @@ def controls(after: float = 1.0, *, number: int = 5, name: str = "torch") -> Con
     commits = [commit(place) for place in range(50)]
     values = [1.0 if place < number else after for place in range(50)]
     line = ControlLine(series_of(name), commits, values)
-    return Controls({("softmax", name)}, {("p", "softmax", "H100", SPEED): [line]})
+    return Controls({("softmax", name)}, {("p", "softmax", "H100"): [line]})
 
 
 @pytest.mark.parametrize("name", ["torch", "huggingface", "torch.compile", "cuBLAS", "sdpa_flash"])
@@ -149,3 +149,19 @@ def test_a_ratio_that_changed_alone_is_a_finding() -> None:
     settled, _ = settle_controls([finding("liger", 1.06, metric=RATIO)], controls())
 
     assert [one.p_value for one in settled] == [0.001]
+
+
+def test_a_ratio_whose_library_changed_without_a_finding_is_left_out() -> None:
+    settled, _ = settle_controls([finding("liger", 0.9, metric=RATIO)], controls(1.1))
+
+    assert settled == []
+
+
+def test_memory_that_changes_with_a_librarys_is_the_benchmarks() -> None:
+    memory = imported_key("memory", "MB", Better.LOWER)
+    line = ControlLine(series_of("torch", memory), [commit(4), commit(5)], [1.0, 1.5])
+    measured = Controls({("softmax", "torch")}, {("p", "softmax", "H100"): [line]})
+
+    (settled,), _ = settle_controls([finding("liger", 1.5, metric=memory)], measured)
+
+    assert settled.suspects[0].cause is Cause.HARNESS
