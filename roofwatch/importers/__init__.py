@@ -38,6 +38,8 @@ class ImportedCommit:
     author: str = ""
     subject: str = ""
     is_dirty: bool = False
+    place: int | None = None
+    """Position on the branch, if a list of all commits gives it."""
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,9 @@ def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
     committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
     return Commit(
         sha=sha,
-        first_parent_count=max(0, int(committed_at.timestamp())),
+        first_parent_count=(
+            max(0, int(committed_at.timestamp())) if told.place is None else told.place
+        ),
         committed_at=committed_at,
         author=told.author[:500],
         subject=told.subject[:1_000],
