@@ -226,6 +226,10 @@ def import_(
         Path | None,
         typer.Option(help="Commits without a repository: lines of SHA, date and subject."),
     ] = None,
+    repository: Annotated[
+        Path | None,
+        typer.Option(help="Repository of the commits: tells whether a kernel's sources changed."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
     ] = False,
@@ -252,6 +256,7 @@ def import_(
         turned,
         with_controls,
     )
+    from roofwatch.importers.source_identity import with_source_identity
     from roofwatch.importers.tables import TableMap
     from roofwatch.settings import load_settings
 
@@ -271,12 +276,15 @@ def import_(
     listed = None if commits is None else read_commit_list(commits)
     written = []
     for file, _, run in runs:
+        completed = run if listed is None else listed.complete(run)
+        if repository is not None:
+            completed = with_source_identity(completed, repository, commit)
         records = to_records(
-            run if listed is None else listed.complete(run),
+            completed,
             file,
             project=project,
             revision=commit,
-            folder=Path.cwd(),
+            folder=repository or Path.cwd(),
         )
         written += list(records)
     paths = [output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz" for record in written]

@@ -68,6 +68,8 @@ class ImportedRow:
     high: float | None = None
     is_control: bool = False
     """A row of a library, beside the code of the project."""
+    code_hash: str | None = None
+    """Digest of the sources that the kernel uses, if a repository was at hand."""
 
 
 @dataclass(frozen=True)

@@ -55,4 +55,5 @@ def _ratio(row: ImportedValue, reference: ImportedValue) -> ImportedValue:
         better=row.better,
         outcome=Outcome.OK,
         value=(row.value or 0.0) / (reference.value or 1.0),
+        code_hash=row.code_hash,
     )

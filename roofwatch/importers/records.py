@@ -377,6 +377,7 @@ def _results(
             **dict(zip(names, key, strict=True)),
             **_summary(own),
             is_control=own[0].is_control,
+            code_hash=own[0].code_hash,
         )
         for key, own in groups.items()
     )
