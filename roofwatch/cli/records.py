@@ -3,6 +3,7 @@ export them.
 """
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -202,9 +203,13 @@ def schema(*, output: Output = None) -> None:
 @app.command("import")
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Result files of other tools, or folders of them.")
-    ],
+        list[Path] | None, typer.Argument(help="Result files of other tools, or folders of them.")
+    ] = None,
     *,
+    git_history: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH:PATH", help="Every version of a file on a branch."),
+    ] = None,
     format_name: Annotated[
         str | None, typer.Option("--as", help="Format. Default: recognised.")
     ] = None,
@@ -247,6 +252,7 @@ def import_(
     Nothing is written if a file is damaged.
     """
     from roofwatch.importers.commit_list import read_commit_list
+    from roofwatch.importers.git_history import versions_of
     from roofwatch.importers.records import (
         import_file,
         known_files,
@@ -257,13 +263,27 @@ def import_(
         with_controls,
     )
     from roofwatch.importers.source_identity import with_source_identity
-    from roofwatch.importers.tables import TableMap
+    from roofwatch.importers.table_map import TableMap
     from roofwatch.settings import load_settings
 
     table = TableMap.parse(columns) if columns else None
-    readable = files if table else known_files(files)
-    found = [(file, *import_file(file, format_name, table=table)) for file in readable]
     configured = load_settings().import_
+    presets = {
+        name: TableMap.of(preset, name=f"import.presets.{name}")
+        for name, preset in configured.presets.items()
+    }
+    is_table = table is not None or format_name in presets
+    with ExitStack() as closing:
+        paths = list(files or ())
+        if git_history is not None:
+            paths += closing.enter_context(versions_of(repository or Path.cwd(), git_history))
+        readable = paths if is_table else known_files(paths)
+        found = [
+            (file, *import_file(file, format_name, table=table, presets=presets))
+            for file in readable
+        ]
+    if not found:
+        raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
     runs = []
     for file, name, run in found:
         marked = with_controls(run, configured.controls) if configured.controls else run

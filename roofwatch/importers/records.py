@@ -30,10 +30,12 @@ from roofwatch.importers import (
 )
 from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
+from roofwatch.importers.presets import PRESETS
 from roofwatch.importers.programs import PROGRAMS
 from roofwatch.importers.ratios import ratios_to_libraries
 from roofwatch.importers.serving import SERVING
-from roofwatch.importers.tables import TABLES, TableImporter, TableMap
+from roofwatch.importers.table_map import TableMap
+from roofwatch.importers.tables import TableImporter
 from roofwatch.model.errors import GitError
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import CaseRecord
@@ -52,11 +54,15 @@ def importers() -> dict[str, Importer]:
     reads a file.
     """
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **TABLES}
+    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **PRESETS}
 
 
 def import_file(
-    path: Path, format_name: str | None = None, *, table: TableMap | None = None
+    path: Path,
+    format_name: str | None = None,
+    *,
+    table: TableMap | None = None,
+    presets: Mapping[str, TableMap] | None = None,
 ) -> tuple[str, ImportedRun]:
     """Read a file by the importer that recognises it, or by the named one; returns the format's
     name too.
@@ -65,11 +71,14 @@ def import_file(
         path: The file.
         format_name: `table` reads the columns that `table` maps.
         table: Map of the columns.
+        presets: Further maps by format.
 
     Raises:
         FileImportError: no importer knows the file, or it is damaged.
     """
     known = importers()
+    for preset, columns in (presets or {}).items():
+        known[preset] = TableImporter(columns, preset)
     if table is not None:
         known["table"] = TableImporter(table, "table")
     name = format_name or _recognised(path, known)
