@@ -3,7 +3,7 @@ of them found.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -191,7 +191,7 @@ def read_recent_runs(
 
 def _recent_imports(
     session: Session, project: str, classes: Mapping[int, str]
-) -> Iterator[tuple[SeriesKey, list[int], list[float]]]:
+) -> Iterator[tuple[SeriesKey, Sequence[int], Sequence[float]]]:
     """Read the positive values of other tools in some runs, whose runner classes are given by
     number: of each series, the numbers of its runs and their values.
     """
@@ -214,7 +214,7 @@ def _recent_imports(
     for name, implementation, metric, runner_class, numbers, values in session.execute(query):
         key = SeriesKey(project, name, implementation, metric, runner_class=runner_class)
         if key.is_performance:
-            yield key, numbers, values
+            yield key, numbers, [value or 0.0 for value in values]
 
 
 def _imported_cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any]:

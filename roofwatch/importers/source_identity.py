@@ -233,10 +233,9 @@ def _without_text(code: ast.Module) -> ast.Module:
     for node in ast.walk(code):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        first = node.body[0] if node.body else None
-        is_text = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
-        if is_text and isinstance(first.value.value, str):
-            node.body = node.body[1:]
+        match node.body:
+            case [ast.Expr(value=ast.Constant(value=str())), *rest]:
+                node.body = rest
     return code
 
 
