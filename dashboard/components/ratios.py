@@ -41,7 +41,7 @@ def show_ratios(view: View, part: RunRecord) -> None:
     )
     st.caption(
         "Value over the library's value for the same case in the same run. The machine, the driver "
-        "and the clock change both alike. Of a time, below 1 is faster than the library."
+        "and the clock change both equally. Of a time, below 1 is faster than the library."
     )
 
 

@@ -17,7 +17,7 @@ _MAX_VERSIONS = 5_000
 def versions_of(repository: Path, place: str) -> Iterator[list[Path]]:
     """Write the versions of `BRANCH:PATH` into a temporary folder, the oldest first.
 
-    Files that a preset reads beside it, such as `meta.json`, are of the same commit.
+    Further files that a preset reads, such as `meta.json`, are of the same commit.
 
     Raises:
         FileImportError: the branch has no such file.

@@ -193,7 +193,7 @@ class Measurement(CaseResult):
 
     @property
     def ratio_to_reference(self) -> float | None:
-        """Median time over that of the library's row, which the machine changes alike."""
+        """Median time over that of the library's row, which the machine changes equally."""
         if self.reference_ns is None or self.median_ns is None:
             return None
         return self.median_ns / self.reference_ns
