@@ -261,7 +261,8 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
         Column("runs", len),
         Column(
             "environments",
-            lambda own: "unknown" if _is_imported(own[0]) else str(len(_by_environment(own))),
+            lambda own: None if _is_imported(own[0]) else len(_by_environment(own)),
+            help="Not known of imported results.",
         ),
         Column("first", lambda own: written(own[-1].started_at, view.zone)),
         Column("last", lambda own: written(own[0].started_at, view.zone)),
