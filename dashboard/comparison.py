@@ -267,7 +267,7 @@ def _judge(
     state.
     """
     spreads = {
-        (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.medians_ns)
+        (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.values)
         for runner in recent
         for one in runner.series
     }

@@ -170,6 +170,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     """
     rows = []
     runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
+    has_metrics = len({one.key.metric for one, _ in found}) > 1
     several = ["runner class"] if len(runner_classes) > 1 else []
     for one, floor in found:
         values = [(point.commit, point.value) for point in one.points if point.value is not None]
@@ -180,7 +181,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
             newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
         rows.append(
             (
-                one.key.label,
+                f"{one.key.label} · {one.key.metric}" if has_metrics else one.key.label,
                 *([one.key.runner_class] if several else []),
                 len(one.points),
                 len(one.points) - len(values) or None,
@@ -202,11 +203,8 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
         "noise",
         "detectable",
     )
-    title = (
-        f"{found[0][0].key.metric} on {', '.join(runner_classes)}"
-        if runner_classes
-        else found[0][0].key.metric
-    )
+    name = "values of other tools" if has_metrics else found[0][0].key.metric
+    title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
     return make_table(columns, rows, title=title, left=1 + len(several))
 
 

@@ -18,6 +18,8 @@ from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
+from roofwatch.model.library import is_library
+from roofwatch.model.metrics import Better
 from roofwatch.model.stored_results import RecentRuns, RecentSeries
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
@@ -67,9 +69,7 @@ def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]
     """Estimate the noise of each runner class that has enough runs."""
     found = {}
     for runner in runners:
-        spreads = [
-            spread for one in runner.series if (spread := Spread.of(one.medians_ns)) is not None
-        ]
+        spreads = [spread for one in runner.series if (spread := Spread.of(one.values)) is not None]
         if spreads:
             deviation = statistics.median(spread.deviation for spread in spreads)
             found[runner.runner_class] = HistoryNoise(
@@ -83,12 +83,17 @@ def noise_from_history(runners: Iterable[RecentRuns]) -> dict[str, HistoryNoise]
 
 @dataclass(frozen=True)
 class PossibleChange:
-    """Times of one kernel on one runner class that left their level in the newest runs."""
+    """Times, or values of another tool, of one kernel on one runner class that left their level in
+    the newest runs.
+    """
 
     kernel: str
     runner_class: str
     relative_change: float
     """Median over the series."""
+    is_worse: bool
+    is_imported: bool
+    """Whether another tool measured it, so that no pair can decide it."""
     series_count: int
     run_count: int
     """Newest runs that show it."""
@@ -109,10 +114,26 @@ class PossibleChange:
             more.append(f"{RUNS_FOR_A_VERDICT - self.run_count} more")
         if self.count_before < MIN_SEGMENT:
             more.append(f"{MIN_SEGMENT - self.count_before} more of earlier commits")
+        # nothing here can measure a pair of another tool's values
+        decided_by = [] if self.is_imported else ["a pair"]
+        if more:
+            decided_by.append(" and ".join(more))
         return (
-            f"undecided: {values} since a possible change of {change}; judged after a pair or "
-            f"{' and '.join(more)}"
+            f"undecided: {values} since a possible change of {change}; judged after "
+            f"{' or '.join(decided_by) or 'the next analysis'}"
         )
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """What series have in common that are one possible change."""
+
+    kernel: str
+    runner_class: str
+    count: int
+    is_growth: bool
+    is_worse: bool
+    is_imported: bool
 
 
 def possible_changes(
@@ -128,29 +149,43 @@ def possible_changes(
     judged: dict[SeriesKey, CommitRef] = {}
     for point in (point for one in regressions for point in one.change_points):
         judged[point.series] = max(point.commit, judged.get(point.series, point.commit))
-    moved: dict[tuple[str, str, int, bool], list[tuple[RecentSeries, float]]] = defaultdict(list)
+    moved: dict[_Moved, list[tuple[RecentSeries, float]]] = defaultdict(list)
     by_class = {runner.runner_class: runner for runner in runners}
     for runner_class, runner in by_class.items():
         for one in runner.series:
-            count, change = newest_change(one.medians_ns)
+            if one.key.is_imported and is_library(one.key.implementation):
+                continue
+            count, change = newest_change(one.values)
             is_newest = bool(one.places) and one.places[-1] == len(runner.commits) - 1
             if not count or not is_newest:
                 continue
             known = judged.get(one.key)
             if known is None or known < runner.commits[one.places[-count]]:
-                moved[one.key.kernel, runner_class, count, change > 0].append((one, change))
+                definition = one.key.definition
+                is_worse = (change > 0) is (definition.better is Better.LOWER)
+                place = _Moved(
+                    kernel=one.key.kernel,
+                    runner_class=runner_class,
+                    count=count,
+                    is_growth=change > 0,
+                    is_worse=is_worse,
+                    is_imported=one.key.is_imported,
+                )
+                moved[place].append((one, change))
     found = [
         PossibleChange(
-            kernel,
-            runner_class,
-            math.expm1(statistics.median(change for _, change in own)),
-            len(own),
-            count,
-            count_before=min(len(one.places) for one, _ in own) - count,
-            base=by_class[runner_class].commits[own[0][0].places[-count - 1]],
-            head=by_class[runner_class].commits[-1],
+            kernel=place.kernel,
+            runner_class=place.runner_class,
+            relative_change=math.expm1(statistics.median(change for _, change in own)),
+            is_worse=place.is_worse,
+            is_imported=place.is_imported,
+            series_count=len(own),
+            run_count=place.count,
+            count_before=min(len(one.places) for one, _ in own) - place.count,
+            base=by_class[place.runner_class].commits[own[0][0].places[-place.count - 1]],
+            head=by_class[place.runner_class].commits[-1],
         )
-        for (kernel, runner_class, count, _), own in moved.items()
+        for place, own in moved.items()
     ]
     return sorted(
         found, key=lambda one: (-abs(math.log1p(one.relative_change)), one.kernel, one.runner_class)

@@ -400,8 +400,11 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         context = ChangeContext(
             before, after, candidates=frozenset(line.commits[place] for place in places)
         )
+        sources = _sources_around(line, places) if is_imported else None
+        if sources is not None and not sources.has_changed:
+            chance = None  # the environment's, so no alert
         if is_imported:
-            suspects = explain(context)
+            suspects = explain(replace(context, sources=sources))
         else:
             code = compiled.code_change(
                 line.key, change.previous_commit, change.commit, change.verdict
@@ -416,6 +419,17 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         yield replace(
             found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
         )
+
+
+def _sources_around(line: Timeline, places: Sequence[int]) -> Evidence | None:
+    """Compare the sources of an imported kernel before and after a step; None if not known."""
+    base, head = line.commits[min(places) - 1], line.commits[max(places)]
+    old, new = line.points[base][-1].code_hash, line.points[head][-1].code_hash
+    if old is None or new is None:
+        return None
+    verb = "did not change" if old == new else "changed"
+    sentence = f"the sources that the kernel uses {verb} from {base.short_sha} to {head.short_sha}"
+    return Evidence(old != new, sentence)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

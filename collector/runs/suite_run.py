@@ -20,6 +20,7 @@ from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
+from roofwatch.model.measurement import with_references
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Pairing, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
@@ -314,7 +315,7 @@ class SuiteRun:
         found = [case for case in self.cases.values() if not self._is_later(case)]
         cases = tuple({case.case.case_id: case.case for case in found}.values())
         method = self._chosen.method
-        measurements = tuple(
+        measurements = with_references(
             case.measurement(method, self.ceilings, self._environment) for case in found
         )
         profiles = tuple(case.profile for case in found if case.profile is not None)

@@ -141,8 +141,9 @@ def show_newest(
         view.compare_link(
             "Compare", base=base, head=head, runner_class=change.runner_class, place=line
         )
-    if possible:
-        worst = possible[0]
+    measured = [change for change in possible if not change.is_imported]
+    if measured:
+        worst = measured[0]
         st.caption("To decide one now, on a machine of that runner class:")
         revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
         st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)

@@ -28,6 +28,7 @@ from roofwatch.dashboard.comparison import (
     title_of,
     why_not_comparable,
 )
+from roofwatch.dashboard.components.imported_values import show_imported_pairs
 from roofwatch.dashboard.components.page import (
     MAIN_FIGURE,
     View,
@@ -113,6 +114,9 @@ def show() -> None:
             shas = (side.summary.commit.short_sha for side in (base, head))
             revisions = "--base {} --head {}".format(*shas)
             st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)
+        has_imported = show_imported_pairs(view, base, head, is_main=not rows)
+        if has_imported and not rows:
+            return
         count, rows = len(rows), [row for row in rows if is_shown(row)]
         if not rows:
             text = f"No such case among {count:,}: set *Show* to everything, or widen the filters."

@@ -212,7 +212,8 @@ def _show_movements(
     with st.container(key=MAIN_FIGURE):
         show_html_table(map(row, kernels), "kernel", *(escape(shortened(one)) for one in classes))
     st.caption(
-        f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant "
+        f"Change in median time, or in a value of another tool, over the range; worst case per "
+        f"cell. {_UNCHANGED} no significant "
         f"change. {_UNDECIDED} undecided: too few values, or no time. Blank: no data. Hatched: the "
         f"runner is silent or has not measured the newest commit. {rest_words}"
     )
@@ -229,7 +230,7 @@ def _undecided_and_judged(recent: Sequence[RecentRuns]) -> tuple[set[_Place], se
     for runner in recent:
         for series in runner.series:
             place = (series.key.kernel, runner.runner_class)
-            if is_judged(series.medians_ns):
+            if is_judged(series.values):
                 judged.add(place)
             else:
                 undecided.add(place)
@@ -253,11 +254,7 @@ def cell_colour(movement: Movement | None) -> str:
     """Return the style of a cell: stronger for larger changes, readable on light and dark pages."""
     if movement is None:
         return ""
-    depth = (
-        _FULL_COLOUR_AT
-        if movement.relative_change is None
-        else math.log1p(movement.relative_change)
-    )
+    depth = _FULL_COLOUR_AT if movement.relative_change is None else movement.log_cost_change
     strength = 0.1 + 0.4 * min(abs(depth) / _FULL_COLOUR_AT, 1.0)
     return f"background-color: rgba({_SLOWER if depth > 0 else _FASTER}, {strength:.2f})"
 

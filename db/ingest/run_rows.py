@@ -171,13 +171,16 @@ def _has_samples(measurement: Measurement) -> bool:
         or measurement.memory is not None
         or measurement.autotuning
         or measurement.launches_per_sample != 1
+        or measurement.reference_ns is not None
     )
 
 
 def _sample_row(measurement: Measurement) -> dict[str, object]:
     """Columns of a measurement's samples, without their key."""
     facts = measurement.model_dump(
-        mode="json", exclude_defaults=True, include={"launches_per_sample", "memory", "autotuning"}
+        mode="json",
+        exclude_defaults=True,
+        include={"launches_per_sample", "memory", "autotuning", "reference_ns"},
     )
     facts["blocks"] = [
         block.model_dump(mode="json", exclude_defaults=True, exclude={"samples_ns"})

@@ -273,3 +273,7 @@ class ImportedRow(_CaseResult, Base):
     low: Mapped[float | None]
     high: Mapped[float | None]
     sample_count: Mapped[int | None] = mapped_column(BigInteger)
+    # of a library, measured beside the code of the project
+    is_control: Mapped[bool]
+    # of the sources that the kernel imports
+    code_hash: Mapped[str | None]

@@ -3,6 +3,7 @@ export them.
 """
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -231,9 +232,13 @@ def schema(*, output: Output = None) -> None:
 @app.command("import")
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Result files of other tools, or folders of them.")
-    ],
+        list[Path] | None, typer.Argument(help="Result files of other tools, or folders of them.")
+    ] = None,
     *,
+    git_history: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH:PATH", help="Every version of a file on a branch."),
+    ] = None,
     format_name: Annotated[
         str | None, typer.Option("--as", help="Format. Default: recognised.")
     ] = None,
@@ -255,6 +260,10 @@ def import_(
         Path | None,
         typer.Option(help="Commits without a repository: lines of SHA, date and subject."),
     ] = None,
+    repository: Annotated[
+        Path | None,
+        typer.Option(help="Repository of the commits: tells whether a kernel's sources changed."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
     ] = False,
@@ -272,6 +281,7 @@ def import_(
     Nothing is written if a file is damaged.
     """
     from roofwatch.importers.commit_list import read_commit_list
+    from roofwatch.importers.git_history import versions_of
     from roofwatch.importers.records import (
         import_file,
         known_files,
@@ -279,13 +289,34 @@ def import_(
         mapping_table,
         to_records,
         turned,
+        with_controls,
     )
-    from roofwatch.importers.tables import TableMap
+    from roofwatch.importers.source_identity import with_source_identity
+    from roofwatch.importers.table_map import TableMap
+    from roofwatch.settings import load_settings
 
     table = TableMap.parse(columns) if columns else None
-    readable = files if table else known_files(files)
-    found = [(file, *import_file(file, format_name, table=table)) for file in readable]
-    runs = [(file, name, turned(run, direction) if direction else run) for file, name, run in found]
+    configured = load_settings().import_
+    presets = {
+        name: TableMap.of(preset, name=f"import.presets.{name}")
+        for name, preset in configured.presets.items()
+    }
+    is_table = table is not None or format_name in presets
+    with ExitStack() as closing:
+        paths = list(files or ())
+        if git_history is not None:
+            paths += closing.enter_context(versions_of(repository or Path.cwd(), git_history))
+        readable = paths if is_table else known_files(paths)
+        found = [
+            (file, *import_file(file, format_name, table=table, presets=presets))
+            for file in readable
+        ]
+    if not found:
+        raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
+    runs = []
+    for file, name, run in found:
+        marked = with_controls(run, configured.controls) if configured.controls else run
+        runs.append((file, name, turned(marked, direction) if direction else marked))
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]
@@ -294,12 +325,15 @@ def import_(
     listed = None if commits is None else read_commit_list(commits)
     written = []
     for file, _, run in runs:
+        completed = run if listed is None else listed.complete(run)
+        if repository is not None:
+            completed = with_source_identity(completed, repository, commit)
         records = to_records(
-            run if listed is None else listed.complete(run),
+            completed,
             file,
             project=project,
             revision=commit,
-            folder=Path.cwd(),
+            folder=repository or Path.cwd(),
         )
         written += list(records)
     paths = [output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz" for record in written]

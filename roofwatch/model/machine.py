@@ -67,16 +67,18 @@ class CaseResult(Part):
 
 
 class Environment(Part):
-    device_kind: Literal["cpu", "cuda", "hip"]
+    device_kind: Literal["cpu", "cuda", "hip", "unknown"]
+    """`unknown` only of an import."""
     device_name: Name
-    device_memory_bytes: Count
+    device_memory_bytes: Count | None
+    """None if another tool measured, as of all counts here."""
     device_count: Count = 1
     power_limit_w: float | None = None
     driver_version: str | None = None
     compute_capability: str | None = None
     cpu_name: str
-    core_count: Count
-    thread_count: Count
+    core_count: Count | None
+    thread_count: Count | None
     """Torch threads on the CPU."""
     os: str
     python_version: str
@@ -103,7 +105,7 @@ class Environment(Part):
         """
         if self.imported_from is not None:
             return f"{self.device_name}, imported from {self.imported_from}"
-        memory = f"{self.device_memory_bytes / 2**30:.0f} GiB"
+        memory = f"{(self.device_memory_bytes or 0) / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
             threads = f"{self.thread_count} thread{'' if self.thread_count == 1 else 's'}"
             return f"{self.device_name}, {threads}, {memory}"

@@ -2,6 +2,7 @@
 
 import statistics
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import accumulate
@@ -9,6 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.machine import (
     CaseResult,
     Count,
@@ -166,6 +168,8 @@ class Measurement(CaseResult):
     memory: MemoryUse | None = None
     """None on a CPU."""
     autotuning: tuple[Autotuning, ...] = ()
+    reference_ns: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Median time of the library's row of the case in this run, if there is one."""
 
     @model_validator(mode="after")
     def _timed_only_if_ok(self) -> Self:
@@ -191,6 +195,13 @@ class Measurement(CaseResult):
         A disturbed block counts once, however many samples it has.
         """
         return median_of(block.median_ns for block in self.blocks)
+
+    @property
+    def ratio_to_reference(self) -> float | None:
+        """Median time over that of the library's row, which the machine changes equally."""
+        if self.reference_ns is None or self.median_ns is None:
+            return None
+        return self.median_ns / self.reference_ns
 
     @property
     def host_ns(self) -> float | None:
@@ -278,6 +289,23 @@ def _at(position: float, positions: Sequence[float], samples: Sequence[float]) -
     left = right - 1
     share = (position - positions[left]) / (positions[right] - positions[left])
     return samples[left] + share * (samples[right] - samples[left])
+
+
+def with_references(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """Give each measurement the time of the library's row of its case, timed in the same way."""
+    measured = tuple(measurements)
+    rows: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for one in measured:
+        if is_library(one.implementation) and one.median_ns is not None:
+            rows[one.case_id, one.timer, one.cache][one.implementation] = one.median_ns
+    referred: list[Measurement] = []
+    for one in measured:
+        times_ns = rows.get((one.case_id, one.timer, one.cache), {})
+        reference = None if is_library(one.implementation) else reference_among(times_ns)
+        if reference is not None and one.median_ns is not None:
+            one = one.model_copy(update={"reference_ns": times_ns[reference]})
+        referred.append(one)
+    return tuple(referred)
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
