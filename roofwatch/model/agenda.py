@@ -1,5 +1,6 @@
 """The agenda of a runner: what is known of a branch, and the jobs to measure next. Values only."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -41,28 +42,43 @@ class Suspicion:
     noise_widths: float
     """Their distance from the level, in standard errors."""
 
+    def in_words(self) -> str:
+        """Size and evidence."""
+        values = "value differs" if self.value_count == 1 else f"{self.value_count} values differ"
+        return (
+            f"the newest {values} by {math.expm1(self.log_change):+.1%} from the level before, "
+            f"{self.noise_widths:.1f} standard errors"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectCase:
-    """A suspicion of one case, with the commits of its pair."""
+    """A suspicion of one case that no pair has decided, with the commits of its pair."""
 
     subject: Subject
-    suspicion: Suspicion
+    evidence: str
+    """Size and evidence, in words."""
+    weight: float
+    """Distance from the old level, in standard errors."""
     base: CommitRef
     """Last commit of the old level."""
     head: CommitRef
     """First commit of the new level."""
+    since: datetime | None = None
+    """When the first value of the new level was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedRange:
-    """A change of some cases that a pair confirmed."""
+    """A confirmed change of some cases, and the commits between which it lies."""
 
     subjects: frozenset[Subject]
     base: CommitRef
     head: CommitRef
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    """By sha, how likely the change came with this commit; equal if empty."""
+    is_timed: bool = True
+    """A time changed; False if compiling or checking a commit shows the change."""
+    candidates: frozenset[str] | None = None
+    """Shas whose sources of these kernels differ from the commit before; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +100,8 @@ class WatchState:
     """Shas with a run on this runner class."""
     skipped: frozenset[str] = frozenset()
     """Shas that cannot be measured, or are built like the commit before."""
-    paired: frozenset[tuple[str, str]] = frozenset()
-    """Base and head of the pairs on this runner class."""
+    paired: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Number of jobs that measured a base and a head as a pair, by their shas."""
     suspects: tuple[SuspectCase, ...] = ()
     ranges: tuple[ChangedRange, ...] = ()
     regressions: tuple[OpenRegression, ...] = ()
@@ -113,6 +129,8 @@ class Job:
     """None for a run of one commit."""
     subjects: frozenset[Subject] = frozenset()
     """Cases to time; empty for all."""
+    is_timed: bool = True
+    """False if the kernels of the subjects are only compiled and checked."""
 
     @property
     def key(self) -> str:
