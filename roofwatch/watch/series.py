@@ -57,6 +57,10 @@ class _Run:
             metric=metric,
         )
 
+    def key_on_runner(self, case_id: str, implementation: str, metric: str) -> SeriesKey:
+        key = self.key(case_id, implementation, metric)
+        return replace(key, runner_class=self.record.environment.runner_class)
+
     def point(self, outcome: Outcome, value: float | None, message: str | None) -> SeriesPoint:
         return SeriesPoint(
             commit=self.commit,
@@ -100,16 +104,16 @@ def _times(run: _Run) -> Iterator[_Keyed]:
         low_high = measured.quartiles_ns
         if low_high is not None:
             point.low, point.high = low_high
-        point.block_count = len(measured.blocks)
+        point.block_count = len(measured.blocks) or None
         point.timing = timing_of(measured.timer, measured.cache)
         _add_conditions(point, measured)
-        key = run.key(measured.case_id, measured.implementation, TIME)
-        key = replace(key, runner_class=run.record.environment.runner_class)
+        key = run.key_on_runner(measured.case_id, measured.implementation, TIME)
         yield key, point
         for metric in _SECONDARY:
             value = getattr(measured, metric)
             if value is not None:
-                yield replace(key, metric=metric), replace(point, value=value, low=None, high=None)
+                other = replace(point, value=value, low=None, high=None, block_count=None)
+                yield replace(key, metric=metric), other
 
 
 def _add_conditions(point: SeriesPoint, measured: Measurement) -> None:
@@ -147,7 +151,7 @@ def _errors(run: _Run, tensors: Mapping[tuple[str, str], set[str]]) -> Iterator[
     for accuracy in run.record.accuracies:
         subject = accuracy.case_id, accuracy.implementation
         ratios = {error.tensor: error.rmse_ratio for error in accuracy.tensors}
-        key = run.key(*subject, _ERROR)
+        key = run.key_on_runner(*subject, _ERROR)
         for tensor in tensors[subject] or {""}:
             value = ratios.get(tensor)
             if accuracy.outcome is Outcome.OK and value is None:
