@@ -196,6 +196,7 @@ def _fills(state: WatchState) -> Iterator[Job]:
         reason=f"the longest gap: {len(longest)} unmeasured {noun}",
         seconds=state.seconds_of_run,
         head=longest[len(longest) // 2],
+        base=max(ref for ref in candidates if ref.sha in state.measured and ref < longest[0]),
     )
 
 

@@ -14,7 +14,7 @@ from roofwatch.options import (
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import make_table, print_result, print_table
+from roofwatch.terminal import make_table, print_result, print_table, progress
 
 if TYPE_CHECKING:
     from roofwatch.ci.news import News
@@ -88,7 +88,8 @@ def watch(
             agenda = watched.agenda()
             if not as_json and agenda:
                 print_table(agenda_table(agenda))
-            done = list(watched.run(budget_s=60 * budget, max_jobs=max_jobs))
+            with progress("watch") as watched.on_progress:
+                done = list(watched.run(budget_s=60 * budget, max_jobs=max_jobs))
             news = watched.news()
             if news or done or not follow:
                 _show(agenda, done, news, watched, as_json=as_json)

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.runs.measure import measure
-from roofwatch.collector.runs.run_plan import Progress, RunPlan, matches
+from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
 from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
 from roofwatch.model.agenda import Job, JobKind
 from roofwatch.model.record import RunRecord
 from roofwatch.model.worker_protocol import Subject
-from roofwatch.terminal import progress
 from roofwatch.watch.branch import Branch
 
 _MORE_BLOCKS_S = 60.0
@@ -21,13 +20,16 @@ _MORE_BLOCKS_S = 60.0
 def _kernels_of(job: Job, branch: Branch, plan: RunPlan) -> tuple[str, ...]:
     if job.subjects:
         return tuple(sorted({case_id.split("/")[0] for case_id, _ in job.subjects}))
-    if job.kind is JobKind.NEW and job.base is not None:
+    if job.base is not None:
+        # other kernels are built as at the base
         affected = branch.affected(job.base.sha, job.head.sha)
         return tuple(kernel for kernel in affected if matches(kernel, plan.kernels))
     return plan.kernels
 
 
-def measure_job(job: Job, branch: Branch, plan: RunPlan, project: str) -> tuple[RunRecord, ...]:
+def measure_job(
+    job: Job, branch: Branch, plan: RunPlan, project: str, on_progress: OnProgress
+) -> tuple[RunRecord, ...]:
     """Measure the commits of a job: one, or two with interleaved blocks.
 
     Returns:
@@ -60,7 +62,6 @@ def measure_job(job: Job, branch: Branch, plan: RunPlan, project: str) -> tuple[
             )
             for sha in shas
         ]
-        on_progress = stack.enter_context(progress(f"{job.kind} {job.head.short_sha}"))
 
         def note(text: str) -> None:
             on_progress(Progress(0, 0, text))

@@ -8,7 +8,7 @@ from pathlib import Path
 from roofwatch.bisection.commits import describe_machine
 from roofwatch.ci.agenda import make_agenda
 from roofwatch.ci.news import News, list_news
-from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.agenda import ChangedRange, Job, JobKind
 from roofwatch.model.errors import SuiteError
@@ -44,6 +44,7 @@ class Watch:
     plan: RunPlan
     records: Path
     fork_server: ForkServer
+    on_progress: OnProgress = lambda _: None
     _known_records: dict[Path, RunRecord] = field(default_factory=dict)
     _unmeasurable: set[str] = field(default_factory=set)
     """Commits that cannot be measured, or have nothing to measure."""
@@ -122,7 +123,7 @@ class Watch:
     def _measure(self, job: Job) -> Done:
         began = time.monotonic()
         try:
-            measured = measure_job(job, self.branch, self.plan, self.project)
+            measured = measure_job(job, self.branch, self.plan, self.project, self.on_progress)
         except SuiteError as error:
             self._unmeasurable.add(job.head.sha)
             return Done(job, time.monotonic() - began, note=str(error))

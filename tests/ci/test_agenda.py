@@ -161,7 +161,7 @@ def test_the_longest_gap_is_halved() -> None:
 
     (job,) = agenda(measured=measured)
 
-    assert (job.kind, job.head) == (JobKind.FILL, COMMITS[6])
+    assert (job.kind, job.base, job.head) == (JobKind.FILL, COMMITS[2], COMMITS[6])
 
 
 def test_jobs_are_ordered_by_kind() -> None:

@@ -100,7 +100,7 @@ def _total(rounds: int = 40, name: str = "y") -> dict[str, str]:
     return {"bench_total.py": _TOTAL.format(rounds=rounds, name=name)}
 
 
-def _scale(factor: str = "x", rounds: int = 20) -> dict[str, str]:
+def _scale(factor: str = "x.view_as(x)", rounds: int = 20) -> dict[str, str]:
     return {"bench_scale.py": _SCALE.format(factor=factor, rounds=rounds)}
 
 
