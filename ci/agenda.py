@@ -142,16 +142,15 @@ def _newest(state: WatchState) -> Iterator[Job]:
 
 
 def _bridges(state: WatchState) -> Iterator[Job]:
-    last = _last_measured(state)
-    differences = [
-        f"{name} {state.last_environment[name]} to {value}"
-        for name, value in sorted(state.environment.items())
-        if state.last_environment.get(name, value) != value
-    ]
-    if last is None or not differences or state.bridged:
-        return
-    reason = f"{', '.join(differences)}: the last commit before it, in the new environment"
-    yield Job(kind=JobKind.BRIDGE, reason=reason, seconds=state.seconds_of_run, head=last)
+    for bridge in sorted(state.bridges, key=lambda bridge: bridge.commit, reverse=True):
+        differences = ", ".join(bridge.differences)
+        yield Job(
+            kind=JobKind.BRIDGE,
+            reason=f"{differences}: the last commit before it, in the new environment",
+            seconds=state.seconds_of_case * len(bridge.subjects),
+            head=bridge.commit,
+            subjects=bridge.subjects,
+        )
 
 
 def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:

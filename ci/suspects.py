@@ -1,15 +1,14 @@
 """Suspicions that no pair has decided yet. Pure."""
 
-import statistics
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
-from roofwatch.ci.history.steps import TIME
+from roofwatch.ci.history.bridges import values_across_bridges
+from roofwatch.ci.history.steps import TIME, timelines
 from roofwatch.ci.suspicion import find_suspicion
-from roofwatch.model.agenda import Subject, SuspectCase
+from roofwatch.model.agenda import Bridge, Subject, SuspectCase
 from roofwatch.model.history import CommitRef, Pair, Series
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
@@ -89,8 +88,13 @@ def _job_count(pairs: Sequence[Pair]) -> int:
     return len({pair.pair_id for pair in pairs})
 
 
-def list_suspects(series: Sequence[Series], pairs: Sequence[Pair]) -> list[SuspectCase]:
-    """List the cases whose newest values left their level, and the changes that one pair shows."""
+def list_suspects(
+    series: Sequence[Series], pairs: Sequence[Pair], bridges: Sequence[Bridge] = ()
+) -> list[SuspectCase]:
+    """List the cases whose newest values left their level, and the changes that one pair shows.
+
+    A suspicion across an open bridge waits for it: the software may explain the change.
+    """
     decisions = Decisions(pairs)
     suspects = list(decisions.open_changes())
     known = {(suspect.subject, suspect.base, suspect.head) for suspect in suspects}
@@ -99,31 +103,34 @@ def list_suspects(series: Sequence[Series], pairs: Sequence[Pair]) -> list[Suspe
         if suspect is None:
             continue
         commits = (suspect.subject, suspect.base, suspect.head)
+        if any(_is_across(suspect, bridge) for bridge in bridges):
+            continue
         if commits not in known and decisions.is_open(*commits):
             suspects.append(suspect)
     return suspects
 
 
+def _is_across(suspect: SuspectCase, bridge: Bridge) -> bool:
+    return suspect.subject in bridge.subjects and suspect.base <= bridge.commit < suspect.head
+
+
 def _suspect(series: Series) -> SuspectCase | None:
     if series.key.metric != TIME:
         return None
-    values: dict[CommitRef, list[float]] = defaultdict(list)
-    measured_at: dict[CommitRef, datetime] = {}
-    for point in series.points:
-        if point.value is not None:
-            values[point.commit].append(point.value)
-            measured_at.setdefault(point.commit, point.measured_at)
-    medians = [statistics.median(own_values) for own_values in values.values()]
-    suspicion = find_suspicion(medians, min_relative_change=THRESHOLDS.relative_change)
+    lines = timelines(series)
+    if not lines:
+        return None
+    line = lines[0]
+    values = values_across_bridges(line)
+    suspicion = find_suspicion(values, min_relative_change=THRESHOLDS.relative_change)
     if suspicion is None:
         return None
-    commits = list(values)
-    head = commits[-suspicion.value_count]
+    head = line.commits[-suspicion.value_count]
     return SuspectCase(
         subject=(series.key.case_id, series.key.implementation),
         evidence=suspicion.in_words(),
         weight=suspicion.noise_widths,
-        base=commits[-suspicion.value_count - 1],
+        base=line.commits[-suspicion.value_count - 1],
         head=head,
-        since=measured_at[head],
+        since=min(run.measured_at for run in line.points[head]),
     )

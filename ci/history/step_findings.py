@@ -34,6 +34,7 @@ from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.changepoint.online import is_seen_online
+from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import (
@@ -117,6 +118,7 @@ def _time_findings(
     chances = chances_of_steps(line.values, steps)
     count, drift = _drift_after(line, steps, evidence)
     decided = evidence.confirmed_ranges(line.key, line.commits)
+    bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
         smallest = THRESHOLDS.trend_relative_change
@@ -132,11 +134,35 @@ def _time_findings(
             decided = [pair for pair in decided if pair not in overlapping]
             if finding.status is Status.UNCONFIRMED:
                 finding = _confirmed_by(finding, _pair_finding(line, overlapping[0], compiled))
+        crossed = [bridge for bridge in bridges if _is_over(finding, bridge)]
+        if crossed:
+            bridges = [bridge for bridge in bridges if bridge not in crossed]
+            finding = _explained_by(finding, crossed[0])
         yield finding
+    yield from bridges
     for pair in decided:
         yield _pair_finding(line, pair, compiled)
     if drift is not None:
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
+
+
+def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
+    """Whether a step lies where the software changed, in the direction that its bridge shows."""
+    is_open = finding.status is Status.UNCONFIRMED
+    return is_open and finding.direction is bridge.direction and finding.reach.touches(bridge.reach)
+
+
+def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:
+    evidence = f"{step.change.evidence}; {bridge.change.evidence}"
+    p_values = [p for p in (step.p_value, bridge.p_value) if p is not None]
+    return replace(
+        step,
+        change=replace(step.change, evidence=evidence),
+        suspects=bridge.suspects,
+        p_value=min(p_values),
+        runner_changed=True,
+        is_bridge=True,
+    )
 
 
 _DecidedPair = tuple[CommitRef, CommitRef, Comparison]

@@ -91,6 +91,17 @@ class OpenRegression:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bridge:
+    """A change of driver or toolchain, over which some cases were not measured yet."""
+
+    commit: CommitRef
+    """The last commit at which the cases were measured before the change."""
+    subjects: frozenset[Subject]
+    differences: tuple[str, ...]
+    """In words, such as `driver 580 to 590`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WatchState:
     """What is known of one branch on one runner class."""
 
@@ -105,12 +116,8 @@ class WatchState:
     suspects: tuple[SuspectCase, ...] = ()
     ranges: tuple[ChangedRange, ...] = ()
     regressions: tuple[OpenRegression, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Driver, toolchain and machine of this runner now, by name."""
-    last_environment: Mapping[str, str] = field(default_factory=dict)
-    """The same of the newest run; empty without runs."""
-    bridged: bool = False
-    """The last commit before the change of environment was measured after it."""
+    bridges: tuple[Bridge, ...] = ()
+    """What was measured with another driver or toolchain and not with this one at that commit."""
     calibrated_at: datetime | None = None
     seconds_of_run: float = 600.0
     """Median wall time of a run."""

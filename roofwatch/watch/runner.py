@@ -52,8 +52,7 @@ class Watch:
     """What was read last, with what it was read from."""
 
     def __post_init__(self) -> None:
-        environment = describe_machine(self.branch.path, self.plan, self.fork_server)
-        self.runner_class = environment.runner_class
+        self.environment = describe_machine(self.branch.path, self.plan, self.fork_server)
         self.ledger = Ledger(self.records)
         self.ledger.read()
 
@@ -72,7 +71,7 @@ class Watch:
         return self._history[1]
 
     def _analyse(self, records: Sequence[RunRecord], commits: Sequence[CommitRef]) -> KnownHistory:
-        history = read_history(records, commits, self.runner_class)
+        history = read_history(records, commits, self.environment)
         unmeasured = [commit for commit in commits if commit.sha not in history.state.measured]
         skipped = self.branch.documentation(unmeasured) | self._unmeasurable
         state = replace(

@@ -7,6 +7,7 @@ from typing import Any
 
 from roofwatch.ci.agenda import CALIBRATION_DAYS, make_agenda
 from roofwatch.model.agenda import (
+    Bridge,
     ChangedRange,
     Job,
     JobKind,
@@ -118,15 +119,15 @@ def test_the_newest_commit_is_measured_against_the_last_measured_one() -> None:
     assert job.seconds == 300.0
 
 
-def test_a_new_driver_is_bridged_once_by_the_last_measured_commit() -> None:
-    environment = {"driver": "590", "torch": "2.11"}
-    changed = {"environment": environment, "last_environment": environment | {"driver": "580"}}
+def test_a_new_driver_is_bridged_by_the_last_commit_before_it() -> None:
+    bridge = Bridge(
+        commit=COMMITS[8], subjects=frozenset({CASE}), differences=("driver 580 to 590",)
+    )
 
-    (job,) = agenda(**changed)
+    (job,) = agenda(bridges=(bridge,))
 
-    assert (job.kind, job.base, job.head) == (JobKind.BRIDGE, None, COMMITS[9])
+    assert (job.kind, job.base, job.head) == (JobKind.BRIDGE, None, COMMITS[8])
     assert job.reason.startswith("driver 580 to 590")
-    assert agenda(**changed, bridged=True) == []
 
 
 def test_an_open_regression_whose_kernel_changed_again_is_measured_again() -> None:
