@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -20,7 +20,11 @@ from roofwatch.options import (
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import fail, print_result, print_table
+from roofwatch.terminal import fail, print_result, print_table, progress
+
+if TYPE_CHECKING:
+    from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.model.history import Regression
 
 app = typer.Typer()
 
@@ -72,7 +76,7 @@ def bisect(
         claim_next,
         commit_table,
         exit_status,
-        range_of_regression,
+        read_regression,
         run_bisection,
         sentences,
     )
@@ -103,7 +107,11 @@ def bisect(
     url, claim = configured_url(), None
     with ForkServer() as fork_server:
         if regression is not None:
-            commit_range = range_of_regression(url, load_settings().data_dir, name, regression)
+            folder = load_settings().data_dir
+            stored, commit_range = read_regression(url, folder, name, regression)
+            if commit_range is None:
+                _locate_facts(path, name, stored, options, output, fork_server, as_json=as_json)
+                return
             plan = replace(plan, commit_range=commit_range)
         elif next_one:
             claimed = claim_next(plan, fork_server, url)
@@ -118,6 +126,42 @@ def bisect(
     document, commits = as_json_document(plan, result, folder), result.progress.commits
     print_result(document, commit_table(commits), *sentences(plan.series, result), as_json=as_json)
     if exit_status(result):
+        raise typer.Exit(EXIT_WRONG)
+
+
+def _locate_facts(
+    path: Path | None,
+    project: str,
+    regression: "Regression",
+    options: RunOptions,
+    output: Path,
+    fork_server: "ForkServer",
+    *,
+    as_json: bool,
+) -> None:
+    """Find the commit of a change of compiled code or correctness, without timing."""
+    from roofwatch.bisection.commits import list_commits
+    from roofwatch.bisection.facts import FactSearch, fact_lines
+
+    point = regression.change_points[0]
+    target = point.series.target
+    plan = replace(options, targets=target or "", static=bool(target)).plan()
+    commits = list_commits(path, point.previous_commit.sha, point.commit.sha)
+    with progress("bisection") as on_progress:
+        search = FactSearch(
+            path=path,
+            project=project,
+            subject=(point.series.case_id, point.series.implementation),
+            commits=commits,
+            plan=plan,
+            output=output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-facts",
+            fork_server=fork_server,
+            on_progress=on_progress,
+        )
+        changes = search.run()
+    document = {"regressions": changes, "records": str(search.output)}
+    print_result(document, *fact_lines(changes), as_json=as_json)
+    if not any(not change.is_range for change in changes):
         raise typer.Exit(EXIT_WRONG)
 
 
