@@ -8,6 +8,8 @@ from enum import StrEnum
 
 from roofwatch.model.history import CommitRef
 
+_MAX_REASON = 500
+
 Subject = tuple[str, str]
 """Case id and implementation."""
 
@@ -144,3 +146,37 @@ class Job:
         """Equal for two jobs that measure the same commits for the same purpose."""
         base = "" if self.base is None else self.base.sha
         return f"{self.kind}:{base}:{self.head.sha}"
+
+    def planned(self) -> "PlannedJob":
+        """The job as the service stores it."""
+        return PlannedJob(
+            key=self.key,
+            kind=self.kind,
+            reason=self.reason[:_MAX_REASON],
+            expected_s=self.seconds,
+            base_sha=None if self.base is None else self.base.sha,
+            head_sha=self.head.sha,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedJob:
+    """A job as the service stores it."""
+
+    key: str
+    kind: JobKind
+    reason: str
+    expected_s: float
+    base_sha: str | None
+    head_sha: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredJob(PlannedJob):
+    """A job of a runner class: planned, taken or done."""
+
+    runner_class: str
+    spent_s: float | None
+    planned_at: datetime
+    leased_until: datetime | None
+    finished_at: datetime | None

@@ -16,11 +16,10 @@ from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings
-from roofwatch.store.transfer import sender_and_spool, summary
-from roofwatch.terminal import print_error
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.ledger import Ledger
 from roofwatch.watch.measuring import measure_job
+from roofwatch.watch.service import Service
 from roofwatch.watch.state import KnownHistory, read_history
 
 
@@ -37,7 +36,10 @@ class Done:
 
 @dataclass
 class Watch:
-    """The jobs of one suite on this machine, planned from a folder of records."""
+    """The jobs of one suite on this machine, planned from a folder of records.
+
+    With a server in the settings, records are exchanged with it and jobs are leased from it.
+    """
 
     branch: Branch
     project: str
@@ -55,6 +57,15 @@ class Watch:
         self.environment = describe_machine(self.branch.path, self.plan, self.fork_server)
         self.ledger = Ledger(self.records)
         self.ledger.read()
+        self.service: Service | None = None
+        url = load_settings().server_url
+        if url is not None:
+            self.service = Service(
+                url=url,
+                project=self.project,
+                runner_class=self.environment.runner_class,
+                records=self.records,
+            )
 
     def read(self) -> KnownHistory:
         """Read the records and the branch as they are now.
@@ -108,11 +119,22 @@ class Watch:
         deadline = time.monotonic() + budget_s
         count = 0
         while time.monotonic() < deadline and (max_jobs is None or count < max_jobs):
+            if self.service is not None:
+                self.service.exchange(self._read_records())
             jobs = self.agenda()
-            if not jobs:
+            job = self._take(jobs)
+            if job is None:
                 return
-            yield self._measure(jobs[0])
+            done = self._measure(job)
+            if self.service is not None:
+                self.service.finish(job, done.seconds)
+            yield done
             count += 1
+
+    def _take(self, jobs: Sequence[Job]) -> Job | None:
+        if self.service is not None:
+            return self.service.take(jobs)
+        return jobs[0] if jobs else None
 
     def news(self) -> list[News]:
         """List what was decided and not told yet; `ledger.add` is called once it is told."""
@@ -135,19 +157,9 @@ class Watch:
             file = self.records / _file_name(job, record)
             record.write(file)
             files.append(str(file))
-        _send(measured)
+        if self.service is not None:
+            self.service.send(measured)
         return Done(job, time.monotonic() - began, tuple(files))
-
-
-def _send(records: Sequence[RunRecord]) -> None:
-    """Send records if a server is configured; what cannot be sent stays in the spool."""
-    if load_settings().server_url is None:
-        return
-    sender, spool = sender_and_spool(None, None)
-    for record in records:
-        spool.submit(record)
-    for line in summary(spool.deliver(sender), spool):
-        print_error(line)
 
 
 def _file_name(job: Job, record: RunRecord) -> str:
