@@ -173,29 +173,35 @@ def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
 
 
 def _fills(state: WatchState) -> Iterator[Job]:
-    """The middle of the longest range of unmeasured commits between two measured ones."""
-    first_measured = next(
-        (place for place, ref in enumerate(state.commits) if ref.sha in state.measured), None
-    )
-    if first_measured is None:
+    """The middle of the longest range of unmeasured commits, against the last measured one before
+    it.
+    """
+    measured_places = [
+        place for place, commit in enumerate(state.commits) if commit.sha in state.measured
+    ]
+    if not measured_places:
         return
-    candidates = [ref for ref in state.commits[first_measured:] if ref.sha not in state.skipped]
+    first = 0 if state.is_range else measured_places[0]
+    candidates = [commit for commit in state.commits[first:] if commit.sha not in state.skipped]
     gaps: list[list[CommitRef]] = []
-    for is_measured, refs in groupby(candidates, key=lambda ref: ref.sha in state.measured):
+    for is_measured, commits in groupby(candidates, key=lambda one: one.sha in state.measured):
         if not is_measured:
-            gaps.append(list(refs))
+            gaps.append(list(commits))
     # the newest commit is the job `new`
     gaps = [gap for gap in gaps if gap[-1] != state.commits[-1]]
     if not gaps:
         return
     longest = max(gaps, key=lambda gap: (len(gap), gap[-1]))
+    before = [
+        commit for commit in candidates if commit.sha in state.measured and commit < longest[0]
+    ]
     noun = "commit" if len(longest) == 1 else "commits"
     yield Job(
         kind=JobKind.FILL,
         reason=f"the longest gap: {len(longest)} unmeasured {noun}",
         seconds=state.seconds_of_run,
         head=longest[len(longest) // 2],
-        base=max(ref for ref in candidates if ref.sha in state.measured and ref < longest[0]),
+        base=max(before, default=None),
     )
 
 

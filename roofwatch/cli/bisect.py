@@ -1,4 +1,4 @@
-"""Commands that measure earlier commits: bisect and backfill."""
+"""The command that finds the commit of a change: bisect."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +15,11 @@ from roofwatch.options import (
     RecordFolder,
     Resume,
     RunOptions,
-    StoreUrl,
     SuiteFrom,
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import fail, print_result, print_table, progress
+from roofwatch.terminal import fail, print_result, progress
 
 if TYPE_CHECKING:
     from roofwatch.collector.workers.fork_server import ForkServer
@@ -162,56 +161,4 @@ def _locate_facts(
     document = {"regressions": changes, "records": str(search.output)}
     print_result(document, *fact_lines(changes), as_json=as_json)
     if not any(not change.is_range for change in changes):
-        raise typer.Exit(EXIT_WRONG)
-
-
-@app.command()
-@shared_options()
-def backfill(
-    path: SuitePath = None,
-    *,
-    commits: Annotated[
-        str, typer.Option("--range", metavar="A..B", help="The commits after A up to B.")
-    ],
-    records: Annotated[
-        Path | None,
-        typer.Option(help="Folder of records that were measured before. Default: the store."),
-    ] = None,
-    url: StoreUrl = None,
-    output: RecordFolder = Path("roofwatch-records"),
-    options: RunOptions,
-    max_runs: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Time after which no run starts.")
-    ] = None,
-    suite_from: SuiteFrom = "head",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also commits built like the commit before.")
-    ] = False,
-    project: ProjectName = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be measured, and why.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Measure commits that were never measured on this runner class, the most informative first.
-
-    The same command continues where it stopped. Records are sent if a server is configured. Exit
-    status 1: a commit could not be measured, or something in it failed.
-    """
-    from roofwatch.arguments import suite_at
-    from roofwatch.bisection.backfill import BackfillJob, as_json_document, order_table, sentences
-    from roofwatch.collector.workers.fork_server import ForkServer
-
-    plan = options.plan()
-    name = project or suite_at(path, None).project
-    with ForkServer() as fork_server:
-        benchmarks = path if suite_from == "head" else None
-        job = BackfillJob(path, name, commits, plan, output, records, fork_server, url, benchmarks)
-        backfilled = job.plan_it(skips_same=not everything)
-        if not as_json:
-            print_table(order_table(backfilled))
-        done = [] if dry_run else job.run(backfilled, max_runs=max_runs, max_minutes=max_minutes)
-    print_result(as_json_document(backfilled, done), *sentences(backfilled, done), as_json=as_json)
-    if any(one.error or one.failures for one in done):
         raise typer.Exit(EXIT_WRONG)

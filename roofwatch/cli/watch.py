@@ -11,6 +11,7 @@ from roofwatch.options import (
     AsJson,
     ProjectName,
     RunOptions,
+    SuiteFrom,
     SuitePath,
     shared_options,
 )
@@ -50,6 +51,10 @@ def watch(
         float, typer.Option(min=0.1, metavar="SECONDS", help="Pause between two rounds.")
     ] = 60.0,
     options: RunOptions,
+    suite_from: SuiteFrom = "each",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also kernels whose sources did not change.")
+    ] = False,
     project: ProjectName = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the agenda, with reasons and minutes.")
@@ -72,7 +77,14 @@ def watch(
     name = project or suite_at(path, None).project
     with only_watch(records), ForkServer() as fork_server:
         watched = Watch(
-            branch=Branch(path, branch, commits, fork_server),
+            branch=Branch(
+                path=path,
+                name=branch,
+                commit_range=commits,
+                fork_server=fork_server,
+                benchmarks=path if suite_from == "head" else None,
+                carries=not everything,
+            ),
             project=name,
             plan=options.plan(),
             records=records,

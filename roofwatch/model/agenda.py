@@ -111,6 +111,8 @@ class WatchState:
     """Of the branch, oldest first."""
     measured: frozenset[str]
     """Shas with a run on this runner class."""
+    is_range: bool = False
+    """The commits are a range that was asked for, so those before the first measured one count."""
     skipped: frozenset[str] = frozenset()
     """Shas that cannot be measured, or are built like the commit before."""
     paired: Mapping[tuple[str, str], int] = field(default_factory=dict)

@@ -1,12 +1,14 @@
 """The commits of a watched branch, and which of them change the sources of a kernel."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from roofwatch.arguments import repository_of
 from roofwatch.bisection.commits import list_commits, newest_commits
 from roofwatch.collector.git import run_git
+from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.measurement.revisions import (
     affects_every_kernel,
@@ -32,6 +34,10 @@ class Branch:
     commit_range: str | None
     """`A..B`; None for the newest commits."""
     fork_server: ForkServer
+    benchmarks: Path | None = None
+    """The suite whose benchmark files are used at every commit; None for each its own."""
+    carries: bool = True
+    """Kernels whose sources did not change since the base of a job are not measured."""
     _digests: dict[str, Mapping[str, str]] = field(default_factory=dict)
     _is_documentation: dict[str, bool] = field(default_factory=dict)
 
@@ -71,6 +77,8 @@ class Branch:
 
     def documentation(self, commits: Sequence[CommitRef]) -> frozenset[str]:
         """The commits that change no file that a kernel may use."""
+        if not self.carries:
+            return frozenset()
         unknown = [commit.sha for commit in commits if commit.sha not in self._is_documentation]
         for sha, files in self._changed_files(unknown).items():
             is_code = any(file.endswith(".py") or affects_every_kernel(file) for file in files)
@@ -99,6 +107,10 @@ class Branch:
             changed[sha] = [file for file in files if file]
         return changed
 
+    def open(self, sha: str) -> AbstractContextManager[SuiteAt]:
+        """Check the suite out at a commit."""
+        return open_suite(self.path, sha, self.fork_server, self.benchmarks)
+
     # --- sources of kernels
 
     def digests(self, sha: str) -> Mapping[str, str]:
@@ -108,7 +120,7 @@ class Branch:
             SuiteError: the suite cannot be loaded there.
         """
         if sha not in self._digests:
-            with open_suite(self.path, sha, self.fork_server) as suite:
+            with self.open(sha) as suite:
                 digests = source_digests(suite.source, self.fork_server)
             if digests is None:
                 raise SuiteError(f"{sha[:12]}: the source files of the suite cannot be read")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
-from roofwatch.measurement.revisions import open_suite
 from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
 from roofwatch.model.agenda import Job, JobKind
 from roofwatch.model.record import RunRecord
@@ -20,7 +19,7 @@ _MORE_BLOCKS_S = 60.0
 def _kernels_of(job: Job, branch: Branch, plan: RunPlan) -> tuple[str, ...]:
     if job.subjects:
         return tuple(sorted({case_id.split("/")[0] for case_id, _ in job.subjects}))
-    if job.base is not None:
+    if job.base is not None and branch.carries:
         # other kernels are built as at the base
         affected = branch.affected(job.base.sha, job.head.sha)
         return tuple(kernel for kernel in affected if matches(kernel, plan.kernels))
@@ -55,13 +54,7 @@ def measure_job(
         only = frozenset(Subject(*subject) for subject in timed)
     shas = [commit.sha for commit in (job.base, job.head) if commit is not None]
     with ExitStack() as stack:
-        suites = [
-            replace(
-                stack.enter_context(open_suite(branch.path, sha, branch.fork_server)),
-                project=project,
-            )
-            for sha in shas
-        ]
+        suites = [replace(stack.enter_context(branch.open(sha)), project=project) for sha in shas]
 
         def note(text: str) -> None:
             on_progress(Progress(0, 0, text))

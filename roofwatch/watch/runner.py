@@ -88,6 +88,7 @@ class Watch:
         state = replace(
             history.state,
             skipped=skipped,
+            is_range=self.branch.commit_range is not None,
             ranges=tuple(self._with_candidates(changed) for changed in history.state.ranges),
         )
         return replace(history, state=state)

@@ -56,12 +56,12 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
     ("old_count", "new_count", "is_alert"),
     [
         (80, 4, False),
-        (80, 5, True),
+        (80, 8, True),
         (80, 20, True),
         (12, 5, True),
     ],
 )
-def test_a_step_that_no_pair_confirmed_alerts_from_its_fifth_value(
+def test_a_step_that_no_pair_confirmed_alerts_once_it_is_no_chance(
     old_count: int, new_count: int, is_alert: bool
 ) -> None:
     found = only(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.git_repository import commit_file, git, make_repository
-from tests.roofwatch.bisection.slowed_repository import BENCHMARK, QUICK, SLOW
+from tests.roofwatch.bisection.slowed_repository import (
+    BENCHMARK,
+    QUICK,
+    SLOW,
+    make_slowed_repository,
+)
 from tests.roofwatch.command import Done, roofwatch
 from tests.roofwatch.watch.layers_repository import STEPS, commit_step
 
@@ -38,33 +44,48 @@ def subjects_of(news: list[dict[str, Any]], kind: str) -> list[tuple[str, ...]]:
     ]
 
 
-def test_fourteen_commits_raise_an_alert_for_each_change_and_for_nothing_else(
-    tmp_path: Path,
+@dataclass
+class Watched:
+    """The repository as it grows, and all that was told."""
+
+    folder: Path
+    records: Path
+    alerts: list[tuple[str, ...]] = field(default_factory=list)
+    recoveries: list[tuple[str, ...]] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    root = tmp_path_factory.mktemp("watch")
+    return Watched(make_repository(root / "layers"), root / "records")
+
+
+# a test for each commit, in order: all fourteen take longer than one test may on a busy machine
+@pytest.mark.xdist_group("fourteen commits")
+@pytest.mark.parametrize("number", range(len(STEPS)))
+def test_each_of_fourteen_commits_raises_the_alert_of_its_change_and_no_other(
+    layers: Watched, number: int
 ) -> None:
-    folder = make_repository(tmp_path / "layers")
-    alerts: list[tuple[str, ...]] = []
-    recoveries: list[tuple[str, ...]] = []
-    late: list[str] = []
-    for step in STEPS:
-        commit_step(folder, step)
+    step = STEPS[number]
+    commit_step(layers.folder, step)
 
-        done = watch(folder, tmp_path / "records")
+    done = watch(layers.folder, layers.records)
 
-        assert done.status in (0, 1), done.error
-        new_alerts = subjects_of(done.parsed["news"], "regressed")
-        alerts += new_alerts
-        recoveries += subjects_of(done.parsed["news"], "recovered")
-        assert done.status == (1 if new_alerts else 0)
-        if step.alerts and (step.subject, step.alerts) not in alerts:
-            late.append(step.subject)
+    assert done.status in (0, 1), done.error
+    new_alerts = subjects_of(done.parsed["news"], "regressed")
+    layers.alerts += new_alerts
+    layers.recoveries += subjects_of(done.parsed["news"], "recovered")
+    assert done.status == (1 if new_alerts else 0)
+    planted = [(one.subject, one.alerts) for one in STEPS[: number + 1] if one.alerts]
+    earlier = [(one.subject, one.alerts) for one in STEPS[:number] if one.alerts]
+    # on a busy machine an alert may need the next run
+    assert layers.alerts in (planted, earlier)
 
-    planted = [(step.subject, step.alerts) for step in STEPS if step.alerts]
-    assert alerts == planted
-    assert len(STEPS) == 14
-    # a busy machine may need a second job for a change of time
-    assert len(late) <= 1
-    assert {kernel for _, kernel in recoveries} == {"scale"}
-    assert len(recoveries) == 2
+
+@pytest.mark.xdist_group("fourteen commits")
+def test_after_fourteen_commits_every_change_was_told_once(layers: Watched) -> None:
+    assert layers.alerts == [(step.subject, step.alerts) for step in STEPS if step.alerts]
+    assert [kernel for _, kernel in layers.recoveries] == ["scale", "scale"]
 
 
 def test_one_night_after_many_commits_names_the_commit_that_changed_the_kernel(
@@ -118,3 +139,31 @@ def test_a_rewritten_branch_is_measured_from_the_last_common_commit(tmp_path: Pa
     (job,) = done.parsed["done"]
     assert (job["job"]["base"]["sha"], job["job"]["head"]["sha"]) == (common, rewritten)
     assert done.parsed["waiting"] == []
+
+
+def test_a_range_is_measured_from_its_newest_commit_and_the_same_command_continues(
+    tmp_path: Path,
+) -> None:
+    slowed = make_slowed_repository(tmp_path / "slowed")
+    commits = f"{slowed.shas[1]}..{slowed.shas[7]}"
+
+    first = watch(slowed.benchmark, tmp_path / "records", "--range", commits, "--max-jobs", "1")
+    planned = watch(slowed.benchmark, tmp_path / "records", "--range", commits, "--dry-run")
+
+    assert first.status == 0, first.error
+    (done,) = first.parsed["done"]
+    assert done["job"]["head"]["sha"] == slowed.shas[7]
+    assert len(done["files"]) == 1
+    (waiting,) = planned.parsed["agenda"]
+    assert (waiting["kind"], waiting["base"]) == ("fill", None)
+    assert waiting["head"]["sha"] in slowed.shas[2:6]
+
+
+@pytest.mark.parametrize("commits", ["HEAD", "HEAD...HEAD^", "HEAD..HEAD^"])
+def test_an_invalid_range_is_refused(tmp_path: Path, commits: str) -> None:
+    slowed = make_slowed_repository(tmp_path / "slowed")
+
+    done = watch(slowed.benchmark, tmp_path / "records", "--range", commits)
+
+    assert done.status == 2
+    assert "write A..B" in done.error or "no commits between" in done.error
