@@ -87,7 +87,7 @@ Keep = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of the commands that measure: run, ab, calibrate, bisect, watch, backfill,
+    """Options of the commands that measure: run, ab, calibrate, bisect, watch,
     diagnose, static.
 
     A new option is a field here and, where it changes what is measured, a line in `plan`.

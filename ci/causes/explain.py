@@ -140,6 +140,18 @@ def explain_outcome(before: SeriesPoint, after: SeriesPoint, sentence: str) -> t
     )
 
 
+def explain_bridge(
+    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint]
+) -> tuple[Suspect, ...]:
+    """List what changed between two groups of runs of one commit, whose code is the same."""
+    odds: _Odds = {}
+    for cause, suspect in _environment(ChangeContext(before, after)).items():
+        odds[cause] = suspect.updated("the code was the same", at_least=_PAIRED)
+    if not odds:
+        odds[Cause.RUNNER] = Odds(_PAIRED, "the code was the same")
+    return weigh(odds)
+
+
 def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...]:
     """List the possible causes of a changed error, memory or host time of a launch.
 

@@ -44,7 +44,7 @@ from roofwatch.db.queries.evidence import (
     read_counted_runs,
     read_profiled_runs,
 )
-from roofwatch.db.queries.paired import list_paired
+from roofwatch.db.queries.paired import list_bridged, list_paired
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
@@ -106,6 +106,8 @@ def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> Serie
         changed |= imported
         # a pair decides however short the history is
         changed |= list_paired(session, project, row_ids)
+        # so does a commit that was measured with two drivers
+        changed |= list_bridged(session, project, row_ids)
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)

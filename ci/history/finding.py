@@ -80,6 +80,8 @@ class TrendFinding:
     """Date (UTC) of the first measurement of the new level."""
     runner_changed: bool | None = None
     """Whether old code, measured again, shows the change too; None if it was not measured again."""
+    is_bridge: bool = False
+    """One commit, measured with two drivers or toolchains, shows the change."""
     outline: Outline | None = None
 
     @classmethod

@@ -272,9 +272,15 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
         cause=cause_of(suspects),
         suspects=suspects,
         summary=f"{together}, typically by {size}: the machine rather than one kernel",
+        is_confirmed=base.is_confirmed or _is_bridged(findings),
         state=RegressionState.DISMISSED if is_refuted else base.state,
     )
     return event, findings
+
+
+def _is_bridged(findings: Sequence[TrendFinding]) -> bool:
+    """Whether one commit, measured before and after, shows most of the changes."""
+    return 2 * sum(finding.is_bridge for finding in findings) > len(findings)
 
 
 def _kind_of(site: Site) -> str:

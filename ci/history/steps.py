@@ -72,9 +72,9 @@ class Timeline:
 
     @cached_property
     def values(self) -> list[float]:
-        """The median of each commit's runs."""
+        """The median of each commit's runs with the software that first measured it."""
         return [
-            statistics.median(run.value for run in runs if run.value is not None)
+            statistics.median(run.value for run in first_software(runs) if run.value is not None)
             for runs in self.points.values()
         ]
 
@@ -126,6 +126,18 @@ def _relative_error(runs: Iterable[SeriesPoint]) -> float:
             (QUARTILES_TO_ERROR * (run.high - run.low) / run.value) ** 2 / run.block_count
         )
     return math.sqrt(sum(squares)) / len(squares)
+
+
+def first_software(runs: Sequence[SeriesPoint]) -> list[SeriesPoint]:
+    """The runs of a commit with the driver and toolchain that first measured it.
+
+    Later runs with others are no values of the commit: they show what the software changed.
+    """
+    first = min(runs, key=lambda run: run.measured_at)
+    if first.setting is None:
+        return list(runs)
+    software = first.setting.software
+    return [run for run in runs if run.setting is None or run.setting.software == software]
 
 
 def timelines(series: Series) -> list[Timeline]:

@@ -45,7 +45,6 @@ _PANELS = {
     "Explain": ("profile", "diff", "ncu", "read"),
     "Keep a history": (
         "watch",
-        "backfill",
         "bisect",
         "ingest",
         "import",

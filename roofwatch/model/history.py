@@ -145,6 +145,11 @@ class RunSetting:
     machine: tuple[tuple[str, str], ...] = ()
     """Properties of the machine beyond its runner class, by name."""
 
+    @property
+    def software(self) -> tuple[object, ...]:
+        """Driver and toolchain: runs of one commit with different ones may differ in time."""
+        return self.driver_version, self.toolchain
+
 
 @dataclass(frozen=True)
 class TunedChoice:

@@ -99,9 +99,10 @@ class Environment(Part):
 
     @property
     def runner_class(self) -> str:
-        """What must be equal for times to compare: device model, memory, power limit, driver major
-        and clock mode; on a CPU the threads. Of an import, the tool and the device that its file
-        names.
+        """What must be equal for times to compare: device model, memory, power limit and clock
+        mode; on a CPU the threads. Of an import, the tool and the device that its file names.
+
+        Driver and toolchain stay with each run: a commit measured with both connects the two.
         """
         if self.imported_from is not None:
             return f"{self.device_name}, imported from {self.imported_from}"
@@ -112,13 +113,12 @@ class Environment(Part):
         power = (
             "power limit unknown" if self.power_limit_w is None else f"{self.power_limit_w:.0f} W"
         )
-        driver = (self.driver_version or "unknown").split(".")[0]
         clocks = (
             f", clock locked at {self.locked_sm_clock_mhz or 0:.0f} MHz"
             if self.clock_mode == "locked"
             else ""
         )
-        return f"{self.device_name}, {memory}, {power}, driver {driver}{clocks}"
+        return f"{self.device_name}, {memory}, {power}{clocks}"
 
 
 _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None

@@ -33,7 +33,7 @@ _COMMAND = (
     "psycopg",
     "sqlalchemy",
     "rich.progress",
-    "roofwatch.bisection.backfill",
+    "roofwatch.watch.runner",
     "roofwatch.bisection.job",
     "roofwatch.ci.github.client",
     "roofwatch.cli.main",
