@@ -215,7 +215,8 @@ def _run_program(program: Path, arguments: Sequence[str], server: Server | None)
 def _refuse_to_replace(engine: Engine) -> None:
     tables = text(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace "
-        "AND relkind = 'r' AND relname <> 'alembic_version' ORDER BY 1"
+        "AND relkind = 'r' AND relname NOT IN ('alembic_version', 'schema_compatibility') "
+        "ORDER BY 1"
     )
     with engine.connect() as connection:
         for table in connection.scalars(tables).all():

@@ -1,6 +1,6 @@
 """All tables."""
 
-from roofwatch.db.schema import access, measurements, regressions, runs
+from roofwatch.db.schema import access, compatibility, measurements, regressions, runs
 from roofwatch.db.schema.table import Base
 
-__all__ = ["Base", "access", "measurements", "regressions", "runs"]
+__all__ = ["Base", "access", "compatibility", "measurements", "regressions", "runs"]
