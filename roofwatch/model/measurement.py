@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Iterable
 from enum import StrEnum
+from itertools import chain
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -180,7 +181,7 @@ class Measurement(CaseResult):
 
     @property
     def samples_ns(self) -> tuple[float, ...]:
-        return tuple(sample for block in self.blocks for sample in block.samples_ns)
+        return tuple(chain.from_iterable(block.samples_ns for block in self.blocks))
 
     @property
     def median_ns(self) -> float | None:
