@@ -17,13 +17,9 @@ from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.access import list_tokens
 from roofwatch.db.engine import migrate
 from roofwatch.db.errors import StoreError
-from roofwatch.db.maintenance.backup import (
-    describe_server,
-    find_program,
-    restore_backup,
-    write_backup,
-)
+from roofwatch.db.maintenance.backup import restore_backup, write_backup
 from roofwatch.db.maintenance.parquet import export_parquet
+from roofwatch.db.maintenance.pg_programs import describe_server, find_programs, load_archive
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.db.schema import Base
@@ -57,9 +53,7 @@ def first_release(blank: Engine) -> Engine:
 def load(engine: Engine, dump: Path) -> None:
     """Load a backup without upgrading it."""
     server = describe_server(engine)
-    program = str(find_program("pg_restore", server))
-    options = ["--no-owner", "--exit-on-error", f"--dbname={server.conninfo}"]
-    subprocess.run([program, *options, str(dump)], check=True)
+    load_archive(find_programs(server)[-1], dump, server)
     engine.dispose()
 
 
