@@ -21,6 +21,7 @@ from roofwatch.db.errors import (
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
 from roofwatch.db.projects import quarantine_name
+from roofwatch.db.regressions.case_analyses import note_changed_cases, note_changed_project
 from roofwatch.db.schema.runs import ProjectRow, RunRow
 from roofwatch.model.record import RunRecord
 
@@ -104,6 +105,11 @@ def store_record(
         connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
     shared = store_shared(connection, record, project_name)
     store_run(connection, record, digest, shared)
+    if stored is not None:
+        # the replaced run may have had other cases
+        note_changed_project(connection, shared.project)
+    elif not is_quarantined:
+        note_changed_cases(connection, shared.project, shared.cases.values())
     note_values(connection, record, shared.series)
     is_new = stored is None
     return IngestResult(

@@ -35,6 +35,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.access import add_entry
 from roofwatch.db.ingest.artefacts import drop_unlinked
 from roofwatch.db.projects import QUARANTINE
+from roofwatch.db.regressions.case_analyses import note_changed_project
 from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow
@@ -180,6 +181,9 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
             delete(SampleSetRow).where(SampleSetRow.run_number.in_([run.number for run in runs]))
         )
         session.execute(update(RunRow).where(chosen).values(samples_pruned_at=now))
+        # the state of the device is evidence too
+        for project_id in {run.project_id for run in runs}:
+            note_changed_project(session.connection(), project_id)
     elif part is Part.ARTEFACTS:
         session.execute(
             update(RunArtefactRow)

@@ -1,6 +1,6 @@
 """All tables."""
 
-from roofwatch.db.schema import access, compatibility, measurements, regressions, runs
+from roofwatch.db.schema import access, analysis, compatibility, measurements, regressions, runs
 from roofwatch.db.schema.table import Base
 
-__all__ = ["Base", "access", "compatibility", "measurements", "regressions", "runs"]
+__all__ = ["Base", "access", "analysis", "compatibility", "measurements", "regressions", "runs"]

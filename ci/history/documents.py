@@ -1,0 +1,41 @@
+"""What the analysis found in a case as documents, to be stored and read back."""
+
+from collections.abc import Sequence
+from datetime import date
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from roofwatch.ci.history.finding import TrendFinding
+from roofwatch.ci.history.history import SeriesAnalysis
+from roofwatch.db.regressions.case_analyses import CaseAnalysis
+from roofwatch.model.history import SeriesKey
+
+_FINDINGS = TypeAdapter(list[TrendFinding])
+_SERIES = TypeAdapter(list[SeriesKey])
+_NONE = b"[]"
+
+
+def to_case_analysis(row_id: int, analysis: SeriesAnalysis) -> CaseAnalysis:
+    days = [day.toordinal() for day in sorted(analysis.series_by_date.elements())]
+    return CaseAnalysis(
+        case_id=row_id,
+        findings=_FINDINGS.dump_json(analysis.findings),
+        series=_SERIES.dump_json(analysis.population.keys),
+        days=np.array(days, dtype=np.int32),
+    )
+
+
+def from_case_analyses(analyses: Sequence[CaseAnalysis]) -> SeriesAnalysis:
+    """Put the analyses of all cases of a project together."""
+    whole = SeriesAnalysis()
+    for analysis in analyses:
+        if analysis.findings != _NONE:
+            whole.findings += _FINDINGS.validate_json(analysis.findings)
+        for key in _SERIES.validate_json(analysis.series):
+            whole.population.add(key)
+    days = np.concatenate([analysis.days for analysis in analyses] or [np.array([], np.int32)])
+    ordinals, counts = np.unique(days, return_counts=True)
+    for ordinal, count in zip(ordinals.tolist(), counts.tolist(), strict=True):
+        whole.series_by_date[date.fromordinal(ordinal)] = count
+    return whole
