@@ -1,5 +1,5 @@
-"""The FastAPI app: routes, authentication, limits and background threads of one store; and its
-server, uvicorn.
+"""The FastAPI app: routes, authentication, limits and the alerts of one store; and its server,
+uvicorn. Workers analyse (`worker.py`).
 """
 
 import asyncio
@@ -28,11 +28,9 @@ from roofwatch.api.models import Health
 from roofwatch.api.problems import PROBLEMS, unavailable
 from roofwatch.api.state import Metrics, RequestLog, State, state_of
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
-from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.migrate import ensure_current
-from roofwatch.db.engine.session import connections_of, reading_session
+from roofwatch.db.engine.session import connections_of
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regressions.judgements import finish_analysis, list_waiting
 
 _RETRY_S = 10
 _WORK_INTERVAL_S = 30.0
@@ -52,7 +50,6 @@ def create_app(
     limits: Limits | None = None,
     audience: str | None = None,
     issuer: str = GITHUB,
-    analyses: bool = True,
     alerts: AlertSetup | None = None,
     exports_series: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -60,13 +57,11 @@ def create_app(
     """Create the HTTP API of a store.
 
     Args:
-        engine: Of a store with a current schema. Analysis and alerts take one connection each,
-            requests the others.
+        engine: Of a store with a current schema. Alerts take one connection, requests the others.
         version: Of roofwatch, for OpenAPI.
         limits: On what clients send.
         audience: Audience of workflows' OIDC tokens; None to refuse workflows.
         issuer: Issuer of these tokens.
-        analyses: Analyse projects with new records.
         alerts: Rules and channels; None for no alerts.
         exports_series: Serve the newest values of series as OpenMetrics.
         now: The time.
@@ -77,8 +72,6 @@ def create_app(
     limits = limits or Limits()
     stopping = threading.Event()
     tasks: dict[str, Callable[[], object]] = {}
-    if analyses:
-        tasks["analysis"] = lambda: analyse_waiting(engine)
     if alerts is not None:
         tasks["alerts"] = lambda: _send_alerts(engine, alerts, now)
     wakes = {name: threading.Event() for name in tasks}
@@ -104,7 +97,6 @@ def create_app(
         anyio.to_thread.current_default_thread_limiter().total_tokens = max(
             1, connections_of(engine) - 1
         )
-        # a slow receiver of alerts must not delay the analysis
         workers = [
             threading.Thread(target=repeat, args=[name], name=name, daemon=True) for name in tasks
         ]
@@ -148,25 +140,6 @@ def create_app(
     app.include_router(_health)
     app.add_middleware(RequestLog, metrics=metrics)
     return app
-
-
-def analyse_waiting(engine: Engine) -> list[str]:
-    """Analyse every project with new records, and return their names.
-
-    A failure skips one project.
-    """
-    with reading_session(engine) as session:
-        waiting = list_waiting(session)
-    analysed = []
-    for project, requested_at in waiting:
-        try:
-            analyse_project(engine, project)
-            finish_analysis(engine, project, requested_at)
-        except Exception:  # noqa: BLE001  analyse the other projects
-            _log.exception("project %r could not be analysed", project)
-        else:
-            analysed.append(project)
-    return analysed
 
 
 def _send_alerts(engine: Engine, alerts: AlertSetup, now: Callable[[], datetime]) -> None:

@@ -47,7 +47,7 @@ def _analyse_next_or_log(engine: Engine) -> str | None:
     """As `analyse_next`; an empty name if it failed."""
     try:
         return analyse_next(engine)
-    except Exception:
+    except Exception:  # noqa: BLE001  analyse the other projects
         _log.exception("an analysis failed")
         return ""
 
@@ -59,7 +59,7 @@ def work(engine: Engine, is_stopped: Callable[[float], bool]) -> None:
     while not is_stopped(pause_s):
         try:
             project = analyse_next(engine)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  the next attempt may succeed
             # once per change of state: an outage lasts, and every attempt fails
             if not is_failing:
                 _log.exception("an analysis failed: %s", type(error).__name__)

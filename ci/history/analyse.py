@@ -50,13 +50,13 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.case_analyses import (
-    CaseAnalysis,
     DueCases,
     list_due,
     read_case_analyses,
     write_case_analyses,
 )
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.history import Regression, SeriesKey
 
 Subject = tuple[str, str]
@@ -124,7 +124,7 @@ def _is_same(analysis: CaseAnalysis, stored: CaseAnalysis) -> bool:
     return (
         orjson.loads(analysis.findings) == orjson.loads(stored.findings)
         and orjson.loads(analysis.series) == orjson.loads(stored.series)
-        and np.array_equal(analysis.days, stored.days)
+        and analysis.days == stored.days
     )
 
 

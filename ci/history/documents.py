@@ -8,12 +8,13 @@ from pydantic import TypeAdapter
 
 from roofwatch.ci.history.finding import TrendFinding
 from roofwatch.ci.history.history import SeriesAnalysis
-from roofwatch.db.regressions.case_analyses import CaseAnalysis
+from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.history import SeriesKey
 
 _FINDINGS = TypeAdapter(list[TrendFinding])
 _SERIES = TypeAdapter(list[SeriesKey])
 _NONE = b"[]"
+_DAY = np.dtype("<i4")
 
 
 def to_case_analysis(row_id: int, analysis: SeriesAnalysis) -> CaseAnalysis:
@@ -22,7 +23,7 @@ def to_case_analysis(row_id: int, analysis: SeriesAnalysis) -> CaseAnalysis:
         case_id=row_id,
         findings=_FINDINGS.dump_json(analysis.findings),
         series=_SERIES.dump_json(analysis.population.keys),
-        days=np.array(days, dtype=np.int32),
+        days=np.array(days, dtype=_DAY).tobytes(),
     )
 
 
@@ -34,7 +35,7 @@ def from_case_analyses(analyses: Sequence[CaseAnalysis]) -> SeriesAnalysis:
             whole.findings += _FINDINGS.validate_json(analysis.findings)
         for key in _SERIES.validate_json(analysis.series):
             whole.population.add(key)
-    days = np.concatenate([analysis.days for analysis in analyses] or [np.array([], np.int32)])
+    days = np.frombuffer(b"".join(analysis.days for analysis in analyses), _DAY)
     ordinals, counts = np.unique(days, return_counts=True)
     for ordinal, count in zip(ordinals.tolist(), counts.tolist(), strict=True):
         whole.series_by_date[date.fromordinal(ordinal)] = count

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Engine, and_, func, or_, select, text, upd
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from roofwatch.db.engine.session import NO_TIMEOUTS
 from roofwatch.db.schema.analysis import AnalysisJobRow
 from roofwatch.db.schema.runs import ProjectRow
 
@@ -49,8 +50,8 @@ def claim_job(engine: Engine) -> Iterator[Job | None]:
         connection.execute(new_jobs.on_conflict_do_nothing())
         claim.commit()
     with engine.connect() as connection, connection.begin():
-        # a worker works for minutes, and the server may cut off idle transactions
-        connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        # this transaction is idle during the analysis
+        connection.execute(NO_TIMEOUTS)
         query = (
             select(ProjectRow.id, ProjectRow.name, ProjectRow.analysis_requested_at)
             .join(AnalysisJobRow, AnalysisJobRow.project_id == ProjectRow.id)

@@ -3,9 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 from sqlalchemy import Connection, Engine, Text, cast, delete, func, insert, literal, select
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.orm import Session
@@ -13,20 +11,7 @@ from sqlalchemy.orm import Session
 from roofwatch.db.schema.analysis import CaseAnalysisRow, CaseChangeRow
 from roofwatch.db.schema.run_filter import default_branch, project_id
 from roofwatch.db.schema.runs import CaseRow
-
-_DAY = np.dtype("<i4")
-
-
-@dataclass(frozen=True)
-class CaseAnalysis:
-    """The analysis of one case. Findings and series are JSON: lists of documents."""
-
-    case_id: int
-    """Row id."""
-    findings: bytes
-    series: bytes
-    days: NDArray[np.int32]
-    """Ordinal of each day of each judged series."""
+from roofwatch.model.case_analysis import CaseAnalysis
 
 
 @dataclass(frozen=True)
@@ -78,7 +63,7 @@ def write_case_analyses(engine: Engine, due: DueCases, analyses: Iterable[CaseAn
                 "basis": due.basis,
                 "findings": orjson.loads(analysis.findings),
                 "series": orjson.loads(analysis.series),
-                "days": analysis.days.astype(_DAY).tobytes(),
+                "days": analysis.days,
             }
             for analysis in analyses
         ]
@@ -103,6 +88,6 @@ def read_case_analyses(session: Session, project: str) -> list[CaseAnalysis]:
         .order_by(row.case_id)
     )
     return [
-        CaseAnalysis(case_id, findings.encode(), series.encode(), np.frombuffer(days, _DAY))
+        CaseAnalysis(case_id, findings.encode(), series.encode(), bytes(days))
         for case_id, findings, series, days in session.execute(query)
     ]

@@ -1,12 +1,18 @@
 """Commands that operate the database."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result, progress
+
+if TYPE_CHECKING:  # the core installs no SQLAlchemy
+    from sqlalchemy import Engine
 
 app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
@@ -196,10 +202,24 @@ def restore(
     print_note("grant read-only roles access again with: roofwatch db grant-reader")
 
 
+def _outdated_analyses(engine: Engine) -> Iterator[str]:
+    """Yield the cases whose stored analysis differs from a new one."""
+    from sqlalchemy.orm import Session
+
+    from roofwatch.ci.history.analyse import find_outdated_cases
+    from roofwatch.db.queries.project import list_projects
+
+    with Session(engine) as session:
+        projects = list_projects(session)
+    for project in projects:
+        for case_id in find_outdated_cases(engine, project):
+            yield f"project {project}, case {case_id}: a new analysis finds something else"
+
+
 @db_app.command("verify")
 def verify(*, as_json: AsJson = False) -> None:
-    """Verify that every stored run equals the record that was sent, and that all tables are
-    consistent.
+    """Verify that every stored run equals the record that was sent, that all tables are
+    consistent, and that stored analyses equal new ones.
 
     Exit status 1: problems were found; each is named.
     """
@@ -211,6 +231,8 @@ def verify(*, as_json: AsJson = False) -> None:
         verification = verify_store(
             engine, on_progress=lambda done, total: show(Progress(done, total, "runs"))
         )
+        if verification.is_whole:
+            verification.problems = tuple(_outdated_analyses(engine))
     if not as_json:
         for problem in verification.problems:
             print_error(problem)

@@ -34,6 +34,9 @@ def api(
             help="Serve the newest values as OpenMetrics, at /v1/series/metrics.",
         ),
     ] = False,
+    workers: Annotated[
+        int, typer.Option(help="Processes that analyse; 0 if they run elsewhere.", min=0, max=64)
+    ] = 1,
 ) -> None:
     """Serve the HTTP API until Ctrl-C, with --series-metrics also for Prometheus.
 
@@ -44,6 +47,7 @@ def api(
     from roofwatch.alerting import read_alerts
     from roofwatch.api.app import create_app, log_to_stderr, serve
     from roofwatch.api.limits import Limits
+    from roofwatch.api.worker import worker_processes
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
 
@@ -60,15 +64,42 @@ def api(
             alerts=alerts,
             exports_series=series_metrics,
         )
-        serve(
-            served,
-            host=host,
-            port=port,
-            limits=limits,
-            certificate=certificate,
-            key=key,
-            on_ready=lambda url: print_note(f"API: {url}   (stop with Ctrl-C)"),
-        )
+        with worker_processes(workers):
+            serve(
+                served,
+                host=host,
+                port=port,
+                limits=limits,
+                certificate=certificate,
+                key=key,
+                on_ready=lambda url: print_note(f"API: {url}   (stop with Ctrl-C)"),
+            )
+
+
+@app.command()
+def worker(
+    *,
+    parent: Annotated[
+        int | None, typer.Option(help="Stop when this parent process ends.", hidden=True)
+    ] = None,
+) -> None:
+    """Analyse projects with new records until Ctrl-C, beside `roofwatch api --workers 0`.
+
+    Several workers share the queue in the database, one project each.
+    """
+    import signal
+    import threading
+
+    from roofwatch.api.app import log_to_stderr
+    from roofwatch.api.worker import parent_watcher, work
+    from roofwatch.arguments import open_configured_store
+
+    log_to_stderr()
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with open_configured_store() as engine:
+        work(engine, parent_watcher(parent, stopping))
 
 
 @app.command()
