@@ -64,7 +64,9 @@ def claim_job(engine: Engine) -> Iterator[Job | None]:
         if row is None:
             yield None
             return
-        job = Job(*row)
+        project_id, project, requested_at = row
+        assert requested_at is not None, "a project that waits"
+        job = Job(project_id, project, requested_at)
         of_job = AnalysisJobRow.project_id == job.project_id
         started_at = connection.execute(select(func.clock_timestamp())).scalar_one()
         try:
@@ -112,7 +114,9 @@ def read_queue_state(session: Session) -> QueueState:
         func.count().filter(job.failure_count > 0), func.coalesce(func.max(job.duration_s), 0)
     )
     failing_count, last_duration_s = session.execute(jobs).one()
-    return QueueState(waiting_count, float(oldest_wait_s), failing_count, float(last_duration_s))
+    return QueueState(
+        waiting_count, float(oldest_wait_s or 0), failing_count, float(last_duration_s or 0)
+    )
 
 
 def _is_waiting() -> ColumnElement[bool]:

@@ -287,7 +287,9 @@ class RunRecord(Part):
             )
         for field, model in _ENTRIES.items():
             entries = parsed.get(field)
-            for position, entry in enumerate(entries if isinstance(entries, list) else ()):
+            if not isinstance(entries, list):
+                continue
+            for position, entry in enumerate(entries):
                 try:
                     entries[position] = model.model_validate(entry)
                 except ValidationError as error:

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.api import worker
 from roofwatch.api.worker import analyse_next, analyse_waiting
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.analysis_queue import claim_job, read_queue_state
 from roofwatch.db.regressions.judgements import read_run_state, request_analysis
@@ -61,12 +62,10 @@ def test_workers_at_once_analyse_each_project_once(waiting: Engine) -> None:
 def test_a_failed_analysis_waits_and_holds_up_no_other_project(
     waiting: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    analyse = worker.analyse_project
-
     def fail_first(engine: Engine, project: str) -> object:
         if project == PROJECTS[0]:
             raise ValueError("secret")
-        return analyse(engine, project)
+        return analyse_project(engine, project)
 
     monkeypatch.setattr(worker, "analyse_project", fail_first)
 

@@ -11,9 +11,11 @@ from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.columns import list_case_names
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.regressions.case_analyses import list_due
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.history import Cause, RegressionState
 from roofwatch.model.machine import DeviceState, Outcome
@@ -272,8 +274,8 @@ def test_analysis_of_new_values_alone_equals_the_full_one(history: Engine) -> No
         record = make_record(number, measurements=[timed(SOFTMAX, 2e4), timed(SWIGLU, 1e4)])
         ingest_record(history, record)
     with Session(history) as session:
-        cases = analyse.list_case_names(session, PROJECT)
-        due = analyse.list_due(session, PROJECT, analyse.METHOD, list(cases))
+        cases = list_case_names(session, PROJECT)
+        due = list_due(session, PROJECT, analyse.METHOD, list(cases))
 
     of_new_values = analyse_project(history, PROJECT)
 
