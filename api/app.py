@@ -20,17 +20,20 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from roofwatch.api import artefacts, comparison, problems, questions, regressions, runs, series
 from roofwatch.api.auth import GITHUB, Authenticator, Reader, Workflows
 from roofwatch.api.limits import BodyReader, HeaderTimeoutProtocol, Limits
+from roofwatch.api.logs import Outage
 from roofwatch.api.models import Health
 from roofwatch.api.problems import PROBLEMS, unavailable
-from roofwatch.api.state import Metrics, RequestLog, State, state_of
+from roofwatch.api.state import Metrics, RequestLog, ServiceHealth, State, state_of
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
 from roofwatch.db.engine.migrate import ensure_current
 from roofwatch.db.engine.session import connections_of
 from roofwatch.db.errors import StoreError
+from roofwatch.db.maintenance.service_state import probe_disk, read_service_state
 
 _RETRY_S = 10
 _WORK_INTERVAL_S = 30.0
@@ -78,12 +81,15 @@ def create_app(
 
     def repeat(name: str) -> None:
         """Do a task when woken, and at an interval. Several servers may share one store."""
+        outage = Outage(_log, name)
         while not stopping.is_set():
             try:
                 tasks[name]()
             except Exception as error:  # noqa: BLE001  the next call may succeed
                 # without the message, which may quote a secret
-                _log.error("%s failed: %s", name, type(error).__name__)
+                outage.note_failure(type(error).__name__)
+            else:
+                outage.note_success()
             wakes[name].wait(_WORK_INTERVAL_S)
             wakes[name].clear()
 
@@ -121,13 +127,14 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
     )
-    metrics = Metrics()
+    metrics, health = Metrics(), ServiceHealth(Outage(_log, "the database"))
     workflows = None if audience is None else Workflows(engine, audience, issuer)
     app.state.authenticator = Authenticator(engine, limits, now, workflows)
     app.state.shared = State(
         engine=engine,
         limits=limits,
         metrics=metrics,
+        health=health,
         bodies=BodyReader(limits),
         ingests=asyncio.Semaphore(limits.ingests),
         wake_worker=wake,
@@ -138,7 +145,7 @@ def create_app(
     for module in (runs, artefacts, series, comparison, regressions, questions):
         app.include_router(module.router)
     app.include_router(_health)
-    app.add_middleware(RequestLog, metrics=metrics)
+    app.add_middleware(RequestLog, metrics=metrics, health=health)
     return app
 
 
@@ -158,13 +165,26 @@ async def healthz() -> Health:
 
 @_health.get("/readyz", summary="Readiness", response_model=Health, responses={503: PROBLEMS[503]})
 def readyz(request: Request) -> Health:
-    """Checks that the database is reachable with the schema of this version. Needs no token."""
+    """Checks that the database is reachable with the schema of this version, and has disk space.
+    Needs no token.
+    """
+    state = state_of(request)
     try:
-        ensure_current(state_of(request).engine)
+        ensure_current(state.engine)
+        if state.health.is_disk_full:
+            # no record may come to find out while this is not ready
+            with Session(state.engine) as session, session.begin():
+                probe_disk(session)
+            state.health.is_disk_full = False
     except (StoreError, SQLAlchemyError) as error:
-        _log.warning("not ready: %s", type(error).__name__)
-        detail = "the database is unreachable or has another schema; see the server's log"
-        raise unavailable(detail, _RETRY_S) from None
+        state.health.database.note_failure(type(error).__name__)
+        detail = (
+            "the database's disk is full"
+            if state.health.is_disk_full
+            else "the database is unreachable or has another schema"
+        )
+        raise unavailable(f"{detail}; see the server's log", _RETRY_S) from None
+    state.health.database.note_success()
     return Health(status="ok")
 
 
@@ -175,11 +195,15 @@ def readyz(request: Request) -> Health:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **PROBLEMS},
 )
 def metrics(request: Request, reader: Reader) -> Response:
-    """Metrics of this process in Prometheus' text format, without project names."""
+    """Metrics of this process and of the service in Prometheus' text format, without project
+    names.
+    """
     del reader
-    return Response(
-        generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4
-    )
+    state = state_of(request)
+    with state.reading() as session:
+        found = read_service_state(session, state.now())
+    state.metrics.service.update(found, is_disk_full=state.health.is_disk_full)
+    return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 # --- the server
@@ -246,10 +270,3 @@ def configure(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
-
-
-def log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # these repeat our lines, or log every check of the schema
-    for name in ("uvicorn.error", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)

@@ -10,7 +10,9 @@ from contextlib import contextmanager
 
 from sqlalchemy import Engine
 
+from roofwatch.api.logs import Outage
 from roofwatch.ci.history.analyse import analyse_project
+from roofwatch.db.engine.session import first_line
 from roofwatch.db.regressions.analysis_queue import claim_job
 
 _POLL_S = 0.5
@@ -54,20 +56,17 @@ def _analyse_next_or_log(engine: Engine) -> str | None:
 
 def work(engine: Engine, is_stopped: Callable[[float], bool]) -> None:
     """Analyse what waits, until stopped. `is_stopped` waits for up to some seconds."""
-    is_failing = False
+    outage = Outage(_log, "the analysis")
     pause_s = 0.0
     while not is_stopped(pause_s):
         try:
             project = analyse_next(engine)
         except Exception as error:  # noqa: BLE001  the next attempt may succeed
-            # once per change of state: an outage lasts, and every attempt fails
-            if not is_failing:
-                _log.exception("an analysis failed: %s", type(error).__name__)
-            is_failing, pause_s = True, _PAUSE_AFTER_ERROR_S
-            continue
-        if is_failing:
-            _log.info("analyses work again")
-        is_failing, pause_s = False, 0.0 if project is not None else _POLL_S
+            outage.note_failure(f"{type(error).__name__}: {first_line(error)}")
+            pause_s = _PAUSE_AFTER_ERROR_S
+        else:
+            outage.note_success()
+            pause_s = 0.0 if project is not None else _POLL_S
 
 
 def parent_watcher(parent_pid: int | None, stopping: threading.Event) -> Callable[[float], bool]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import add_entry
@@ -21,6 +22,7 @@ from roofwatch.db.maintenance.pg_programs import (
     load_archive,
     run_program,
 )
+from roofwatch.db.maintenance.service_state import BACKUP
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.model.files import atomic_path, reason_of
 
@@ -28,7 +30,7 @@ _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
 
 
-def write_backup(engine: Engine, path: Path) -> None:
+def write_backup(engine: Engine, path: Path, *, actor: str = "backup") -> None:
     """Write a snapshot of the database to a file that only this user may read, because it holds
     token hashes.
 
@@ -51,6 +53,9 @@ def write_backup(engine: Engine, path: Path) -> None:
         raise StoreError(
             f"{path}: cannot be written: {reason_of(error)}; nothing was left there"
         ) from None
+    # the metrics show its age; a replica can be backed up too, but not written
+    with suppress(DBAPIError), Session(engine) as session, session.begin():
+        add_entry(session, actor=actor, action=BACKUP, project=None, subject=path.name)
 
 
 def restore_backup(

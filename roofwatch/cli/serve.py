@@ -13,6 +13,7 @@ app = typer.Typer()
 _DashboardPort = Annotated[
     int | None, typer.Option(help="Port. Default: a free one.", min=0, max=65_535)
 ]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.")]
 
 
 @app.command()
@@ -34,6 +35,7 @@ def api(
             help="Serve the newest values as OpenMetrics, at /v1/series/metrics.",
         ),
     ] = False,
+    log_json: LogJson = False,
     workers: Annotated[
         int, typer.Option(help="Processes that analyse; 0 if they run elsewhere.", min=0, max=64)
     ] = 1,
@@ -45,14 +47,15 @@ def api(
     """
     from roofwatch import __version__
     from roofwatch.alerting import read_alerts
-    from roofwatch.api.app import create_app, log_to_stderr, serve
+    from roofwatch.api.app import create_app, serve
     from roofwatch.api.limits import Limits
+    from roofwatch.api.logs import log_to_stderr
     from roofwatch.api.worker import worker_processes
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
 
     settings, limits = load_settings(), Limits()
-    log_to_stderr()
+    log_to_stderr(as_json=log_json)
     alerts = None if settings.alert_rules is None else read_alerts(None, settings)
     with open_configured_store() as engine:
         served = create_app(
@@ -79,6 +82,7 @@ def api(
 @app.command()
 def worker(
     *,
+    log_json: LogJson = False,
     parent: Annotated[
         int | None, typer.Option(help="Stop when this parent process ends.", hidden=True)
     ] = None,
@@ -90,11 +94,11 @@ def worker(
     import signal
     import threading
 
-    from roofwatch.api.app import log_to_stderr
+    from roofwatch.api.logs import log_to_stderr
     from roofwatch.api.worker import parent_watcher, work
     from roofwatch.arguments import open_configured_store
 
-    log_to_stderr()
+    log_to_stderr(as_json=log_json)
     stopping = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopping.set())
