@@ -266,3 +266,21 @@ def grant_reader(
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
     rights = "can read and triage" if decisions else "can read"
     print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")
+
+
+@db_app.command("grant-service")
+def grant_service(
+    role: Annotated[str, typer.Argument(help="Postgres role; created if missing.")],
+) -> None:
+    """Let a Postgres role do what the API and the workers do, and no more: it changes no schema.
+
+    ROOFWATCH_SERVICE_PASSWORD (or ..._FILE) sets its password.
+    """
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.db.engine.readers import grant_service as grant
+    from roofwatch.settings import from_environment
+
+    with open_configured_store() as engine:
+        password = from_environment("ROOFWATCH_SERVICE_PASSWORD") or None
+        was_made = grant(engine, role, password=password, actor=ACTOR)
+    print_note(f"role {role} {'was created and ' if was_made else ''}can serve")
