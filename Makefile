@@ -104,7 +104,7 @@ secrets/%_password:
 	@head -c 24 /dev/urandom | base64 | tr '+/' '-_' > $@
 	@chmod 644 $@
 
-up: secrets/postgres_password secrets/reader_password ## Start the service with Docker Compose, with new passwords the first time
+up: secrets/postgres_password secrets/reader_password secrets/service_password ## Start the service with Docker Compose, with new passwords the first time
 	@docker compose up --detach --build --wait
 
 down: ## Stop them; the data stays

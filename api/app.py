@@ -1,5 +1,5 @@
-"""The FastAPI app: routes, authentication, limits and background threads of one store; and its
-server, uvicorn.
+"""The FastAPI app: routes, authentication, limits and the alerts of one store; and its server,
+uvicorn. Workers analyse (`worker.py`).
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
 from roofwatch.api import (
     agenda,
@@ -33,15 +34,15 @@ from roofwatch.api import (
 )
 from roofwatch.api.auth import GITHUB, Authenticator, Reader, Workflows
 from roofwatch.api.limits import BodyReader, HeaderTimeoutProtocol, Limits
+from roofwatch.api.logs import Outage
 from roofwatch.api.models import Health
 from roofwatch.api.problems import PROBLEMS, unavailable
-from roofwatch.api.state import Metrics, RequestLog, State, state_of
+from roofwatch.api.state import Metrics, RequestLog, ServiceHealth, State, state_of
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
-from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.engine.migrate import ensure_current
-from roofwatch.db.engine.session import connections_of, reading_session
+from roofwatch.db.engine.session import connections_of
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regressions.judgements import finish_analysis, list_waiting
+from roofwatch.db.maintenance.service_state import probe_disk, read_service_state
 
 _RETRY_S = 10
 _WORK_INTERVAL_S = 30.0
@@ -61,7 +62,6 @@ def create_app(
     limits: Limits | None = None,
     audience: str | None = None,
     issuer: str = GITHUB,
-    analyses: bool = True,
     alerts: AlertSetup | None = None,
     exports_series: bool = False,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -69,13 +69,11 @@ def create_app(
     """Create the HTTP API of a store.
 
     Args:
-        engine: Of a store with a current schema. Analysis and alerts take one connection each,
-            requests the others.
+        engine: Of a store with a current schema. Alerts take one connection, requests the others.
         version: Of roofwatch, for OpenAPI.
         limits: On what clients send.
         audience: Audience of workflows' OIDC tokens; None to refuse workflows.
         issuer: Issuer of these tokens.
-        analyses: Analyse projects with new records.
         alerts: Rules and channels; None for no alerts.
         exports_series: Serve the newest values of series as OpenMetrics.
         now: The time.
@@ -86,20 +84,21 @@ def create_app(
     limits = limits or Limits()
     stopping = threading.Event()
     tasks: dict[str, Callable[[], object]] = {}
-    if analyses:
-        tasks["analysis"] = lambda: analyse_waiting(engine)
     if alerts is not None:
         tasks["alerts"] = lambda: _send_alerts(engine, alerts, now)
     wakes = {name: threading.Event() for name in tasks}
 
     def repeat(name: str) -> None:
         """Do a task when woken, and at an interval. Several servers may share one store."""
+        outage = Outage(_log, name)
         while not stopping.is_set():
             try:
                 tasks[name]()
             except Exception as error:  # noqa: BLE001  the next call may succeed
                 # without the message, which may quote a secret
-                _log.error("%s failed: %s", name, type(error).__name__)
+                outage.note_failure(type(error).__name__)
+            else:
+                outage.note_success()
             wakes[name].wait(_WORK_INTERVAL_S)
             wakes[name].clear()
 
@@ -113,7 +112,6 @@ def create_app(
         anyio.to_thread.current_default_thread_limiter().total_tokens = max(
             1, connections_of(engine) - 1
         )
-        # a slow receiver of alerts must not delay the analysis
         workers = [
             threading.Thread(target=repeat, args=[name], name=name, daemon=True) for name in tasks
         ]
@@ -138,13 +136,14 @@ def create_app(
         redoc_url=None,
         lifespan=lifespan,
     )
-    metrics = Metrics()
+    metrics, health = Metrics(), ServiceHealth(Outage(_log, "the database"))
     workflows = None if audience is None else Workflows(engine, audience, issuer)
     app.state.authenticator = Authenticator(engine, limits, now, workflows)
     app.state.shared = State(
         engine=engine,
         limits=limits,
         metrics=metrics,
+        health=health,
         bodies=BodyReader(limits),
         ingests=asyncio.Semaphore(limits.ingests),
         wake_worker=wake,
@@ -155,27 +154,8 @@ def create_app(
     for module in (runs, artefacts, series, comparison, regressions, questions, agenda):
         app.include_router(module.router)
     app.include_router(_health)
-    app.add_middleware(RequestLog, metrics=metrics)
+    app.add_middleware(RequestLog, metrics=metrics, health=health)
     return app
-
-
-def analyse_waiting(engine: Engine) -> list[str]:
-    """Analyse every project with new records, and return their names.
-
-    A failure skips one project.
-    """
-    with reading_session(engine) as session:
-        waiting = list_waiting(session)
-    analysed = []
-    for project, requested_at in waiting:
-        try:
-            analyse_project(engine, project)
-            finish_analysis(engine, project, requested_at)
-        except Exception:  # noqa: BLE001  analyse the other projects
-            _log.exception("project %r could not be analysed", project)
-        else:
-            analysed.append(project)
-    return analysed
 
 
 def _send_alerts(engine: Engine, alerts: AlertSetup, now: Callable[[], datetime]) -> None:
@@ -194,13 +174,26 @@ async def healthz() -> Health:
 
 @_health.get("/readyz", summary="Readiness", response_model=Health, responses={503: PROBLEMS[503]})
 def readyz(request: Request) -> Health:
-    """Checks that the database is reachable with the schema of this version. Needs no token."""
+    """Checks that the database is reachable with the schema of this version, and has disk space.
+    Needs no token.
+    """
+    state = state_of(request)
     try:
-        ensure_current(state_of(request).engine)
+        ensure_current(state.engine)
+        if state.health.is_disk_full:
+            # no record may come to find out while this is not ready
+            with Session(state.engine) as session, session.begin():
+                probe_disk(session)
+            state.health.is_disk_full = False
     except (StoreError, SQLAlchemyError) as error:
-        _log.warning("not ready: %s", type(error).__name__)
-        detail = "the database is unreachable or has another schema; see the server's log"
-        raise unavailable(detail, _RETRY_S) from None
+        state.health.database.note_failure(type(error).__name__)
+        detail = (
+            "the database's disk is full"
+            if state.health.is_disk_full
+            else "the database is unreachable or has another schema"
+        )
+        raise unavailable(f"{detail}; see the server's log", _RETRY_S) from None
+    state.health.database.note_success()
     return Health(status="ok")
 
 
@@ -211,11 +204,15 @@ def readyz(request: Request) -> Health:
     responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}, **PROBLEMS},
 )
 def metrics(request: Request, reader: Reader) -> Response:
-    """Metrics of this process in Prometheus' text format, without project names."""
+    """Metrics of this process and of the service in Prometheus' text format, without project
+    names.
+    """
     del reader
-    return Response(
-        generate_latest(state_of(request).metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4
-    )
+    state = state_of(request)
+    with state.reading() as session:
+        found = read_service_state(session, state.now())
+    state.metrics.service.update(found, is_disk_full=state.health.is_disk_full)
+    return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 # --- the server
@@ -282,10 +279,3 @@ def configure(
         ssl_certfile=certificate,
         ssl_keyfile=key,
     )
-
-
-def log_to_stderr() -> None:
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    # these repeat our lines, or log every check of the schema
-    for name in ("uvicorn.error", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import IO
 
-import orjson
+import pydantic_core
 from fastapi import Request
 from limits import parse
 from limits.storage import MemoryStorage
@@ -21,7 +21,7 @@ from roofwatch.api.problems import ProblemError, unavailable
 
 _MIB = 2**20
 _RETRY_S = 5
-_HINT = "compress it, or split the run"
+_HINT = "compress it, or measure fewer cases at once and push their records"
 
 _ENCODINGS = ("gzip", "identity")
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
@@ -35,25 +35,29 @@ _FLAT = frozenset({int, float, bool, type(None)})
 class Limits:
     body_bytes: int = 64 * _MIB
     """Largest request, as sent."""
-    document_bytes: int = 256 * _MIB
-    """Largest record, decompressed."""
+    discarded_bytes: int = 1_024 * _MIB
+    """Largest record that is read to its end to refuse it."""
+    document_bytes: int = 64 * _MIB
+    """Largest record, decompressed. This and the next limits keep a request below 200 MB."""
     decision_bytes: int = 2**15
     """Largest triage decision or release from quarantine."""
     question_bytes: int = 4 * _MIB
     """Largest query from a dashboard, which may list many cases."""
     answer_bytes: int = 256 * _MIB
     """Largest answer to a dashboard's query."""
-    upload_bytes: int = 512 * _MIB
+    upload_bytes: int = 256 * _MIB
     """Total size of all request bodies in memory."""
     depth: int = 32
     """Deepest nesting of arrays and objects; a record has seven levels."""
-    containers: int = 2_000_000
+    containers: int = 500_000
     """Arrays and objects in a document."""
-    values: int = 16_000_000
+    values: int = 3_000_000
     """Commas in a document, which bound its values and keys."""
+    strings: int = 1_500_000
+    """Texts and keys in a document."""
     string_characters: int = 100_000
-    entries: int = 200_000
-    """Cases, or results of one kind, in a record."""
+    entries: int = 50_000
+    """Of one array: cases, results of one kind, samples of a block."""
     artefacts: int = 1_000
     """Files that a record names."""
     artefact_bytes: int = 256 * _MIB
@@ -61,7 +65,7 @@ class Limits:
     run_artefact_bytes: int = 2_048 * _MIB
     """Total size of a run's files."""
     ingests: int = 2
-    """Records and files stored at once. The largest record needs about 2 GiB of memory."""
+    """Records and files stored at once. The largest record needs about 200 MB of memory."""
     turn_s: float = 30.0
     """Wait for one of these slots."""
     head_s: float = 10.0
@@ -232,18 +236,22 @@ def parse_json(document: bytes, limits: Limits) -> object:
     for count, limit, name in (
         (document.count(b"[") + document.count(b"{"), limits.containers, "arrays and objects"),
         (document.count(b","), limits.values, "values"),
+        (document.count(b'"') // 2, limits.strings, "texts and keys"),
     ):
         if count > limit:
             raise _too_complex(f"{count} {name}", limit)
     try:
-        parsed = orjson.loads(document)
-    except orjson.JSONDecodeError as error:
+        # orjson would first build a tree of its own, which takes four times the document
+        parsed: object = pydantic_core.from_json(
+            document, allow_inf_nan=False, cache_strings="keys"
+        )
+    except ValueError as error:
         raise ProblemError(400, "bad-request", f"the body is not JSON: {error}") from None
     _check_values(parsed, limits)
-    for name, found in parsed.items() if isinstance(parsed, dict) else ():
-        limit = limits.artefacts if name == "artefacts" else limits.entries
-        if isinstance(found, list) and len(found) > limit:
-            raise _too_complex(f"a list of {len(found)} entries", limit)
+    if isinstance(parsed, dict) and isinstance(parsed.get("artefacts"), list):
+        count = len(parsed["artefacts"])
+        if count > limits.artefacts:
+            raise _too_complex(f"a list of {count} entries", limits.artefacts)
     return parsed
 
 
@@ -290,8 +298,11 @@ def _check_values(parsed: object, limits: Limits) -> None:
             if isinstance(container, dict):
                 strings += container
                 level += container.values()
-            elif isinstance(container, list) and not _FLAT.issuperset(map(type, container)):
-                level += container
+            elif isinstance(container, list):
+                if len(container) > limits.entries:
+                    raise _too_complex(f"a list of {len(container)} entries", limits.entries)
+                if not _FLAT.issuperset(map(type, container)):
+                    level += container
         longest = max(map(len, strings), default=0)
         if longest > limits.string_characters:
             raise _too_complex(f"a string of {longest} characters", limits.string_characters)

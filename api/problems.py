@@ -1,6 +1,5 @@
 """Errors as problem documents (RFC 9457), which say what to do and nothing of the inside."""
 
-import logging
 import math
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -33,8 +32,6 @@ _DATABASE_RETRY_S = 10
 _FULL_DISK_RETRY_S = 60
 _MAX_ERRORS = 10
 _NO_INSTANCE = "urn:uuid:00000000-0000-0000-0000-000000000000"
-
-_log = logging.getLogger("roofwatch.api")
 
 
 class Problem(BaseModel):
@@ -175,7 +172,7 @@ def _to_problem(request: Request, error: Exception) -> ProblemError:
             return ProblemError(status, kind, str(error))
     cause = error.orig if isinstance(error, DBAPIError) else error
     printable = "".join(char if char.isprintable() else " " for char in str(cause))
-    _log.error("%s the database failed: %s", _instance(request), " ".join(printable.split())[:500])
+    request.app.state.shared.health.database.note_failure(" ".join(printable.split())[:500])
     if is_full(error):
         detail = (
             "the disk of the database is full; nothing was stored: send it again once the "

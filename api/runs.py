@@ -1,5 +1,9 @@
 """Projects and runs: records come in, results go out."""
 
+import io
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -9,7 +13,7 @@ from pydantic import AwareDatetime
 from starlette.concurrency import run_in_threadpool
 
 from roofwatch.api.auth import Administrator, Principal, Reader, Sender, no_run
-from roofwatch.api.limits import parse_json, unpack
+from roofwatch.api.limits import Limits, parse_json, unpack
 from roofwatch.api.models import (
     Cursor,
     Limit,
@@ -25,7 +29,7 @@ from roofwatch.api.models import (
     page_of,
     read_cursor,
 )
-from roofwatch.api.problems import PROBLEMS
+from roofwatch.api.problems import PROBLEMS, ProblemError
 from roofwatch.api.state import State, state_of
 from roofwatch.db.ingest.artefacts import list_artefacts
 from roofwatch.db.ingest.ingest import ingest_record
@@ -77,19 +81,36 @@ async def post_record(
     check_is_json(request)
     encoding = request.headers.get("content-encoding", "")
     state = state_of(request)
-    async with state.bodies.read(request, state.limits.body_bytes) as body, state.turn():
-        state.metrics.record_bytes.inc(len(body))
+    body = io.BytesIO()
+    async with _whole(request, state, body), state.turn():
+        state.metrics.record_bytes.inc(body.tell())
         stored = await run_in_threadpool(
             _store, state, sender, body, encoding, quarantine=quarantine
         )
     return as_json(stored, 201 if stored.was_new else 200)
 
 
+@asynccontextmanager
+async def _whole(request: Request, state: State, body: io.BytesIO) -> AsyncIterator[None]:
+    """Receive the body of a record. One above the limit is read to its end before the refusal: a
+    client that is cut off reads no answer, and would send the record again and again.
+    """
+    async with AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(
+                state.bodies.save(request, body, state.limits.body_bytes)
+            )
+        except ProblemError as problem:
+            if problem.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                await state.bodies.discard(request, state.limits.discarded_bytes)
+            raise
+        yield
+
+
 def _store(
-    state: State, sender: Principal, body: bytes, encoding: str, *, quarantine: bool
+    state: State, sender: Principal, body: io.BytesIO, encoding: str, *, quarantine: bool
 ) -> Stored:
-    parsed = parse_json(unpack(body, encoding, state.limits), state.limits)
-    record = RunRecord.from_parsed(parsed, name="the record")
+    record = _read_record(body, encoding, state.limits)
     sender.check_project(record.project)
     is_quarantined = quarantine or sender.must_quarantine(record.project)
     result = ingest_record(state.engine, record, is_quarantined=is_quarantined)
@@ -112,6 +133,19 @@ def _store(
         is_quarantined=is_quarantined,
         lacking_artefacts=sorted({artefact.sha256 for artefact in named if not artefact.is_stored}),
     )
+
+
+def _read_record(body: io.BytesIO, encoding: str, limits: Limits) -> RunRecord:
+    """Parse a body and forget it: body, document and values are not in memory at the same time."""
+    return RunRecord.from_parsed(
+        parse_json(unpack(_take(body), encoding, limits), limits), name="the record"
+    )
+
+
+def _take(body: io.BytesIO) -> bytes:
+    content = body.getvalue()
+    body.close()
+    return content
 
 
 @router.get("/v1/projects", summary="List projects", response_model=Page[str])

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import Request
@@ -17,7 +18,9 @@ from sqlalchemy.orm import Session
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from roofwatch.api.limits import BodyReader, Limits
+from roofwatch.api.logs import Outage
 from roofwatch.api.problems import ProblemError, problem_response, unavailable
+from roofwatch.api.service_metrics import ServiceMetrics
 from roofwatch.db.engine.session import reading_session
 
 _RETRY_S = 5
@@ -30,6 +33,7 @@ _HEADERS = [
 ]
 _LENGTHS = frozenset({b"content-length", b"transfer-encoding"})
 _METHODS = frozenset({"GET", "POST", "PUT", "HEAD"})
+_WRITING = frozenset({"POST", "PUT"})
 
 _log = logging.getLogger("roofwatch.api")
 
@@ -66,8 +70,18 @@ class Metrics:
         self.artefact_bytes = Counter(
             "roofwatch_artefact_bytes", "Bytes of artefacts as sent.", registry=self.registry
         )
+        self.service = ServiceMetrics.register(self.registry)
         for kind in ("new", "known", "quarantined"):
             self.records.labels(kind)
+
+
+@dataclass
+class ServiceHealth:
+    """What requests found out about the database."""
+
+    database: Outage
+    is_disk_full: bool = False
+    """The last attempt to write failed for lack of disk space."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +89,7 @@ class State:
     engine: Engine
     limits: Limits
     metrics: Metrics
+    health: ServiceHealth
     bodies: BodyReader
     ingests: asyncio.Semaphore
     """Held while a record or a file is stored."""
@@ -111,15 +126,17 @@ def state_of(request: Request) -> State:
 class RequestLog:
     """ASGI middleware: an ID, headers, metrics and a log line for each request."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, health: ServiceHealth) -> None:
         self._app = app
         self._metrics = metrics
+        self._health = health
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        instance = f"urn:uuid:{uuid.uuid4()}"
+        request_id = str(uuid.uuid4())
+        instance = f"urn:uuid:{request_id}"
         scope.setdefault("state", {})["instance"] = instance
         began_s = time.perf_counter()
         status = 0
@@ -128,7 +145,8 @@ class RequestLog:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                own_headers = [*_HEADERS, (b"x-request-id", request_id.encode())]
+                message["headers"] = [*message.get("headers", ()), *own_headers]
             await send(message)
 
         with self._metrics.open.track_inprogress():
@@ -144,16 +162,16 @@ class RequestLog:
                     )
                 await app(scope, receive, send_counted)
             except Exception:
-                _log.exception("%s failed unexpectedly", instance)
+                _log.exception("a request failed unexpectedly", extra={"request_id": request_id})
                 if status:
                     raise  # the response has begun
                 detail = "an internal error, logged under this instance; try again"
                 await problem_response(ProblemError(500, "unexpected", detail), instance)(
                     scope, receive, send_counted
                 )
-        self._note(scope, status, time.perf_counter() - began_s, instance)
+        self._note(scope, status, time.perf_counter() - began_s, request_id)
 
-    def _note(self, scope: Scope, status: int, seconds: float, instance: str) -> None:
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
         # the route's pattern, not the client's path
         route: Any = scope.get("route")
         path = str(getattr(route, "path", "unknown"))
@@ -161,4 +179,20 @@ class RequestLog:
         self._metrics.requests.labels(method, path, str(status)).inc()
         self._metrics.seconds.labels(path).observe(seconds)
         actor = scope["state"].get("actor", "-")
-        _log.info("%s %s %d %.1f ms, %s, %s", method, path, status, seconds * 1e3, actor, instance)
+        if status == HTTPStatus.INSUFFICIENT_STORAGE:
+            self._health.is_disk_full = True
+        elif method in _WRITING and status < HTTPStatus.BAD_REQUEST:
+            self._health.is_disk_full = False
+        if actor != "-" and status < HTTPStatus.BAD_REQUEST:
+            # the token was read from the database
+            self._health.database.note_success()
+        fields = {
+            "request_id": request_id,
+            "method": method,
+            "route": path,
+            "status": status,
+            "duration_ms": round(seconds * 1e3, 1),
+            "actor": actor,
+        }
+        text = "%(method)s %(route)s %(status)d %(duration_ms)s ms, %(actor)s, %(request_id)s"
+        _log.info(text, fields, extra=fields)

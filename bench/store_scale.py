@@ -24,6 +24,7 @@ from datetime import datetime
 from pathlib import Path
 
 import numpy as np
+import psutil
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
@@ -73,6 +74,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.analyse is not None:
         time_analysis(arguments.analyse)
+        time_new_run(arguments.analyse)
         return
     if arguments.ingest is not None:
         time_ingest(arguments.ingest)
@@ -105,6 +107,45 @@ def time_analysis(series_count: int) -> None:
             f"({time.process_time() - spent:.1f} s in Python), {len(regressions)} regressions, "
             f"at most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB"
         )
+
+
+def time_new_run(series_count: int, case_count: int = 200) -> None:
+    """Analyse a synthetic project after one more run of some cases; print the processor time."""
+    shape = Shape("judged", run_count=500, series_count=series_count, day_count=30, step_every=50)
+    with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
+        fill(engine, shape, 0)
+        settle(engine)
+        analyse_project(engine, shape.project(0))
+        for number in (600, 601):  # the first run fills caches
+            measurements = [
+                make_measurement(shape.case_id(case), implementation="triton")
+                for case in range(case_count)
+            ]
+            record = make_record(number, measurements=measurements, project=shape.project(0))
+            ingest_record(engine, record)
+            before = time.process_time(), _server_s(engine)
+            analyse_project(engine, shape.project(0))
+            python_s, server_s = time.process_time() - before[0], _server_s(engine) - before[1]
+        print(
+            f"a run of {case_count} cases into {series_count} series of 500 points: "
+            f"{python_s:.1f} s in Python and {server_s:.1f} s in Postgres"
+        )
+
+
+def _server_s(engine: Engine) -> float:
+    """Processor time of all processes of the server that still run."""
+    with engine.connect() as connection:
+        backend = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    postmaster = psutil.Process(backend).parent()
+    assert postmaster is not None
+    processes = [postmaster, *postmaster.children()]
+    times = [process.cpu_times() for process in processes]
+    ended = postmaster.cpu_times()
+    return (
+        sum(spent.user + spent.system for spent in times)
+        + ended.children_user
+        + ended.children_system
+    )
 
 
 def _open_database(server: Engine, millions: int) -> Engine:

@@ -54,6 +54,7 @@ def test_the_wheel_puts_one_package_into_site_packages_with_its_version(installe
     assert package == "roofwatch"
     for needed in (
         "db/migrations/env.py",
+        "db/migrations/versions/r0010_initial.sql",
         "kernels/registry.py",
         "templates/AGENTS.md",
         "py.typed",

@@ -7,17 +7,19 @@ evidence.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.controls import controls_among
+from roofwatch.ci.history.documents import from_case_analyses, to_case_analysis
 from roofwatch.ci.history.history import SeriesAnalysis, analyse_series
 from roofwatch.ci.history.steps import (
     QUARTILES_TO_ERROR,
@@ -31,8 +33,8 @@ from roofwatch.db.engine.session import analysis_lock, reading_session
 from roofwatch.db.queries.columns import (
     ErrorColumns,
     TimeColumns,
-    count_analysed_values,
-    list_case_row_ids,
+    count_analysed_runs,
+    list_case_names,
     read_error_columns,
     read_time_columns,
 )
@@ -49,7 +51,14 @@ from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.branch_line import note_unreachable
+from roofwatch.db.regressions.case_analyses import (
+    DueCases,
+    list_due,
+    read_case_analyses,
+    write_case_analyses,
+)
 from roofwatch.db.regressions.judgements import replace_regressions
+from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.history import Regression, SeriesKey
 from roofwatch.model.metrics import RATIO_TO_REFERENCE
 
@@ -70,33 +79,89 @@ JUDGED_METRICS = (
     "shared_bytes",
     "theoretical_occupancy",
 )
+METHOD = "2"
+"""Changes with the method, so that stored analyses of an older one are made again."""
 _VALUES_AT_ONCE = 400_000
 """Values read together, some tens of MB."""
 
 
-def analyse_project(engine: Engine, project: str) -> list[Regression]:
+def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> list[Regression]:
     """Find the regressions in a project's history and replace the stored ones.
 
-    Pairs count as runs of their two commits too, so a repeated measurement corrects a disturbed
-    one.
+    Only cases with new values are analysed, unless `is_full`; what was found in the others is
+    stored. Pairs count as runs of their two commits too, so a repeated measurement corrects a
+    disturbed one.
     """
     with analysis_lock(engine, project):
         note_unreachable(engine, project)
-        with reading_session(engine) as session:
-            row_ids = list_case_row_ids(session, project)
-            part_count = -(-count_analysed_values(session, project) // _VALUES_AT_ONCE)
-        size = max(1, -(-len(row_ids) // max(part_count, 1)))
-        analysis = SeriesAnalysis()
-        for start in range(0, len(row_ids), size):
-            analysis.add(_analyse_part(engine, project, row_ids[start : start + size]))
-        found = analysis.regressions()
+        with reading_session(engine, sees_one_state=True) as session:
+            cases = list_case_names(session, project)
+            due = list_due(session, project, METHOD, list(cases))
+        if is_full:
+            due = replace(due, case_ids=list(cases))
+        _analyse_due(engine, project, due, cases)
+        found = _read_analysis(engine, project).regressions()
         replace_regressions(engine, project, found)
     return found
 
 
-def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> SeriesAnalysis:
+def find_outdated_cases(engine: Engine, project: str) -> list[str]:
+    """Analyse all cases again, without storing the result; return those whose stored analysis
+    differs.
+
+    Cases that wait for an analysis are left out.
+    """
+    with reading_session(engine, sees_one_state=True) as session:
+        cases = list_case_names(session, project)
+        waiting = set(list_due(session, project, METHOD, list(cases)).case_ids)
+        stored = {one.case_id: one for one in read_case_analyses(session, project)}
+    differing = []
+    current = [row_id for row_id in cases if row_id not in waiting]
+    for part in _parts(engine, project, current):
+        for row_id, analysis in _analyse_part(engine, project, part, cases).items():
+            if not _is_same(to_case_analysis(row_id, analysis), stored[row_id]):
+                differing.append(cases[row_id])
+    return differing
+
+
+def _is_same(analysis: CaseAnalysis, stored: CaseAnalysis) -> bool:
+    return (
+        orjson.loads(analysis.findings) == orjson.loads(stored.findings)
+        and orjson.loads(analysis.series) == orjson.loads(stored.series)
+        and analysis.days == stored.days
+        and orjson.loads(analysis.controls) == orjson.loads(stored.controls)
+    )
+
+
+def _analyse_due(engine: Engine, project: str, due: DueCases, cases: Mapping[int, str]) -> None:
+    """Analyse the cases that are due and store what was found, each part in a transaction."""
+    for part in _parts(engine, project, due.case_ids):
+        analyses = _analyse_part(engine, project, part, cases)
+        stored = [to_case_analysis(row_id, analysis) for row_id, analysis in analyses.items()]
+        # the changes stay noted until all parts are stored
+        write_case_analyses(engine, replace(due, change_ids=()), stored)
+    write_case_analyses(engine, due, ())
+
+
+def _parts(engine: Engine, project: str, row_ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Split cases so that the values of a part fit in memory."""
+    with reading_session(engine) as session:
+        run_count = count_analysed_runs(session, project)
+    size = max(1, _VALUES_AT_ONCE // max(run_count, 1))
+    for start in range(0, len(row_ids), size):
+        yield row_ids[start : start + size]
+
+
+def _read_analysis(engine: Engine, project: str) -> SeriesAnalysis:
+    with reading_session(engine) as session:
+        return from_case_analyses(read_case_analyses(session, project))
+
+
+def _analyse_part(
+    engine: Engine, project: str, row_ids: Sequence[int], cases: Mapping[int, str]
+) -> dict[int, SeriesAnalysis]:
     """Screen the series of some cases, and analyse the cases that changed."""
-    found = SeriesAnalysis()
+    by_case = {cases[row_id]: SeriesAnalysis() for row_id in row_ids}
     with reading_session(engine) as session:
         times: dict[Subject, list[TimeColumns]] = defaultdict(list)
         changed = list_failed_checks(session, project, row_ids) | list_changed_code(
@@ -125,11 +190,13 @@ def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> Serie
             for time in times[subject]:
                 days[time.key].update(_first_days(time).tolist())
             for key, own in days.items():
-                found.population.add(key)
-                found.series_by_date.update(own)
+                by_case[key.case_id].population.add(key)
+                by_case[key.case_id].series_by_date.update(own)
         if changed:
-            found.add(_analyse_cases(session, project, row_ids, changed, controls))
-    return found
+            analyses = _analyse_cases(session, project, row_ids, changed, controls)
+            for (case_id, _), analysis in analyses.items():
+                by_case[case_id].add(analysis)
+    return {row_id: by_case[cases[row_id]] for row_id in row_ids}
 
 
 def _analyse_cases(
@@ -138,7 +205,7 @@ def _analyse_cases(
     row_ids: Sequence[int],
     subjects: Collection[Subject],
     controls: Collection[Subject],
-) -> SeriesAnalysis:
+) -> dict[Subject, SeriesAnalysis]:
     evidence = SupportingEvidence(
         list_pairs(session, project, row_ids=row_ids),
         counted=read_counted_runs(session, project, subjects),
@@ -153,10 +220,10 @@ def _analyse_cases(
     ]
     for one in read_series(session, project, keys, include_pairs=True, include_conditions=True):
         by_subject[_subject(one.key)].append(one)
-    found = SeriesAnalysis()
-    for subject, series in sorted(by_subject.items()):
-        found.add(analyse_series(series, evidence, {subject}.intersection(controls)))
-    return found
+    return {
+        subject: analyse_series(series, evidence, {subject}.intersection(controls))
+        for subject, series in sorted(by_subject.items())
+    }
 
 
 def _subject(key: SeriesKey) -> Subject:

@@ -83,9 +83,15 @@ class Controls:
     subjects: set[Subject] = field(default_factory=set)
     lines: dict[_Place, list[ControlLine]] = field(default_factory=lambda: defaultdict(list))
 
+    @property
+    def all(self) -> list[ControlLine]:
+        return [line for lines in self.lines.values() for line in lines]
+
     def add(self, line: Timeline) -> None:
-        found = ControlLine(line.key, line.commits, line.values)
-        self.lines[_place_of(line.key)].append(found)
+        self.add_line(ControlLine(line.key, line.commits, line.values))
+
+    def add_line(self, line: ControlLine) -> None:
+        self.lines[_place_of(line.series)].append(line)
 
     def merge(self, other: "Controls") -> None:
         self.subjects |= other.subjects

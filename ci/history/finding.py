@@ -15,6 +15,9 @@ from datetime import date
 from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import ClassVar
+
+from pydantic import ConfigDict
 
 from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
 from roofwatch.model.metrics import TIME, Better
@@ -61,6 +64,9 @@ class Window:
 @dataclass(frozen=True, slots=True)
 class TrendFinding:
     """A change point and its evidence."""
+
+    # infinite numbers, which JSON lacks, are stored as texts
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(ser_json_inf_nan="strings")
 
     change: ChangePoint
     status: Status

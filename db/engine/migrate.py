@@ -1,15 +1,17 @@
 """The schema of a database: upgrade it, check it, and show the status of the store."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, func, select, text
+from alembic.script import Script, ScriptDirectory
+from sqlalchemy import URL, Connection, Engine, func, inspect, select, text, update
 
 from roofwatch.db.errors import StoreError
+from roofwatch.db.schema.compatibility import SchemaCompatibilityRow
 from roofwatch.db.schema.measurements import AccuracyRow, StaticFactRow
 from roofwatch.db.schema.regressions import RegressionRow
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
@@ -30,6 +32,16 @@ class StoreStatus:
     row_counts: dict[str, int]
 
 
+@dataclass(frozen=True)
+class Revision:
+    """A change of the schema that a database waits for."""
+
+    name: str
+    summary: str
+    estimated_s: float
+    """About how long the change takes; 0 for less than a second."""
+
+
 def head_revision() -> str:
     """The revision of this version."""
     revision = _scripts().get_current_head()
@@ -43,35 +55,76 @@ def current_revision(engine: Engine) -> str | None:
         return _revision(connection)
 
 
-def upgrade(engine: Engine) -> None:
-    """Upgrade the schema in one transaction. Several processes may do so at once.
+def list_pending(engine: Engine) -> list[Revision]:
+    """The revisions that an upgrade would apply, in this order.
+
+    Raises:
+        StoreError: as `upgrade`.
+    """
+    pending: list[Revision] = []
+    with engine.connect() as connection:
+        for script in _pending(engine, connection):
+            # only the first can be estimated: the others need its tables
+            estimate_s = getattr(script.module, "estimate_s", None)
+            is_first = not pending and _revision(connection) is not None
+            estimated_s = estimate_s(connection) if estimate_s is not None and is_first else 0.0
+            pending.append(Revision(script.revision, script.doc.rstrip("."), estimated_s))
+    return pending
+
+
+def upgrade(engine: Engine, on_revision: Callable[[str], None] = lambda _name: None) -> None:
+    """Upgrade the schema, in one transaction per revision. Several processes may do so at once.
+
+    An interrupted upgrade continues with the next call. A newer schema on which this version works
+    is left alone. `on_revision` is called after each revision.
 
     Raises:
         StoreError: the schema is of another version of roofwatch.
     """
-    if current_revision(engine) == head_revision():
-        return
-    with engine.begin() as connection:
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
-        _refuse_unknown(engine, _revision(connection))
-        command.upgrade(configuration(connection), "head")
+    while not is_current(engine):
+        with engine.begin() as connection:
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _UPGRADE_LOCK})
+            pending = _pending(engine, connection)
+            if not pending:
+                return
+            command.upgrade(configuration(connection), pending[0].revision)
+            _write_compatibility(connection, pending[0].module.oldest_code)
+        on_revision(pending[0].revision)
+
+
+def upgrade_to(engine: Engine, revision: str) -> None:
+    """Upgrade to an older revision, for tests of what follows it."""
+    while current_revision(engine) != revision:
+        with engine.begin() as connection:
+            script = _pending(engine, connection)[0]
+            command.upgrade(configuration(connection), script.revision)
+            _write_compatibility(connection, script.module.oldest_code)
+
+
+def is_current(engine: Engine) -> bool:
+    """Whether this version works on the schema: its own, or a newer one that only adds to it."""
+    with engine.connect() as connection:
+        revision = _revision(connection)
+        return revision == head_revision() or _is_compatible(connection, revision)
 
 
 def ensure_current(engine: Engine) -> None:
-    """Check that the schema is that of this version.
+    """Check that this version works on the schema.
 
     Raises:
-        StoreError: the schema is missing, older or newer.
+        StoreError: the schema is missing, older, or too new.
     """
-    revision = current_revision(engine)
-    if revision != head_revision():
+    if is_current(engine):
+        return
+    with engine.connect() as connection:
+        revision = _revision(connection)
         _refuse_unknown(engine, revision)
-        found = (
-            "no roofwatch schema"
-            if revision is None
-            else f"schema revision {revision}, not {head_revision()}"
-        )
-        raise StoreError(f"{database_name(engine.url)}: {found}; run: roofwatch db upgrade")
+    problem = (
+        "no roofwatch schema"
+        if revision is None
+        else f"schema revision {revision}, not {head_revision()}"
+    )
+    raise StoreError(f"{database_name(engine.url)}: {problem}; run: roofwatch db upgrade")
 
 
 def read_status(engine: Engine) -> StoreStatus:
@@ -124,12 +177,39 @@ def _revision(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
+def _pending(engine: Engine, connection: Connection) -> list[Script]:
+    """The revisions after that of a database, the oldest first."""
+    revision = _revision(connection)
+    if _is_compatible(connection, revision):
+        return []
+    _refuse_unknown(engine, revision)
+    newest_first = list(_scripts().iterate_revisions("head", revision or "base"))
+    return newest_first[::-1]
+
+
+def _is_known(revision: str) -> bool:
+    return revision in {script.revision for script in _scripts().walk_revisions()}
+
+
+def _is_compatible(connection: Connection, revision: str | None) -> bool:
+    """Whether a newer version of roofwatch says that this one works on its schema."""
+    if revision is None or _is_known(revision):
+        return False
+    if not inspect(connection).has_table(SchemaCompatibilityRow.__tablename__):
+        return False
+    oldest_code = connection.scalar(select(SchemaCompatibilityRow.oldest_code))
+    return oldest_code is not None and _is_known(oldest_code)
+
+
+def _write_compatibility(connection: Connection, oldest_code: str) -> None:
+    # the first revision has no such table
+    if inspect(connection).has_table(SchemaCompatibilityRow.__tablename__):
+        connection.execute(update(SchemaCompatibilityRow).values(oldest_code=oldest_code))
+
+
 def _refuse_unknown(engine: Engine, revision: str | None) -> None:
-    if revision is not None and revision not in {
-        script.revision for script in _scripts().walk_revisions()
-    }:
+    if revision is not None and not _is_known(revision):
         raise StoreError(
             f"{database_name(engine.url)}: schema revision {revision} is of another version of "
-            f"roofwatch; use that "
-            "version, or an empty database or folder, and ingest the record files again"
+            "roofwatch; use that version, or a newer one"
         )

@@ -19,6 +19,15 @@ _DECISIONS = (
     # locking a row needs the right to update some column
     "GRANT UPDATE (id) ON project TO {}",
 )
+_SERVICE = (
+    "GRANT USAGE ON SCHEMA public TO {}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}",
+    "REVOKE UPDATE, DELETE ON audit_entry FROM {}",
+    "REVOKE INSERT, UPDATE, DELETE ON alembic_version, schema_compatibility FROM {}",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA public "
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
+)
+_IS_SUPERUSER = text("SELECT rolsuper FROM pg_roles WHERE rolname = :role")
 _NAME_BYTES = 63
 _COLUMNS = text(
     "SELECT column_name::text FROM information_schema.columns WHERE table_schema = 'public' AND "
@@ -52,6 +61,31 @@ def grant_reader(
     return was_made
 
 
+def grant_service(engine: Engine, role: str, *, password: str | None, actor: str) -> bool:
+    """Let a role do what the API and the workers do: read and write rows of all tables, also those
+    of later versions, but change no schema; return whether it was created.
+
+    The audit trail can only be added to, and what migrations write only read.
+
+    Raises:
+        StoreError: a missing role without a password, or a superuser.
+    """
+    with Session(engine) as session, session.begin():
+        connection = session.connection()
+        was_made = _ensure_role(connection, role, password)
+        if connection.scalar(_IS_SUPERUSER, {"role": role}):
+            raise StoreError(f"role {role!r}: it may do everything already; choose another")
+        name = sql.Identifier(role)
+        database = sql.Identifier(str(connection.engine.url.database))
+        _execute(connection, "GRANT CONNECT, TEMPORARY ON DATABASE {} TO {}", database, name)
+        for grant in _SERVICE:
+            _execute(connection, grant, name)
+        add_entry(
+            session, actor=actor, action="service.grant", project=None, subject=role, after="writes"
+        )
+    return was_made
+
+
 def _ensure_role(connection: Connection, role: str, password: str | None) -> bool:
     is_there = (
         connection.scalar(text("SELECT true FROM pg_roles WHERE rolname = :role"), {"role": role})
@@ -59,9 +93,7 @@ def _ensure_role(connection: Connection, role: str, password: str | None) -> boo
     )
     if password is None:
         if not is_there:
-            raise StoreError(
-                f"role {role!r}: does not exist; set ROOFWATCH_READER_PASSWORD to create it"
-            )
+            raise StoreError(f"role {role!r}: does not exist; give a password to create it")
         return False
     verb = "ALTER" if is_there else "CREATE"
     # hashed here, so the password is in no statement and no log of the server

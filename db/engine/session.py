@@ -33,7 +33,7 @@ _DEFAULTS = {
 """Parameters of libpq unless the URL sets them."""
 _POOL_WAIT_S = 10
 _DRIVER = "postgresql+psycopg"
-_NO_TIMEOUTS = text(
+NO_TIMEOUTS = text(
     """
     SELECT set_config(name, '0', true) FROM pg_settings WHERE name IN
         ('statement_timeout', 'lock_timeout',
@@ -183,7 +183,7 @@ def analysis_lock(engine: Engine, project: str) -> Iterator[None]:
     """
     lone = make_engine(engine.url, poolclass=NullPool, isolation_level="READ COMMITTED")
     with lone.connect() as holder, holder.begin():
-        holder.execute(_NO_TIMEOUTS)
+        holder.execute(NO_TIMEOUTS)
         key = {"lock": ANALYSIS, "project": project}
         holder.execute(text("SELECT pg_advisory_xact_lock(:lock, hashtext(:project))"), key)
         # this statement has no snapshot, which would hold back vacuum

@@ -21,6 +21,7 @@ from roofwatch.db.errors import (
 from roofwatch.db.ingest.run_rows import store_run
 from roofwatch.db.ingest.shared_rows import note_values, store_shared
 from roofwatch.db.projects import quarantine_name
+from roofwatch.db.regressions.case_analyses import note_changed_cases, note_changed_project
 from roofwatch.db.schema.runs import ProjectRow, RunRow
 from roofwatch.model.record import RunRecord
 
@@ -62,6 +63,7 @@ def ingest_record(
     digest = content_hash(record)
     try:
         _check_clock(engine, record)
+        _check_name(record)
         with (
             engine.connect().execution_options(isolation_level="READ COMMITTED") as connection,
             connection.begin(),
@@ -103,6 +105,11 @@ def store_record(
         connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
     shared = store_shared(connection, record, project_name)
     store_run(connection, record, digest, shared)
+    if stored is not None:
+        # the replaced run may have had other cases
+        note_changed_project(connection, shared.project)
+    elif not is_quarantined:
+        note_changed_cases(connection, shared.project, shared.cases.values())
     note_values(connection, record, shared.series)
     is_new = stored is None
     return IngestResult(
@@ -124,18 +131,29 @@ def content_hash(record: RunRecord) -> str:
     Raises:
         IngestError: a number is out of range, or a text contains a NUL character.
     """
+    digest = hashlib.sha256()
     try:
-        document = orjson.dumps(record.to_dict(), option=orjson.OPT_SORT_KEYS)
+        for part in record.sorted_json():
+            # the quick test first: almost no text has one
+            if b"u0000" in part and _NUL.search(part):
+                raise IngestError(
+                    f"{_name(record)}: a text contains a NUL character, which a database cannot "
+                    "store; remove it and send the record again"
+                )
+            digest.update(part)
     except orjson.JSONEncodeError as error:
         raise IngestError(
             f"{_name(record)}: a number is out of range: {error}; measure again"
         ) from None
-    if _NUL.search(document):
+    return digest.hexdigest()
+
+
+def _check_name(record: RunRecord) -> None:
+    """Refuse names that a tool might take for another folder."""
+    if {".", ".."} & set(record.project.split("/")):
         raise IngestError(
-            f"{_name(record)}: a text contains a NUL character, which a database cannot store; "
-            "remove it and send the record again"
+            f"project {record.project!r}: a name has no parts '.' and '..'; set another --project"
         )
-    return hashlib.sha256(document).hexdigest()
 
 
 def _name(record: RunRecord) -> str:

@@ -1,7 +1,8 @@
 """The rows of one run: the run itself, and by COPY everything that it found."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -48,15 +49,26 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         psycopg.Error: a value cannot be stored, or the connection is lost.
     """
     number = _insert_run(connection, record, content_hash, ids)
-    measurement_rows = []
-    sample_rows = []
-    for series, measurement in zip(ids.series, record.measurements, strict=True):
-        key = {"run_number": number, "series_id": series}
-        measurement_rows.append(key | _measurement_row(measurement))
-        if _has_samples(measurement):
-            sample_rows.append(key | _sample_row(measurement))
-    _copy_rows(connection, MeasurementRow, measurement_rows)
-    _copy_rows(connection, SampleSetRow, sample_rows)
+    measured = list(zip(ids.series, record.measurements, strict=True))
+
+    def key(series: int) -> dict[str, object]:
+        return {"run_number": number, "series_id": series}
+
+    # one row at a time: those of all samples take more memory than the record
+    _copy_rows(
+        connection,
+        MeasurementRow,
+        (key(series) | _measurement_row(measurement) for series, measurement in measured),
+    )
+    _copy_rows(
+        connection,
+        SampleSetRow,
+        (
+            key(series) | _sample_row(measurement)
+            for series, measurement in measured
+            if _has_samples(measurement)
+        ),
+    )
     _copy(
         connection,
         CompilationRow,
@@ -187,18 +199,25 @@ def _sample_row(measurement: Measurement) -> dict[str, object]:
         for block in measurement.blocks
     ]
     return {
-        "samples_ns": list(measurement.samples_ns),
+        "samples_ns": _array(measurement.samples_ns),
         "block_lengths": [len(block.samples_ns) for block in measurement.blocks],
         "facts": as_json(facts),
     }
 
 
+def _array(numbers: Sequence[float]) -> str:
+    """Write an array of Postgres; the driver's own way takes ten times as long."""
+    return "{" + orjson.dumps(numbers)[1:-1].decode() + "}"
+
+
 def _copy_rows(
-    connection: Connection, table: type[Base], rows: Sequence[dict[str, object]]
+    connection: Connection, table: type[Base], rows: Iterator[dict[str, object]]
 ) -> None:
     """Copy rows that all have the same columns."""
-    if rows:
-        _copy(connection, table, tuple(rows[0]), (tuple(row.values()) for row in rows))
+    first = next(rows, None)
+    if first is not None:
+        values = (tuple(row.values()) for row in chain([first], rows))
+        _copy(connection, table, tuple(first), values)
 
 
 def _copy(

@@ -15,6 +15,7 @@ from sqlalchemy import Connection, TextClause, UniqueConstraint, case, func, sel
 from sqlalchemy.dialects.postgresql import insert as upsert
 
 from roofwatch.db.errors import IngestError
+from roofwatch.db.regressions.case_analyses import note_changed_project
 from roofwatch.db.schema.measurements import SeriesRow, StaticFactRow
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, ProjectRow
 from roofwatch.db.schema.table import Base
@@ -182,6 +183,9 @@ def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
     ).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
     known = connection.execute(find).one_or_none()
     if known is None or known[1] < commit.first_parent_count or known[2] < len(commit.parents):
+        if known is not None:
+            # the order of the commits changes
+            note_changed_project(connection, project)
         row = {
             name: getattr(commit, name)
             for name in Commit.model_fields

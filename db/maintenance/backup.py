@@ -1,26 +1,28 @@
 """Backup and restore with pg_dump and pg_restore. A backup includes the hashes of tokens."""
 
-import os
-import re
 import secrets
-import shutil
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from roofwatch.db.access import add_entry
-from roofwatch.db.engine.embedded import wheel_programs
 from roofwatch.db.engine.migrate import upgrade
 from roofwatch.db.engine.session import driver_connection, open_url
 from roofwatch.db.errors import StoreError
+from roofwatch.db.maintenance.pg_programs import (
+    Programs,
+    describe_server,
+    find_programs,
+    load_archive,
+    run_program,
+)
+from roofwatch.db.maintenance.service_state import BACKUP
 from roofwatch.db.maintenance.verify import Verification, verify_store
 from roofwatch.model.files import atomic_path, reason_of
 
@@ -28,18 +30,7 @@ _NAME_BYTES = 63
 _ENTRY_OF_OURS = "TABLE DATA public alembic_version"
 
 
-@dataclass(frozen=True)
-class Server:
-    """How client programs reach a server."""
-
-    major_version: int
-    conninfo: str
-    """Without the password: other users can read command lines."""
-    password: str | None
-    is_encrypted: bool
-
-
-def write_backup(engine: Engine, path: Path) -> None:
+def write_backup(engine: Engine, path: Path, *, actor: str = "backup") -> None:
     """Write a snapshot of the database to a file that only this user may read, because it holds
     token hashes.
 
@@ -48,7 +39,7 @@ def write_backup(engine: Engine, path: Path) -> None:
         left.
     """
     server = describe_server(engine)
-    program = find_program("pg_dump", server)
+    program = find_programs(server)[0].path("pg_dump")
     try:
         with atomic_path(path, mode=0o600) as temporary:
             options = [
@@ -57,11 +48,14 @@ def write_backup(engine: Engine, path: Path) -> None:
                 "--no-privileges",
                 "--lock-wait-timeout=60s",
             ]
-            _run_program(program, [*options, f"--file={temporary}"], server)
+            run_program(program, [*options, f"--file={temporary}"], server)
     except OSError as error:
         raise StoreError(
             f"{path}: cannot be written: {reason_of(error)}; nothing was left there"
         ) from None
+    # the metrics show its age; a replica can be backed up too, but not written
+    with suppress(DBAPIError), Session(engine) as session, session.begin():
+        add_entry(session, actor=actor, action=BACKUP, project=None, subject=path.name)
 
 
 def restore_backup(
@@ -85,13 +79,10 @@ def restore_backup(
         unchanged.
     """
     server = describe_server(engine)
-    pg_restore = find_program("pg_restore", server)
+    suitable = find_programs(server)
     if not path.is_file():
         raise StoreError(f"{path}: no such file")
-    try:
-        entries = _run_program(pg_restore, ["--list", str(path)], None)
-    except StoreError as error:
-        raise StoreError(f"{path}: not a whole backup ({error}); use another one") from None
+    programs, entries = _list_entries(suitable, path)
     if _ENTRY_OF_OURS not in entries:
         raise StoreError(f"{path}: not a backup of a roofwatch database")
     if not replaces:
@@ -100,15 +91,8 @@ def restore_backup(
     with _administering(engine) as admin, _new_database(admin, database) as new_name:
         with open_url(engine.url.set(database=new_name)) as restored:
             on_step("restoring")
-            options = [
-                "--no-owner",
-                "--no-privileges",
-                "--exit-on-error",
-                "--single-transaction",
-                str(path),
-            ]
             try:
-                _run_program(pg_restore, options, describe_server(restored))
+                load_archive(programs, path, describe_server(restored))
             except StoreError as error:
                 hint = (
                     "the file may be cut short or damaged: use another backup; the database is "
@@ -132,90 +116,23 @@ def restore_backup(
     return verification
 
 
-def describe_server(engine: Engine) -> Server:
-    """How client programs reach the database of an engine.
-
-    Raises:
-        StoreError: the engine connects through PgBouncer.
+def _list_entries(suitable: Sequence[Programs], path: Path) -> tuple[Programs, str]:
+    """List what a backup holds, and choose the programs that can read it: those of a newer version
+    may have written it.
     """
-    with engine.connect() as connection:
-        major_version = int(connection.scalar(text("SHOW server_version_num"))) // 10_000
-        driver = driver_connection(connection)
-        is_encrypted = driver.pgconn.ssl_in_use
-        if connection.scalar(text("SELECT pg_backend_pid()")) != driver.pgconn.backend_pid:
-            raise StoreError(
-                "backup and restore do not work through PgBouncer; name the server itself in the "
-                "database URL"
-            )
-    _, given = engine.dialect.create_connect_args(engine.url)
-    parameters = {
-        name: str(value) for name, value in given.items() if isinstance(value, (str, int))
-    }
-    if is_encrypted and parameters.get("sslmode", os.environ.get("PGSSLMODE", "prefer")) in {
-        "allow",
-        "prefer",
-    }:
-        parameters["sslmode"] = "require"  # never fall back to no encryption
-    password = parameters.pop("password", None)
-    return Server(major_version, make_conninfo("", **parameters), password, is_encrypted)
-
-
-def find_program(name: str, server: Server) -> Path:
-    """Find an installation of a client program that is not older than the server.
-
-    Raises:
-        StoreError: there is none; the message says what to install.
-    """
-    wheel = wheel_programs()  # built without TLS
-    folders = [] if wheel is None or server.is_encrypted else [wheel]
-    folders += [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
-    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    for folder in folders:
-        if shutil.which(name, path=str(folder)) is not None:
-            shown = subprocess.run(
-                [folder / name, "--version"], capture_output=True, text=True, check=False
-            ).stdout
-            version = re.search(r"\(PostgreSQL\) (\d+)", shown)
-            if version is not None and int(version[1]) >= server.major_version:
-                return folder / name
-    raise StoreError(
-        f"no {name}{' with TLS' if server.is_encrypted else ''} of Postgres "
-        f"{server.major_version} or newer; "
-        f"install postgresql-client-{server.major_version}"
-    )
-
-
-def _run_program(program: Path, arguments: Sequence[str], server: Server | None) -> str:
-    """Run a client program and return its output, or raise its message. Without a server it only
-    reads a file.
-    """
-    environment = {**os.environ, "LC_ALL": "C"}
-    if server is not None and server.password is not None:
-        environment["PGPASSWORD"] = server.password
-    connection = [] if server is None else [f"--dbname={server.conninfo}", "--no-password"]
-    done = subprocess.run(
-        [str(program), *connection, *arguments],
-        check=False,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        env=environment,
-    )
-    if done.returncode != 0:
-        errors = [
-            line.partition("error: ")[2] for line in done.stderr.splitlines() if "error: " in line
-        ]
-        raise StoreError(
-            f"{program.name}: {errors[0] if errors else f'exit status {done.returncode}'}"
-        )
-    return done.stdout
+    for programs in suitable:
+        try:
+            return programs, run_program(programs.path("pg_restore"), ["--list", str(path)], None)
+        except StoreError as error:
+            failure = error
+    raise StoreError(f"{path}: not a whole backup ({failure}); use another one")
 
 
 def _refuse_to_replace(engine: Engine) -> None:
     tables = text(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'public'::regnamespace "
-        "AND relkind = 'r' AND relname <> 'alembic_version' ORDER BY 1"
+        "AND relkind = 'r' AND relname NOT IN ('alembic_version', 'schema_compatibility') "
+        "ORDER BY 1"
     )
     with engine.connect() as connection:
         for table in connection.scalars(tables).all():

@@ -8,14 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from sqlalchemy import Column, Engine, Table, select
+from sqlalchemy import Column, Engine, MetaData, NullPool, Table, create_engine, select
 from sqlalchemy import types as sql
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema import Base
 
-SECRET = frozenset({"token"})
+SECRET = frozenset({"token", "alembic_version"})
 """Tables that are not exported."""
 _BATCH_ROWS = 10_000
 _ARROW_TYPES: tuple[tuple[type[sql.TypeEngine[Any]], pa.DataType], ...] = (
@@ -52,7 +51,11 @@ def export_parquet(
     Raises:
         StoreError: a file exists already, or cannot be written; no partial file is left.
     """
-    tables = [table for table in Base.metadata.sorted_tables if table.name not in SECRET]
+    schema = MetaData()
+    # the tables that are there: a database of any revision can be exported. Reflection reads values
+    # as text, our own engines receive them in binary
+    schema.reflect(create_engine(engine.url, poolclass=NullPool))
+    tables = [table for table in schema.sorted_tables if table.name not in SECRET]
     existing = [table.name for table in tables if (folder / f"{table.name}.parquet").exists()]
     if existing:
         raise StoreError(f"{folder / existing[0]}.parquet exists already; choose an empty folder")

@@ -4,19 +4,24 @@ The newest run of each series and the runs of open regressions are kept: new run
 them.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     ColumnElement,
     DateTime,
     Engine,
+    Integer,
     Select,
     Text,
+    all_,
     cast,
     delete,
     exists,
@@ -25,18 +30,20 @@ from sqlalchemy import (
     select,
     update,
 )
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from roofwatch.db.access import add_entry
 from roofwatch.db.ingest.artefacts import drop_unlinked
 from roofwatch.db.projects import QUARANTINE
-from roofwatch.db.schema.measurements import MeasurementRow, SampleSetRow
+from roofwatch.db.regressions.case_analyses import note_changed_project
+from roofwatch.db.schema.measurements import SampleSetRow
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.runs import ProjectRow, RunArtefactRow, RunRow
 from roofwatch.model.history import RegressionState
 from roofwatch.model.triage import TriageState
 
 _BATCH_RUNS = 200
+_BATCH_ROWS = 200_000
 _SETTLED = (TriageState.EXPECTED, TriageState.FIXED, TriageState.INVALID)
 
 
@@ -89,27 +96,16 @@ def prune(
             continue
         kept_days = days[part]
         total = Pruned(part, now - timedelta(days=kept_days), 0, 0)
-        due = _due(part, total.older_than)
         if is_dry_run:
-            with Session(engine) as session:
-                sizes = due.with_only_columns(_size(part).label("size")).subquery().c.size
-                count, size = session.execute(
-                    select(func.count(), func.coalesce(func.sum(sizes), 0))
-                ).one()
-            total = replace(total, run_count=count, size_bytes=int(size))
-        while not is_dry_run:
-            with Session(engine) as session, session.begin():
-                batch = due.add_columns(_size(part)).order_by(RunRow.run_id).limit(_BATCH_RUNS)
-                found = session.execute(batch.with_for_update(of=RunRow, skip_locked=True)).all()
-                if not found:
-                    break
-                _remove(session, part, [run for run, _ in found], now)
-            total = replace(
-                total,
-                run_count=total.run_count + len(found),
-                size_bytes=total.size_bytes + sum(size for _, size in found),
-            )
-            on_progress(total)
+            total = _measure(engine, total)
+        else:
+            for removed in _remove_in_batches(engine, part, total.older_than, now):
+                total = replace(
+                    total,
+                    run_count=total.run_count + removed.run_count,
+                    size_bytes=total.size_bytes + removed.size_bytes,
+                )
+                on_progress(total)
         if part is Part.SAMPLES and not is_dry_run:
             with Session(engine) as session, session.begin():
                 session.execute(delete(RegressionRow).where(_ended_before(total.older_than)))
@@ -128,6 +124,50 @@ def prune(
     return pruned
 
 
+def _measure(engine: Engine, part: Pruned) -> Pruned:
+    """Count what is due, and its size."""
+    with Session(engine) as session:
+        due = _due(session, part.part, part.older_than, list_newest(session))
+        sizes = due.with_only_columns(_size(part.part).label("size")).subquery().c.size
+        count, size = session.execute(select(func.count(), func.coalesce(func.sum(sizes), 0))).one()
+    return replace(part, run_count=count, size_bytes=int(size))
+
+
+def _remove_in_batches(
+    engine: Engine, part: Part, older_than: datetime, now: datetime
+) -> Iterator[Pruned]:
+    """Remove a part of all runs that are due, and yield the count of each transaction."""
+    with Session(engine) as session:
+        newest = list_newest(session)
+        query = _due(session, part, older_than, newest).with_only_columns(
+            RunRow.run_id, func.cardinality(RunRow.series_ids)
+        )
+        due = session.execute(query.order_by(RunRow.started_at)).all()
+    for batch in _batches(due):
+        with Session(engine) as session, session.begin():
+            # again: what became evidence meanwhile is kept
+            still_due = _due(session, part, older_than, newest).where(RunRow.run_id.in_(batch))
+            locked = still_due.add_columns(_size(part)).with_for_update(of=RunRow, skip_locked=True)
+            rows = session.execute(locked).all()
+            _remove(session, part, [run for run, _ in rows], now)
+        if rows:
+            yield Pruned(part, older_than, len(rows), sum(size for _, size in rows))
+
+
+def _batches(due: Sequence[Any]) -> Iterator[list[UUID]]:
+    """Split runs so that a transaction removes a limited number of rows."""
+    batch: list[UUID] = []
+    row_count = 0
+    for run_id, measurement_count in due:
+        batch.append(run_id)
+        row_count += measurement_count
+        if len(batch) >= _BATCH_RUNS or row_count >= _BATCH_ROWS:
+            yield batch
+            batch, row_count = [], 0
+    if batch:
+        yield batch
+
+
 def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime) -> None:
     """Remove a part of some runs and note when, which tells it from damage."""
     run_ids = [run.run_id for run in runs]
@@ -141,6 +181,9 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
             delete(SampleSetRow).where(SampleSetRow.run_number.in_([run.number for run in runs]))
         )
         session.execute(update(RunRow).where(chosen).values(samples_pruned_at=now))
+        # the state of the device is evidence too
+        for project_id in {run.project_id for run in runs}:
+            note_changed_project(session.connection(), project_id)
     elif part is Part.ARTEFACTS:
         session.execute(
             update(RunArtefactRow)
@@ -153,8 +196,10 @@ def _remove(session: Session, part: Part, runs: Sequence[RunRow], now: datetime)
         drop_unlinked(session.connection())
 
 
-def _due(part: Part, older_than: datetime) -> Select[RunRow]:
-    """Old runs that still have the part and may lose it."""
+def _due(
+    session: Session, part: Part, older_than: datetime, newest: Collection[int]
+) -> Select[RunRow]:
+    """Old runs that still have the part and may lose it. `newest` are the runs that stay whole."""
     if part is Part.QUARANTINED:
         is_quarantined = ProjectRow.name.endswith(QUARANTINE, autoescape=True)
         in_quarantine = RunRow.project_id.in_(select(ProjectRow.id).where(is_quarantined))
@@ -170,9 +215,13 @@ def _due(part: Part, older_than: datetime) -> Select[RunRow]:
     return select(RunRow).where(
         has_part,
         RunRow.started_at < older_than,
-        ~_is_evidence(older_than),
-        ~_is_newest_of_a_series(),
+        RunRow.commit_id != all_(_numbers(_list_evidence(session, older_than))),
+        RunRow.number != all_(_numbers(newest)),
     )
+
+
+def _numbers(values: Collection[int]) -> ColumnElement[Any]:
+    return cast(sorted(values), ARRAY(Integer))
 
 
 def _stored_bytes(column: Any) -> ColumnElement[int]:
@@ -209,8 +258,8 @@ def _ended_before(older_than: datetime) -> ColumnElement[bool]:
     )
 
 
-def _is_evidence(older_than: datetime) -> ColumnElement[bool]:
-    """Whether a regression that is neither settled nor due to be removed names the run's commit.
+def _list_evidence(session: Session, older_than: datetime) -> set[int]:
+    """Commits that a regression names which is neither settled nor due to be removed.
 
     Regressions that a paired measurement dismissed count too: without that pair they would be open
     again.
@@ -218,31 +267,33 @@ def _is_evidence(older_than: datetime) -> ColumnElement[bool]:
     is_settled = exists().where(
         TriageRow.regression_id == RegressionRow.regression_id, TriageRow.state.in_(_SETTLED)
     )
-    return exists().where(
-        RunRow.commit_id == func.any(RegressionRow.evidence_commit_ids),
-        ~is_settled,
-        ~_ended_before(older_than),
-    )
+    commits = select(func.unnest(RegressionRow.evidence_commit_ids))
+    return set(session.scalars(commits.where(~is_settled, ~_ended_before(older_than))))
 
 
-def _is_newest_of_a_series() -> ColumnElement[bool]:
-    """Whether no later run of the same branch measured some series of the run."""
-    later = aliased(RunRow)
-    own = func.unnest(RunRow.series_ids).table_valued("id", name="own_series").render_derived()
-    replacing = (
-        select(MeasurementRow.series_id)
-        .join(later, later.number == MeasurementRow.run_number)
-        .where(
-            MeasurementRow.series_id == own.c.id,
-            later.started_at > RunRow.started_at,
-            ~later.is_dirty,
-            ~later.is_unreachable,
-            later.branch.is_not_distinct_from(RunRow.branch),
-        )
-        .correlate(RunRow, own)
+def list_newest(session: Session) -> set[int]:
+    """Numbers of the runs after which no run of the same branch measured some series of theirs.
+
+    Most runs measured the series of the run after them, which a hash tells. So only the newest run
+    of each different list is read whole.
+    """
+    series_hash = func.hash_array_extended(RunRow.series_ids, cast(0, BigInteger))
+    query = (
+        select(RunRow.number, RunRow.project_id, RunRow.branch, RunRow.started_at, series_hash)
+        .where(~RunRow.is_dirty, ~RunRow.is_unreachable)
+        .order_by(RunRow.started_at.desc())
     )
-    return (
-        ~RunRow.is_dirty
-        & ~RunRow.is_unreachable
-        & exists(select(own.c.id).where(~exists(replacing)).correlate(RunRow))
-    )
+    newest: set[int] = set()
+    seen_lists: dict[Any, datetime] = {}
+    seen_series: dict[Any, dict[int, datetime]] = defaultdict(dict)
+    for number, project_id, branch, started_at, series_hash in session.execute(query):
+        line = (project_id, branch)
+        if seen_lists.setdefault((*line, series_hash), started_at) > started_at:
+            continue
+        series_ids = session.scalar(select(RunRow.series_ids).where(RunRow.number == number))
+        measured_at = seen_series[line]
+        for series_id in series_ids or ():
+            # runs that started at the same time are equally new
+            if measured_at.setdefault(series_id, started_at) == started_at:
+                newest.add(number)
+    return newest

@@ -3,11 +3,9 @@
 from alembic import context
 from sqlalchemy import Connection
 
-from roofwatch.db.schema import Base
-
 
 def run_on(connection: Connection) -> None:
-    context.configure(connection=connection, target_metadata=Base.metadata)
+    context.configure(connection=connection)
     with context.begin_transaction():
         context.run_migrations()
 

@@ -3,19 +3,15 @@
 Revision: ${up_revision}, after ${down_revision or "nothing"}
 """
 
-import sqlalchemy as sa
 from alembic import op
-${imports if imports else ""}
 
 revision = ${repr(up_revision)}
 down_revision = ${repr(down_revision)}
 branch_labels = ${repr(branch_labels)}
 depends_on = ${repr(depends_on)}
+# the oldest revision whose code works on this schema; the first of them, unless something is removed
+oldest_code = ${repr(down_revision)}
 
 
 def upgrade() -> None:
-    ${upgrades if upgrades else "pass"}
-
-
-def downgrade() -> None:
-    ${downgrades if downgrades else "pass"}
+    op.execute(...)

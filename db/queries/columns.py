@@ -16,7 +16,6 @@ from sqlalchemy.orm import Session
 from roofwatch.db.queries.series_keys import has_metric
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
-    ImportedRow,
     MeasurementRow,
     SeriesRow,
     TensorErrorRow,
@@ -59,32 +58,24 @@ class ErrorColumns:
     rmse_ratios: NDArray[np.float64]
 
 
-def list_case_row_ids(session: Session, project: str) -> list[int]:
-    """List the row ids of a project's cases in storage order,
-    so neighbours lie together on disk.
+def list_case_names(session: Session, project: str) -> dict[int, str]:
+    """Names of a project's cases by row id, in storage order, so neighbours lie together on
+    disk.
     """
-    query = select(CaseRow.id).where(CaseRow.project_id == project_id(project)).order_by(CaseRow.id)
-    return list(session.scalars(query))
+    query = select(CaseRow.id, CaseRow.name).where(CaseRow.project_id == project_id(project))
+    return dict(session.execute(query.order_by(CaseRow.id)).all())
 
 
-def count_analysed_values(session: Session, project: str) -> int:
-    """Count the measurements and imported values that an analysis of the project reads."""
-    query = select(func.coalesce(func.sum(func.cardinality(RunRow.series_ids)), 0)).where(
-        is_in_series(project, include_pairs=True)
-    )
-    imported = (
-        select(func.count())
-        .select_from(ImportedRow)
-        .join(RunRow, RunRow.number == ImportedRow.run_number)
-    )
-    of_project = imported.where(RunRow.project_id == project_id(project))
-    return int(session.scalars(query).one()) + int(session.scalars(of_project).one())
+def count_analysed_runs(session: Session, project: str) -> int:
+    """Count the runs that an analysis of the project reads: the most values that a case has."""
+    query = select(func.count()).select_from(RunRow)
+    return session.scalars(query.where(is_in_series(project, include_pairs=True))).one()
 
 
 def read_time_columns(
     session: Session, project: str, row_ids: Sequence[int], *, secondary: Collection[str] = ()
 ) -> Iterator[TimeColumns]:
-    """Read the times of some cases of `list_case_row_ids`, and some secondary metrics."""
+    """Read the times of some cases of `list_case_names`, and some secondary metrics."""
     runs, row = _read_runs(session, project), MeasurementRow
     own = (
         CaseRow.name,

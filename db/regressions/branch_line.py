@@ -10,6 +10,7 @@ from datetime import datetime
 from sqlalchemy import Engine, func, select, update
 from sqlalchemy.orm import Session
 
+from roofwatch.db.regressions.case_analyses import note_changed_project
 from roofwatch.db.schema.run_filter import default_branch
 from roofwatch.db.schema.runs import CommitRow, ProjectRow, RunRow
 
@@ -83,6 +84,8 @@ def note_unreachable(engine: Engine, project: str) -> None:
             is_unreachable = row.sha in unreachable[row.on_branch]
             if is_unreachable != row.all_unreachable or is_unreachable != row.any_unreachable:
                 changed[row.on_branch, is_unreachable].append(row.id)
+        if changed:
+            note_changed_project(session.connection(), project_id)
         for (branch, is_unreachable), commit_ids in changed.items():
             session.execute(
                 update(RunRow)

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pydantic import TypeAdapter
-from sqlalchemy import Engine, Update, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Engine, Update, delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
@@ -41,26 +41,6 @@ def request_analysis(engine: Engine, project: str) -> None:
     """Request an analysis of all that is stored now; does nothing if there is no such project."""
     with engine.begin() as connection:
         connection.execute(_update(project).values(analysis_requested_at=func.clock_timestamp()))
-
-
-def list_waiting(session: Session) -> list[tuple[str, datetime]]:
-    """Projects that wait for an analysis and the time of the request, the oldest first."""
-    requested_at, analysed_at = ProjectRow.analysis_requested_at, ProjectRow.analysed_at
-    is_waiting = and_(
-        requested_at.is_not(None), or_(analysed_at.is_(None), analysed_at < requested_at)
-    )
-    query = select(ProjectRow.name, requested_at).where(is_waiting).order_by(requested_at)
-    return [
-        (name, requested) for name, requested in session.execute(query) if requested is not None
-    ]
-
-
-def finish_analysis(engine: Engine, project: str, requested_at: datetime) -> None:
-    """Note an analysis that answers requests up to `requested_at`. Later requests stay open."""
-    with engine.begin() as connection:
-        connection.execute(
-            _update(project).values(analysed_at=func.greatest(ProjectRow.analysed_at, requested_at))
-        )
 
 
 def read_run_state(session: Session, run_id: UUID) -> RunState | None:

@@ -18,6 +18,7 @@ from sqlalchemy import (
     SmallInteger,
     UniqueConstraint,
     and_,
+    false,
 )
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -274,6 +275,6 @@ class ImportedRow(_CaseResult, Base):
     high: Mapped[float | None]
     sample_count: Mapped[int | None] = mapped_column(BigInteger)
     # of a library, measured beside the code of the project
-    is_control: Mapped[bool]
+    is_control: Mapped[bool] = mapped_column(server_default=false())
     # of the sources that the kernel imports
     code_hash: Mapped[str | None]

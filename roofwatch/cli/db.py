@@ -1,12 +1,18 @@
 """Commands that operate the database."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from roofwatch.options import ACTOR, EXIT_WRONG, AsJson
 from roofwatch.terminal import make_table, print_error, print_note, print_result, progress
+
+if TYPE_CHECKING:  # the core installs no SQLAlchemy
+    from sqlalchemy import Engine
 
 app = typer.Typer()
 db_app = typer.Typer(help="Operate the database: schema, retention, backup.", no_args_is_help=True)
@@ -14,15 +20,49 @@ app.add_typer(db_app, name="db")
 
 
 @db_app.command("upgrade")
-def upgrade() -> None:
-    """Upgrade the database schema."""
-    from roofwatch.arguments import open_configured_server
-    from roofwatch.db.engine.migrate import head_revision
-    from roofwatch.db.engine.migrate import upgrade as upgrade_schema
+def upgrade(
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be done.")
+    ] = False,
+    backup_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup",
+            metavar="DIR",
+            help="Folder for a backup before the upgrade; of an embedded database, its own.",
+        ),
+    ] = None,
+) -> None:
+    """Upgrade the database schema, one transaction per revision: it can be interrupted.
 
+    Also brings along databases of commit 305e961d and later.
+    """
+    from roofwatch.arguments import configured_url, open_configured_server
+    from roofwatch.db.engine.migrate import current_revision, head_revision, list_pending
+    from roofwatch.db.engine.migrate import upgrade as upgrade_schema
+    from roofwatch.db.maintenance.backup import write_backup
+    from roofwatch.settings import load_settings
+
+    if backup_dir is None and configured_url() is None:
+        backup_dir = load_settings().data_dir
     with open_configured_server() as engine:
-        upgrade_schema(engine)
-    print_note(f"the schema is at revision {head_revision()}")
+        pending = list_pending(engine)
+        for revision in pending:
+            duration = f" (about {revision.estimated_s:.0f} s)" if revision.estimated_s else ""
+            print_note(f"revision {revision.name}: {revision.summary}{duration}")
+        stored_revision = current_revision(engine)
+        if pending and stored_revision is not None and backup_dir is not None and not dry_run:
+            path = backup_dir / f"before-{pending[-1].name}-from-{stored_revision}.dump"
+            # an interrupted upgrade is continued: the first backup is the one to keep
+            if not path.exists():
+                write_backup(engine, path)
+                print_note(f"{path}: the database before the upgrade")
+        if not dry_run:
+            upgrade_schema(engine, on_revision=lambda name: print_note(f"revision {name} is done"))
+        print_note(f"the schema is at revision {current_revision(engine) or 'none'}")
+    if dry_run and pending:
+        print_note(f"the upgrade leads to revision {head_revision()}")
 
 
 @db_app.command("status")
@@ -102,12 +142,12 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Export all tables except tokens as Parquet files, for pandas, DuckDB and others."""
-    from roofwatch.arguments import open_configured_store
+    from roofwatch.arguments import open_configured_server
     from roofwatch.collector.runs.run_plan import Progress
     from roofwatch.db.maintenance.parquet import export_parquet
     from roofwatch.model.metrics import format_bytes
 
-    with open_configured_store() as engine, progress("exporting") as show:
+    with open_configured_server() as engine, progress("exporting") as show:
         exported = export_parquet(
             engine,
             parquet,
@@ -122,10 +162,10 @@ def backup(
     file: Annotated[Path, typer.Argument(help="File to write, such as roofwatch.dump.")],
 ) -> None:
     """Back up the whole database into one file with pg_dump, token hashes included."""
-    from roofwatch.arguments import open_configured_store
+    from roofwatch.arguments import open_configured_server
     from roofwatch.db.maintenance.backup import write_backup
 
-    with open_configured_store() as engine:
+    with open_configured_server() as engine:
         write_backup(engine, file)
     print_note(f"{file}: {file.stat().st_size} bytes; restore it with: roofwatch db restore {file}")
 
@@ -162,10 +202,24 @@ def restore(
     print_note("grant read-only roles access again with: roofwatch db grant-reader")
 
 
+def _outdated_analyses(engine: Engine) -> Iterator[str]:
+    """Yield the cases whose stored analysis differs from a new one."""
+    from sqlalchemy.orm import Session
+
+    from roofwatch.ci.history.analyse import find_outdated_cases
+    from roofwatch.db.queries.project import list_projects
+
+    with Session(engine) as session:
+        projects = list_projects(session)
+    for project in projects:
+        for case_id in find_outdated_cases(engine, project):
+            yield f"project {project}, case {case_id}: a new analysis finds something else"
+
+
 @db_app.command("verify")
 def verify(*, as_json: AsJson = False) -> None:
-    """Verify that every stored run equals the record that was sent, and that all tables are
-    consistent.
+    """Verify that every stored run equals the record that was sent, that all tables are
+    consistent, and that stored analyses equal new ones.
 
     Exit status 1: problems were found; each is named.
     """
@@ -177,6 +231,8 @@ def verify(*, as_json: AsJson = False) -> None:
         verification = verify_store(
             engine, on_progress=lambda done, total: show(Progress(done, total, "runs"))
         )
+        if verification.is_whole:
+            verification.problems = tuple(_outdated_analyses(engine))
     if not as_json:
         for problem in verification.problems:
             print_error(problem)
@@ -210,3 +266,21 @@ def grant_reader(
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
     rights = "can read and triage" if decisions else "can read"
     print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")
+
+
+@db_app.command("grant-service")
+def grant_service(
+    role: Annotated[str, typer.Argument(help="Postgres role; created if missing.")],
+) -> None:
+    """Let a Postgres role do what the API and the workers do, and no more: it changes no schema.
+
+    ROOFWATCH_SERVICE_PASSWORD (or ..._FILE) sets its password.
+    """
+    from roofwatch.arguments import open_configured_store
+    from roofwatch.db.engine.readers import grant_service as grant
+    from roofwatch.settings import from_environment
+
+    with open_configured_store() as engine:
+        password = from_environment("ROOFWATCH_SERVICE_PASSWORD") or None
+        was_made = grant(engine, role, password=password, actor=ACTOR)
+    print_note(f"role {role} {'was created and ' if was_made else ''}can serve")

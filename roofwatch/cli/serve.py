@@ -13,6 +13,7 @@ app = typer.Typer()
 _DashboardPort = Annotated[
     int | None, typer.Option(help="Port. Default: a free one.", min=0, max=65_535)
 ]
+LogJson = Annotated[bool, typer.Option("--log-json", help="Log lines of JSON.")]
 
 
 @app.command()
@@ -34,6 +35,10 @@ def api(
             help="Serve the newest values as OpenMetrics, at /v1/series/metrics.",
         ),
     ] = False,
+    log_json: LogJson = False,
+    workers: Annotated[
+        int, typer.Option(help="Processes that analyse; 0 if they run elsewhere.", min=0, max=64)
+    ] = 1,
 ) -> None:
     """Serve the HTTP API until Ctrl-C, with --series-metrics also for Prometheus.
 
@@ -42,13 +47,15 @@ def api(
     """
     from roofwatch import __version__
     from roofwatch.alerting import read_alerts
-    from roofwatch.api.app import create_app, log_to_stderr, serve
+    from roofwatch.api.app import create_app, serve
     from roofwatch.api.limits import Limits
+    from roofwatch.api.logs import log_to_stderr
+    from roofwatch.api.worker import worker_processes
     from roofwatch.arguments import open_configured_store
     from roofwatch.settings import load_settings
 
     settings, limits = load_settings(), Limits()
-    log_to_stderr()
+    log_to_stderr(as_json=log_json)
     alerts = None if settings.alert_rules is None else read_alerts(None, settings)
     with open_configured_store() as engine:
         served = create_app(
@@ -60,15 +67,43 @@ def api(
             alerts=alerts,
             exports_series=series_metrics,
         )
-        serve(
-            served,
-            host=host,
-            port=port,
-            limits=limits,
-            certificate=certificate,
-            key=key,
-            on_ready=lambda url: print_note(f"API: {url}   (stop with Ctrl-C)"),
-        )
+        with worker_processes(workers):
+            serve(
+                served,
+                host=host,
+                port=port,
+                limits=limits,
+                certificate=certificate,
+                key=key,
+                on_ready=lambda url: print_note(f"API: {url}   (stop with Ctrl-C)"),
+            )
+
+
+@app.command()
+def worker(
+    *,
+    log_json: LogJson = False,
+    parent: Annotated[
+        int | None, typer.Option(help="Stop when this parent process ends.", hidden=True)
+    ] = None,
+) -> None:
+    """Analyse projects with new records until Ctrl-C, beside `roofwatch api --workers 0`.
+
+    Several workers share the queue in the database, one project each.
+    """
+    import signal
+    import threading
+
+    from roofwatch.api.logs import log_to_stderr
+    from roofwatch.api.worker import parent_watcher, work
+    from roofwatch.arguments import open_configured_store
+
+    log_to_stderr(as_json=log_json)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    with open_configured_store() as engine:
+        work(engine, parent_watcher(parent, stopping))
 
 
 @app.command()

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -186,7 +186,7 @@ class Measurement(CaseResult):
 
     @property
     def samples_ns(self) -> tuple[float, ...]:
-        return tuple(sample for block in self.blocks for sample in block.samples_ns)
+        return tuple(chain.from_iterable(block.samples_ns for block in self.blocks))
 
     @property
     def median_ns(self) -> float | None:

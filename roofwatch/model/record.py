@@ -1,6 +1,7 @@
 """The RunRecord: everything that one run measured, in one versioned document."""
 
 import hashlib
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Annotated, Any, Self
 from uuid import UUID
 
 import orjson
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.files import (
@@ -223,7 +224,31 @@ class RunRecord(Part):
         """sha256 of the content without default values, so that versions with more fields find the
         same hash.
         """
-        return hashlib.sha256(orjson.dumps(self.to_dict(), option=orjson.OPT_SORT_KEYS)).hexdigest()
+        digest = hashlib.sha256()
+        for part in self.sorted_json():
+            digest.update(part)
+        return digest.hexdigest()
+
+    def sorted_json(self) -> Iterator[bytes]:
+        """Yield `to_dict` as JSON with sorted keys in parts: the whole text of a large record would
+        take as much memory as the record.
+        """
+        lists = {name for name in _ENTRIES if getattr(self, name)}
+        others = self.model_dump(mode="json", exclude_defaults=True, exclude=set(_ENTRIES))
+        others["schema_version"] = self.schema_version
+        separator = b"{"
+        for name in sorted({*lists, *others}):
+            yield separator + orjson.dumps(name) + b":"
+            separator = b","
+            if name not in lists:
+                yield orjson.dumps(others[name], option=orjson.OPT_SORT_KEYS)
+                continue
+            for position, entry in enumerate(getattr(self, name)):
+                values = entry.model_dump(mode="json", exclude_defaults=True)
+                text = orjson.dumps(values, option=orjson.OPT_SORT_KEYS)
+                yield (b"," if position else b"[") + text
+            yield b"]"
+        yield b"}"
 
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON values, without default values except the schema version."""
@@ -268,7 +293,11 @@ class RunRecord(Part):
 
     @classmethod
     def from_parsed(cls, parsed: object, *, name: str) -> Self:
-        """Validate a parsed document, as `from_json` does."""
+        """Validate a parsed document, as `from_json` does.
+
+        Entries of its lists are replaced by their models one by one, so that a large document is
+        not in memory twice.
+        """
         if not isinstance(parsed, dict) or "schema_version" not in parsed or "run_id" not in parsed:
             raise NotARecordError(
                 f"{name}: not a roofwatch record: it has no schema_version and run_id"
@@ -284,15 +313,19 @@ class RunRecord(Part):
             raise RecordError(
                 f"{name}: more than {MAX_DEPTH} nested arrays and objects; not written by roofwatch"
             )
+        for field, model in _ENTRIES.items():
+            entries = parsed.get(field)
+            if not isinstance(entries, list):
+                continue
+            for position, entry in enumerate(entries):
+                try:
+                    entries[position] = model.model_validate(entry)
+                except ValidationError as error:
+                    raise _to_record_error(name, error, field, position) from None
         try:
             return cls.model_validate(parsed)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = ".".join(str(step) for step in first["loc"]) or "the record"
-            raise RecordError(
-                f"{name}: {where[:200]}: {first['msg'][:300]} ({error.error_count()} problem(s) "
-                f"in all)"
-            ) from None
+            raise _to_record_error(name, error) from None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -327,16 +360,41 @@ class RunRecord(Part):
             raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
 
 
+_ENTRIES: dict[str, type[BaseModel]] = {
+    "cases": CaseRecord,
+    "measurements": Measurement,
+    "accuracies": Accuracy,
+    "static_facts": StaticFacts,
+    "counters": Counters,
+    "profiles": CaseProfile,
+    "imported": ImportedValue,
+    "source_lines": SourceLine,
+}
+"""Fields of a record that are long lists, and what is in them."""
+_SCALARS = frozenset({int, float, bool, str, type(None)})
+
+
+def _to_record_error(name: str, error: ValidationError, *place: str | int) -> RecordError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(step) for step in (*place, *first["loc"])) or "the record"
+    count = f"{error.error_count()} problem(s) in {'this entry' if place else 'all'}"
+    return RecordError(f"{name}: {where[:200]}: {first['msg'][:300]} ({count})")
+
+
 def is_deeper(document: object, max_depth: int) -> bool:
     """Whether arrays and objects are nested deeper; level by level, as recursion would overflow."""
     level: list[Any] = [document]
     for _ in range(max_depth + 1):
-        level = [one for one in level if isinstance(one, dict | list)]
-        if not level:
+        containers = [value for value in level if isinstance(value, dict | list)]
+        if not containers:
             return False
-        level = [
-            inner for one in level for inner in (one.values() if isinstance(one, dict) else one)
-        ]
+        level = []
+        for container in containers:
+            if isinstance(container, dict):
+                level += container.values()
+            # most of a record is lists of numbers, which nest nothing
+            elif not _SCALARS.issuperset(map(type, container)):
+                level += container
     return True
 
 

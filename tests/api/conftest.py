@@ -79,9 +79,7 @@ def headers_of(token: NewToken | str) -> dict[str, str]:
 
 
 def make_app(store: Engine, limits: Limits | None = None, **fields: Any) -> FastAPI:
-    return create_app(
-        store, version="1", limits=limits, analyses=False, **{"now": lambda: NOW} | fields
-    )
+    return create_app(store, version="1", limits=limits, **{"now": lambda: NOW} | fields)
 
 
 @pytest.fixture

@@ -134,6 +134,11 @@ class Service:
             )
 
     @property
+    def api_pid(self) -> int:
+        assert self._api is not None
+        return self._api.pid
+
+    @property
     def _postmaster(self) -> int:
         return int((self.folder / "store" / "data" / "postmaster.pid").read_text().splitlines()[0])
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,6 +19,7 @@ from jwt.algorithms import RSAAlgorithm
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
+from roofwatch.api import auth
 from roofwatch.api.auth import Workflows
 from roofwatch.db.access import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
@@ -194,7 +197,7 @@ def test_unreachable_issuer_is_reported(store: Engine, issuer: Issuer) -> None:
 def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roofwatch.api.auth._FETCH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("roofwatch.api.auth._READ_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as hanging:  # accepts, and never answers
         url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         stranger = Issuer(url)
@@ -212,6 +215,40 @@ def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(
             hanging.accept()
 
     assert statuses == [503] * 20
+
+
+def test_an_issuer_that_sends_a_byte_at_a_time_is_given_up(
+    store: Engine, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auth, "_FETCH_DEADLINE_S", 0.05)
+    token = issuer.token()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        stopping = threading.Event()
+
+        def drip() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+                # until the client closes
+                with contextlib.suppress(OSError):
+                    while not stopping.wait(0.01):
+                        connection.sendall(b" ")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        try:
+            answer = TestClient(make_app(store, audience=AUDIENCE, issuer=url)).post(
+                "/v1/records",
+                content=make_record().to_json(),
+                headers=headers_of(token.replace(issuer.url, url)),
+            )
+        finally:
+            stopping.set()
+            thread.join()
+
+    assert answer.status_code in {401, 503}
 
 
 def test_workflows_need_an_audience_and_an_issuer_with_https(store: Engine, issuer: Issuer) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from roofwatch.api.app import analyse_waiting
+from roofwatch.api.worker import analyse_waiting
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.retention import Part, prune
 from roofwatch.db.queries.series import read_series

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import urllib.request
 from pathlib import Path
@@ -17,9 +18,10 @@ from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.runs import list_runs
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Scope
+from roofwatch.model.measurement import Block
 from tests.api.chaos import VICTIMS, run_chaos
 from tests.api.conftest import MakeToken, served, token_of_today
-from tests.builders import PROJECT, make_measurement, make_record
+from tests.builders import NOON, PROJECT, make_measurement, make_record
 from tests.databases import allow_connections
 from tests.roofwatch.command import roofwatch
 
@@ -82,6 +84,26 @@ def test_record_stays_in_the_spool_while_the_database_is_down(
     with Session(engine) as session:
         assert [run.run_id for run in list_runs(session, PROJECT)] == [str(record.run_id)]
     engine.dispose()
+
+
+def test_a_record_above_the_limit_is_sent_once_and_put_aside_with_the_reason(
+    store: Engine, make_token: MakeToken, tmp_path: Path
+) -> None:
+    token = token_of_today(store, Scope.INGEST)
+    spool = Spool(tmp_path / "spool")
+    # more than the buffers of a socket hold
+    draw = random.Random(0)
+    noise = tuple(draw.random() + 1.0 for _ in range(1_000_000))
+    block = Block(started_at=NOON, samples_ns=noise)
+    spool.submit(make_record(measurements=[make_measurement(blocks=[block])]))
+    with served(store, Limits(body_bytes=100_000)) as (host, port):
+        delivery = spool.deliver(HttpSender(f"http://{host}:{port}", token), attempts=2)
+
+    ((name, reason),) = delivery.refused
+    assert spool.waiting == []
+    assert "HTTP 413" in reason
+    assert "a body has at most 100000 bytes here; compress it, or measure fewer cases" in reason
+    assert (tmp_path / "spool" / "refused" / name).exists()
 
 
 def status_of(url: str) -> tuple[int, str | None]:

@@ -28,7 +28,7 @@ def test_the_file_is_valid_compose() -> None:
 def test_every_service_has_an_exact_image_and_is_confined_and_limited(service: str) -> None:
     settings = SERVICES[service]
 
-    assert EXACT_TAG.search(settings["image"])
+    assert EXACT_TAG.search(substitute(settings["image"], {}))
     assert settings["read_only"] is True
     assert settings["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in settings["security_opt"]
@@ -41,7 +41,9 @@ SECRETS = {
     "postgres": {"postgres_password"},
     "migrate": {"postgres_password"},
     "reader": {"postgres_password", "reader_password"},
-    "api": {"postgres_password"},
+    "writer": {"postgres_password", "service_password"},
+    "api": {"service_password"},
+    "worker": {"service_password"},
     "dashboard": {"reader_password"},
     "backup": {"postgres_password"},
 }
@@ -107,16 +109,29 @@ def test_the_dashboard_connects_with_the_role_of_the_reader() -> None:
     assert make_url(SERVICES["dashboard"]["environment"]["ROOFWATCH_DATABASE_URL"]).username == role
     owners = {
         make_url(SERVICES[name]["environment"]["ROOFWATCH_DATABASE_URL"]).username
-        for name in ("migrate", "api")
+        for name in ("migrate", "reader", "writer", "backup")
     }
     assert owners == {SERVICES["postgres"]["environment"]["POSTGRES_USER"]}
     assert role not in owners
 
 
+def test_the_api_and_the_workers_connect_with_a_role_that_changes_no_schema() -> None:
+    assert SERVICES["writer"]["command"][:2] == ["db", "grant-service"]
+    for service in ("api", "worker"):
+        url = make_url(SERVICES[service]["environment"]["ROOFWATCH_DATABASE_URL"])
+        assert url.username == SERVICES["writer"]["command"][2]
+
+
 def test_services_start_in_the_order_postgres_migration_servers() -> None:
     # `up --wait` takes a service that ends for a failure unless another one waits for just that
     assert SERVICES["migrate"]["depends_on"]["postgres"]["condition"] == "service_healthy"
-    for service, before in (("reader", "migrate"), ("api", "migrate"), ("dashboard", "reader")):
+    for service, before in (
+        ("reader", "migrate"),
+        ("writer", "migrate"),
+        ("api", "writer"),
+        ("worker", "writer"),
+        ("dashboard", "reader"),
+    ):
         assert (
             SERVICES[service]["depends_on"][before]["condition"] == "service_completed_successfully"
         )

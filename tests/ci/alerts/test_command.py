@@ -12,7 +12,8 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from roofwatch.alerting import configured_ownership, read_alerts
-from roofwatch.api.app import analyse_waiting, create_app
+from roofwatch.api.app import create_app
+from roofwatch.api.worker import analyse_waiting
 from roofwatch.ci.alerts.channels import open_channel
 from roofwatch.ci.alerts.evaluation import AlertSetup, deliver_waiting, raise_alerts
 from roofwatch.ci.alerts.rules import parse_rules
@@ -152,7 +153,7 @@ def test_the_service_sends_alerts_after_analysis(
     )
     replace_regressions(judged, PROJECT, [make_regression(1, is_confirmed=True, is_alert=True)])
 
-    with TestClient(create_app(judged, version="0", analyses=False, alerts=alerts)):
+    with TestClient(create_app(judged, version="0", alerts=alerts)):
         hook.arrived.wait(timeout=30)
 
     assert hook.documents

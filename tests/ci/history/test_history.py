@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.history import analyse
@@ -11,9 +11,11 @@ from roofwatch.ci.history.analyse import JUDGED_METRICS, analyse_project
 from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.queries.columns import list_case_names
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
+from roofwatch.db.regressions.case_analyses import list_due
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.history import Cause, RegressionState
 from roofwatch.model.machine import DeviceState, Outcome
@@ -262,6 +264,33 @@ def test_analysis_in_parts_gives_and_stores_the_same_result(
     with Session(history) as session:
         stored = [one.regression for one in list_triaged(session, PROJECT)]
     assert sorted(stored, key=lambda one: one.key) == sorted(in_parts, key=lambda one: one.key)
+
+
+def test_analysis_of_new_values_alone_equals_the_full_one(history: Engine) -> None:
+    analyse_project(history, PROJECT)
+    for number in (40, 41):
+        record = make_record(number, measurements=[timed(SOFTMAX, 2e4), timed(SWIGLU, 1e4)])
+        ingest_record(history, record)
+    with Session(history) as session:
+        cases = list_case_names(session, PROJECT)
+        due = list_due(session, PROJECT, analyse.METHOD, list(cases))
+
+    of_new_values = analyse_project(history, PROJECT)
+
+    assert {cases[row_id] for row_id in due.case_ids} == {SOFTMAX, SWIGLU}
+    assert analyse.find_outdated_cases(history, PROJECT) == []
+    assert of_new_values == analyse_project(history, PROJECT, is_full=True)
+
+
+def test_a_stored_analysis_that_differs_is_found(history: Engine) -> None:
+    analyse_project(history, PROJECT)
+    with history.begin() as connection:
+        connection.execute(text("UPDATE case_analysis SET findings = '[]'"))
+
+    differing = analyse.find_outdated_cases(history, PROJECT)
+
+    assert "rms_norm/n=1/float32/fwd" in differing
+    assert SOFTMAX not in differing
 
 
 @pytest.mark.parametrize("seed", [2, 3])

@@ -21,7 +21,8 @@ from roofwatch.db.engine.migrate import upgrade
 from roofwatch.db.engine.session import open_server, open_store, open_url
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.maintenance.backup import describe_server, restore_backup, write_backup
+from roofwatch.db.maintenance.backup import restore_backup, write_backup
+from roofwatch.db.maintenance.pg_programs import describe_server
 from roofwatch.db.maintenance.verify import verify_store
 from roofwatch.db.queries.project import list_projects
 from tests.builders import PROJECT, make_record

@@ -1,5 +1,6 @@
 """Read-only roles: all columns except secrets, no writes."""
 
+import uuid
 from collections.abc import Iterator
 
 import psycopg
@@ -7,14 +8,19 @@ import pytest
 from sqlalchemy import URL, Engine, create_engine, inspect, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
+from starlette.testclient import TestClient
 
+from roofwatch.api.worker import analyse_waiting
 from roofwatch.db.access import list_entries
-from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader
+from roofwatch.db.engine.readers import SECRET_COLUMNS, grant_reader, grant_service
 from roofwatch.db.engine.session import open_store
 from roofwatch.db.errors import StoreError
-from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
+from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.db.maintenance.service_state import probe_disk
+from roofwatch.db.regressions.judgements import list_triaged, replace_regressions, request_analysis
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.model.triage import TriageState
+from tests.api.conftest import headers_of, make_app, new_token
 from tests.builders import PROJECT, make_record, make_regression
 from tests.databases import ingest_all, reading_role, set_triage, text_of
 
@@ -120,3 +126,43 @@ def test_role_with_write_access_is_refused(store: Engine) -> None:
 
     with Session(store) as session:
         assert list_entries(session, PROJECT) == []
+
+
+def test_service_role_serves_and_changes_no_schema_and_no_history(store: Engine) -> None:
+    role, password = f"service_{uuid.uuid4().hex[:12]}", "a password"
+    assert grant_service(store, role, password=password, actor="a test")
+    url = store.url.set(username=role, password=password)
+
+    with open_store(text_of(url)) as engine:
+        record = make_record()
+        ingest_record(engine, record)
+        request_analysis(engine, PROJECT)
+        assert analyse_waiting(engine) == [PROJECT]
+        with TestClient(make_app(engine), headers=headers_of(new_token(engine))) as client:
+            assert client.get("/readyz").status_code == 200
+            assert client.get("/metrics").status_code == 200
+        with Session(engine) as session, session.begin():
+            probe_disk(session)
+    engine = create_engine(url)
+    for statement in (
+        "DROP TABLE run",
+        "CREATE TABLE public.mine (name text)",
+        "ALTER TABLE run ADD COLUMN mine text",
+        "UPDATE audit_entry SET actor = 'another'",
+        "DELETE FROM audit_entry",
+        "UPDATE alembic_version SET version_num = '1'",
+    ):
+        with (
+            engine.connect() as connection,
+            pytest.raises(ProgrammingError, match=r"permission denied|must be owner"),
+        ):
+            connection.execute(text(statement))
+    engine.dispose()
+    with store.begin() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {role}")
+        connection.exec_driver_sql(f"DROP ROLE {role}")
+
+
+def test_service_role_is_no_superuser(store: Engine) -> None:
+    with pytest.raises(StoreError, match="it may do everything already; choose another"):
+        grant_service(store, "postgres", password=None, actor="a test")

@@ -13,8 +13,8 @@ from roofwatch.api.limits import Limits
 from roofwatch.db.engine import migrate
 from roofwatch.db.engine.session import open_server, open_store, parse_url, reading_session
 from roofwatch.db.errors import StoreError
-from roofwatch.db.schema import Base
 from tests.databases import text_of
+from tests.db.engine.definitions import definitions
 
 
 @pytest.mark.parametrize("scheme", ["postgresql://", "postgres://", "postgresql+psycopg://"])
@@ -144,44 +144,6 @@ def blank(empty_database_url: URL) -> Iterator[Engine]:
     engine.dispose()
 
 
-def definitions(engine: Engine) -> dict[str, set[tuple[str, ...]]]:
-    """Constraints, indexes and columns as Postgres prints them."""
-    queries = {
-        "constraints": (
-            "SELECT conrelid::regclass::text, conname::text, pg_get_constraintdef(oid) FROM "
-            "pg_constraint "
-            "WHERE connamespace = 'public'::regnamespace"
-        ),
-        "indexes": "SELECT tablename::text, indexname::text, indexdef FROM pg_indexes WHERE "
-        "schemaname = 'public'",
-        "columns": (
-            "SELECT table_name::text, column_name::text, data_type::text, udt_name::text, "
-            "is_nullable::text, "
-            "coalesce(column_default, ''), is_identity::text FROM information_schema.columns "
-            "NATURAL JOIN information_schema.tables WHERE table_schema = 'public' AND table_type "
-            "= 'BASE TABLE'"
-        ),
-    }
-    with engine.connect() as connection:
-        return {
-            kind: {
-                tuple(row)
-                for row in connection.execute(text(query))
-                if "alembic_version" not in row[0]
-            }
-            for kind, query in queries.items()
-        }
-
-
-def test_migrated_schema_equals_the_models(store: Engine, blank: Engine) -> None:
-    Base.metadata.create_all(blank)
-
-    migrated, modelled = definitions(store), definitions(blank)
-    assert migrated == modelled
-    checks = {name for _, name, *_ in migrated["constraints"] if name.startswith("ck_")}
-    assert len(checks) > 30
-
-
 def test_concurrent_upgrades_are_safe(store: Engine, blank: Engine) -> None:
     count = 6
     engine = create_engine(blank.url, pool_size=count)
@@ -207,14 +169,3 @@ def test_failed_upgrade_is_rolled_back(blank: Engine) -> None:
         migrate.upgrade(blank)
 
     assert inspect(blank).get_table_names() == ["tensor_error"]
-
-
-def test_schema_of_another_version_is_refused(store: Engine) -> None:
-    with store.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-
-    for refuse in (migrate.ensure_current, migrate.upgrade):
-        with pytest.raises(
-            StoreError, match="revision 9999 is of another version of roofwatch; use that version"
-        ):
-            refuse(store)

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.db.ingest.ingest import ingest_record
-from roofwatch.db.queries.columns import list_case_row_ids, read_error_columns, read_time_columns
+from roofwatch.db.queries.columns import list_case_names, read_error_columns, read_time_columns
 from roofwatch.db.queries.evidence import (
     list_changed_code,
     list_failed_checks,
@@ -54,7 +54,7 @@ def test_times_are_ordered_along_the_branch(store: Engine) -> None:
     )
 
     with Session(store) as session:
-        rows = list_case_row_ids(session, PROJECT)
+        rows = list(list_case_names(session, PROJECT))
         columns = {one.key: one for one in read_time_columns(session, PROJECT, rows)}
 
     one = columns[make_series_key()]
@@ -87,7 +87,7 @@ def test_secondary_metrics_are_ordered_like_times(store: Engine) -> None:
 
     asked = ("host_ns", "peak_allocated_bytes")
     with Session(store) as session:
-        rows = list_case_row_ids(session, PROJECT)
+        rows = list(list_case_names(session, PROJECT))
         columns = {
             one.key: one for one in read_time_columns(session, PROJECT, rows, secondary=asked)
         }
@@ -123,7 +123,7 @@ def test_errors_of_passed_checks_are_ordered_along_the_branch(store: Engine) -> 
     )
 
     with Session(store) as session:
-        rows = list_case_row_ids(session, PROJECT)
+        rows = list(list_case_names(session, PROJECT))
         errors = {one.key.case_id: one for one in read_error_columns(session, PROJECT, rows)}
 
     assert errors[GELU].rmse_ratios.tolist() == [1e-7, 2e-7, 3e-7]
@@ -145,7 +145,7 @@ def test_a_run_stored_meanwhile_is_left_out(store: Engine) -> None:
             ingest_record(store, waiting.pop())
 
     with Session(store) as session:
-        (one,) = read_time_columns(session, PROJECT, list_case_row_ids(session, PROJECT))
+        (one,) = read_time_columns(session, PROJECT, list(list_case_names(session, PROJECT)))
 
     assert not waiting
     assert one.medians_ns.tolist() == [1_000, 2_000, 3_000]
@@ -221,7 +221,7 @@ def test_what_failed_a_check_or_was_compiled_otherwise_is_known(store: Engine) -
     ingest_all(store, checked(0, "a"), checked(1, "b", Outcome.INCORRECT), checked(2, "b"))
 
     with Session(store) as session:
-        rows = list_case_row_ids(session, PROJECT)
+        rows = list(list_case_names(session, PROJECT))
         failed = list_failed_checks(session, PROJECT, rows)
         changed = list_changed_code(session, PROJECT, rows)
 

@@ -22,8 +22,8 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.projects import delete_project
 from roofwatch.db.queries.columns import (
-    count_analysed_values,
-    list_case_row_ids,
+    count_analysed_runs,
+    list_case_names,
     read_error_columns,
     read_time_columns,
 )
@@ -267,7 +267,7 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
         read_error_columns(session, PROJECT, _some_cases(session))
     ),
     "note_unreachable": lambda session: note_unreachable(session.get_bind(), PROJECT),  # type: ignore[arg-type]
-    "count_analysed_values": lambda session: count_analysed_values(session, PROJECT),
+    "count_analysed_runs": lambda session: count_analysed_runs(session, PROJECT),
 }
 
 
@@ -379,7 +379,7 @@ def _large_tables(cursor: Any) -> set[str]:
 
 
 def _some_cases(session: Session) -> list[int]:
-    return list_case_row_ids(session, PROJECT)[:2]
+    return list(list_case_names(session, PROJECT))[:2]
 
 
 def _claim(session: Session) -> None:

@@ -1,0 +1,111 @@
+"""Workers: processes that analyse projects with new records, beside the API."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import Engine
+
+from roofwatch.api.logs import Outage
+from roofwatch.ci.history.analyse import analyse_project
+from roofwatch.db.engine.session import first_line
+from roofwatch.db.regressions.analysis_queue import claim_job
+
+_POLL_S = 0.5
+_PAUSE_AFTER_ERROR_S = 5.0
+_RESTART_PAUSE_S = 1.0
+_STOP_S = 20.0
+
+_log = logging.getLogger("roofwatch.worker")
+
+
+def analyse_next(engine: Engine) -> str | None:
+    """Analyse the project that waits longest; return its name, or None if none waits.
+
+    Raises:
+        Exception: the analysis failed; the project waits before the next attempt.
+    """
+    with claim_job(engine) as job:
+        if job is None:
+            return None
+        analyse_project(engine, job.project)
+        return job.project
+
+
+def analyse_waiting(engine: Engine) -> list[str]:
+    """Analyse every project that waits, and return their names."""
+    analysed: list[str] = []
+    while (project := _analyse_next_or_log(engine)) is not None:
+        if project:
+            analysed.append(project)
+    return analysed
+
+
+def _analyse_next_or_log(engine: Engine) -> str | None:
+    """As `analyse_next`; an empty name if it failed."""
+    try:
+        return analyse_next(engine)
+    except Exception:  # noqa: BLE001  analyse the other projects
+        _log.exception("an analysis failed")
+        return ""
+
+
+def work(engine: Engine, is_stopped: Callable[[float], bool]) -> None:
+    """Analyse what waits, until stopped. `is_stopped` waits for up to some seconds."""
+    outage = Outage(_log, "the analysis")
+    pause_s = 0.0
+    while not is_stopped(pause_s):
+        try:
+            project = analyse_next(engine)
+        except Exception as error:  # noqa: BLE001  the next attempt may succeed
+            outage.note_failure(f"{type(error).__name__}: {first_line(error)}")
+            pause_s = _PAUSE_AFTER_ERROR_S
+        else:
+            outage.note_success()
+            pause_s = 0.0 if project is not None else _POLL_S
+
+
+def parent_watcher(parent_pid: int | None, stopping: threading.Event) -> Callable[[float], bool]:
+    """A wait that ends when asked to stop, or when the parent process has ended."""
+
+    def is_stopped(pause_s: float) -> bool:
+        if parent_pid is not None and os.getppid() != parent_pid:
+            return True
+        return stopping.wait(pause_s)
+
+    return is_stopped
+
+
+@contextmanager
+def worker_processes(count: int) -> Iterator[None]:
+    """Keep some worker processes running: one that ends is started again."""
+    stopping = threading.Event()
+    command = [sys.executable, "-m", "roofwatch", "worker", f"--parent={os.getpid()}"]
+
+    def keep_running() -> None:
+        while not stopping.is_set():
+            with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+                while process.poll() is None and not stopping.wait(_POLL_S):
+                    pass
+                if stopping.is_set():
+                    process.terminate()
+                    try:
+                        process.wait(_STOP_S)
+                    except subprocess.TimeoutExpired:
+                        process.kill()
+            if not stopping.wait(_RESTART_PAUSE_S):
+                _log.error("a worker ended with status %s; starting another", process.returncode)
+
+    keepers = [threading.Thread(target=keep_running, daemon=True) for _ in range(count)]
+    for keeper in keepers:
+        keeper.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for keeper in keepers:
+            keeper.join()
