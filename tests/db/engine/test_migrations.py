@@ -131,6 +131,40 @@ def test_a_store_of_the_first_revision_with_the_layout_of_the_second_is_upgraded
     assert verify_store(blank).is_whole
 
 
+def test_series_that_differ_by_the_driver_are_joined(first_release: Engine) -> None:
+    migrate.upgrade_to(first_release, "0012")
+    with first_release.begin() as connection:
+        series_count, value_count = (
+            connection.scalar(text(f"SELECT count(*) FROM {table}"))
+            for table in ("series", "measurement")
+        )
+        for statement in (
+            "UPDATE series SET runner_class = 'H100, 80 GiB, 700 W, driver 570'",
+            """
+            INSERT INTO series (case_version_id, implementation, timer, cache, runner_class, metrics)
+            SELECT case_version_id, implementation, timer, cache,
+                'H100, 80 GiB, 700 W, driver 580', metrics
+            FROM series
+            """,
+            """
+            UPDATE measurement SET series_id = later.id
+            FROM series earlier JOIN series later
+                USING (case_version_id, implementation, timer, cache)
+            WHERE earlier.id = series_id AND later.id > earlier.id AND run_number % 2 = 0
+            """,
+        ):
+            connection.execute(text(statement))
+
+    migrate.upgrade(first_release)
+
+    with first_release.connect() as connection:
+        rows = connection.execute(text("SELECT DISTINCT runner_class FROM series")).all()
+        assert rows == [("H100, 80 GiB, 700 W",)]
+        assert connection.scalar(text("SELECT count(*) FROM series")) == series_count
+        query = "SELECT count(*) FROM measurement JOIN series ON series.id = series_id"
+        assert connection.scalar(text(query)) == value_count
+
+
 def tables_of_revision(revision: str) -> set[str]:
     assert revision == "0010"
     source = Path(migrate._MIGRATIONS) / "versions" / "r0010_initial.sql"
