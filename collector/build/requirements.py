@@ -21,23 +21,23 @@ def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
     """Read which packages a tree requires, by normalised name, each with what is said of its
     version; `files` are the names of its files.
     """
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for name in files:
         path = PurePosixPath(name)
         if is_vendored(path):
             continue
         for package, version in _requirements_in(tree / name, path):
-            found.setdefault(normalised(package), set()).add(version[:_MAX_TEXT])
-    listed = {name: ", ".join(sorted(filter(None, texts))) for name, texts in found.items()}
+            versions.setdefault(normalised(package), set()).add(version[:_MAX_TEXT])
+    listed = {name: ", ".join(sorted(filter(None, texts))) for name, texts in versions.items()}
     return dict(sorted(listed.items())[:_MAX_PACKAGES])
 
 
 def declared_dependencies(folder: Path) -> list[str]:
     """Requirements of a distribution, as its configuration has them."""
-    found = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
+    listed = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
     config = _read_config(folder / "setup.cfg")
     lines = config.get("options", "install_requires", fallback="").splitlines()
-    return found + [line.strip() for line in lines if line.strip()]
+    return listed + [line.strip() for line in lines if line.strip()]
 
 
 def locked_versions(tree: Path) -> list[str]:
