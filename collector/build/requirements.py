@@ -16,6 +16,9 @@ _MAX_PACKAGES = 2_000
 _MAX_TEXT = 200
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)")
 
+_LOGIN = re.compile(r"//[^/@\s]*@")
+"""Name and password in an address."""
+
 
 def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
     """Read which packages a tree requires, by normalised name, each with what is said of its
@@ -73,7 +76,8 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         matched = _REQUIREMENT.match(line.strip())
         if matched is not None:
-            yield matched[1], matched[2].strip().rstrip("\\").strip()
+            version = matched[2].strip().rstrip("\\").strip()
+            yield matched[1], _LOGIN.sub("//", version)
 
 
 def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
