@@ -138,12 +138,10 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
             sys.path.insert(position, str(folder))
     try:
         if top != file.parent:
-            name = ".".join(file.relative_to(top).with_suffix("").parts)
-            if not any((build / file.relative_to(top).parts[0]).is_dir() for build in builds):
-                return importlib.import_module(name)
-            importlib.import_module(name.rpartition(".")[0])
-        else:
-            name = f"roofwatch_suite_{file.stem}"
+            if builds:
+                _join_package(top / file.relative_to(top).parts[0])
+            return importlib.import_module(".".join(file.relative_to(top).with_suffix("").parts))
+        name = f"roofwatch_suite_{file.stem}"
         module_spec = importlib.util.spec_from_file_location(name, file)
         if module_spec is None or module_spec.loader is None:
             raise SuiteError(f"{file}: not a Python file; a benchmark file ends in .py")
@@ -155,6 +153,13 @@ def _import_file(file: Path, builds: tuple[Path, ...]) -> ModuleType:
     except (Exception, SystemExit) as error:
         raise SuiteError(f"{file}: {_where(error, file)}{type(error).__name__}: {error}") from error
     return module
+
+
+def _join_package(folder: Path) -> None:
+    """Let a package that was built find in the tree what is not installed, such as benchmarks."""
+    package = importlib.import_module(folder.name)
+    if str(folder) not in package.__path__:
+        package.__path__.append(str(folder))
 
 
 def _where(error: BaseException, file: Path) -> str:

@@ -314,6 +314,7 @@ def _warn_of_foreign_code(item: pytest.Item, record: RunRecord) -> None:
 def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
     """The calls of a test as a suite, in the work tree or at a revision."""
     from roofwatch.collector.build.prepare import prepare_suite
+    from roofwatch.collector.build.submodules import fill_submodules
     from roofwatch.collector.git import checked_out, commit_of, find_repository, read_commit
     from roofwatch.collector.suite import SuiteAt
 
@@ -329,6 +330,7 @@ def _suite(item: pytest.Item, revision: str | None) -> Iterator[SuiteAt]:
                 update={"is_dirty": False, "branch": None}
             )
             checkout = stack.enter_context(checked_out(repository, revision, folder / "checkout"))
+            fill_submodules(repository, commit.sha, checkout)
             test = checkout / os.path.relpath(test, repository)
             repository, root = checkout, checkout / os.path.relpath(root, repository)
         file = folder / "bench_calls.py"

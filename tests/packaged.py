@@ -123,6 +123,24 @@ def make_compiled(folder: Path, *, root: str) -> Path:
     return folder
 
 
+def make_inner(folder: Path) -> Path:
+    """A repository with a C extension whose benchmark lies in its package, which does not install
+    it; one commit.
+    """
+    make_compiled(folder, root=".")
+    benchmark = folder / "bench_qk.py"
+    write(
+        folder,
+        {
+            "qk/bench/__init__.py": "",
+            "qk/bench/bench_qk.py": benchmark.read_text().replace("from qk.ops", "from ..ops"),
+        },
+    )
+    benchmark.unlink()
+    commit_all(folder)
+    return folder
+
+
 def slow_down(repository: Path) -> None:
     """Commit a change that makes the package several times slower."""
     for file in [*repository.rglob("ops.py"), *repository.rglob("native.c")]:

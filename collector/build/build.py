@@ -87,12 +87,12 @@ class Builder:
 
 def _pip_command(python: Path | None) -> str:
     """The default command, as a template."""
-    own = shlex.quote(sys.executable)
-    target = own if python is None else shlex.quote(str(python))
+    interpreter = shlex.quote(sys.executable)
+    target = interpreter if python is None else shlex.quote(str(python))
     options = "--no-deps --no-build-isolation --target {prefix} {source}"
     if importlib.util.find_spec("pip") is None and shutil.which("uv"):
         return f"uv pip install --quiet --python {target} {options}"
-    pip = f"{own} -m pip --disable-pip-version-check --no-input"
+    pip = f"{interpreter} -m pip --disable-pip-version-check --no-input"
     if python is not None:
         pip += f" --python {target}"
     return f"{pip} install --root-user-action ignore {options}"
@@ -104,9 +104,9 @@ def _run(name: str, command: str, source: Path, prefix: Path) -> None:
     Raises:
         BuildError: it failed, or it installed nothing.
     """
-    places = {"{source}": shlex.quote(str(source)), "{prefix}": shlex.quote(str(prefix))}
-    for word, place in places.items():
-        command = command.replace(word, place)
+    folders = {"{source}": shlex.quote(str(source)), "{prefix}": shlex.quote(str(prefix))}
+    for word, folder in folders.items():
+        command = command.replace(word, folder)
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=source,

@@ -34,37 +34,37 @@ def cached_build(key: str, build: Callable[[Path], None]) -> Path:
     Raises:
         BuildError: raised by `build`; nothing is kept of the folder it was given.
     """
-    place = builds_dir() / key
-    if place in _held:
-        return place
-    place.parent.mkdir(parents=True, exist_ok=True)
-    lock = _lock_of(place).open("w")
+    folder = builds_dir() / key
+    if folder in _held:
+        return folder
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    lock = _lock_of(folder).open("w")
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
-        if not place.exists():
+        if not folder.exists():
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if not place.exists():  # another process may have built it in the meantime
-            _build(place, build)
+        if not folder.exists():  # another process may have built it in the meantime
+            _build(folder, build)
             shrink()
-        os.utime(place)
+        os.utime(folder)
         fcntl.flock(lock, fcntl.LOCK_SH)
     except BaseException:
         lock.close()
         raise
-    _held[place] = lock
-    return place
+    _held[folder] = lock
+    return folder
 
 
-def _build(place: Path, build: Callable[[Path], None]) -> None:
-    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=place.parent) as temporary:
+def _build(folder: Path, build: Callable[[Path], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=folder.parent) as temporary:
         made = Path(temporary) / _FILES
         made.mkdir()
         build(made)
-        made.rename(place)
+        made.rename(folder)
 
 
-def _lock_of(place: Path) -> Path:
-    return place.with_name(f".{place.name}.lock")
+def _lock_of(folder: Path) -> Path:
+    return folder.with_name(f".{folder.name}.lock")
 
 
 def shrink(max_bytes: int = MAX_BYTES) -> None:
@@ -74,24 +74,24 @@ def shrink(max_bytes: int = MAX_BYTES) -> None:
     builds = [entry for entry in builds_dir().iterdir() if not entry.name.startswith(".")]
     builds.sort(key=_last_used, reverse=True)
     total_bytes = 0
-    for place in builds:
-        total_bytes += size_of(place)
+    for folder in builds:
+        total_bytes += size_of(folder)
         if total_bytes > max_bytes:
-            _delete_unused(place)
+            _delete_unused(folder)
     _delete_abandoned()
 
 
-def _last_used(place: Path) -> float:
+def _last_used(folder: Path) -> float:
     try:
-        return place.stat().st_mtime
+        return folder.stat().st_mtime
     except OSError:  # another process has deleted it
         return 0.0
 
 
-def _delete_unused(place: Path) -> None:
-    with contextlib.suppress(OSError), _lock_of(place).open("w") as lock:
+def _delete_unused(folder: Path) -> None:
+    with contextlib.suppress(OSError), _lock_of(folder).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 _ABANDONED_S = 86_400.0

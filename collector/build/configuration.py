@@ -34,11 +34,11 @@ def read_build_settings(tree: Path, work_tree: Path) -> BuildSettings:
 
 def _from_file(folder: Path) -> dict[str, Any] | None:
     """The table of `roofwatch.toml`, or of `[tool.roofwatch]`; None without a table."""
-    own = read_toml(folder / "roofwatch.toml")
+    document = read_toml(folder / "roofwatch.toml")
     shared = table(read_toml(folder / "pyproject.toml"), "tool", "roofwatch")
-    for document in (own, shared):
-        if "build" in document:
-            return table(document, "build")
+    for settings in (document, shared):
+        if "build" in settings:
+            return table(settings, "build")
     return None
 
 

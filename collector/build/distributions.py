@@ -64,21 +64,21 @@ def find_distributions(tree: Path, files: Sequence[str], suite: Path) -> list[Di
     suite first, then from the root down.
     """
     folders = {tree / name: None for name in _declaring_folders(files)}
-    found = []
+    distributions = []
     for folder in folders:
         is_around = suite.is_relative_to(folder)
         if is_vendored(folder.relative_to(tree)) and not is_around:
             continue
         distribution = read_distribution(folder)
         if distribution is not None:
-            found.append(distribution)
+            distributions.append(distribution)
 
     def order(distribution: Distribution) -> tuple[bool, int]:
         depth = len(distribution.folder.parts)
         is_around = distribution.contains(suite)
         return not is_around, -depth if is_around else depth
 
-    return sorted(found, key=order)
+    return sorted(distributions, key=order)
 
 
 def _declaring_folders(files: Sequence[str]) -> list[str]:

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
+from roofwatch.collector.build.submodules import fill_submodules
 from roofwatch.collector.digests import digest_of, digest_of_file
 from roofwatch.collector.git import checked_out, has_commits, list_files, run_git
 
 _RECORDS = "roofwatch-records"
-_TEXT = frozenset({".gz", ".ipynb", ".json", ".log", ".md", ".rst"})
+_TEXT = frozenset({".md", ".rst"})
 """Endings of files that no build reads."""
+_WRITTEN = frozenset({".gz", ".log"})
+"""Endings of what programs write; of these, only tracked files count."""
 
 
 def digest_of_inputs(tree: Path, patterns: Sequence[str], suite: Path) -> str:
@@ -50,7 +53,8 @@ def _contents(tree: Path) -> dict[str, str | None]:
         if name:
             contents[name] = description
     for name in changed_files(tree):
-        contents[name] = digest_of_file(tree / name)
+        if name in contents or PurePosixPath(name).suffix not in _WRITTEN:
+            contents[name] = digest_of_file(tree / name)
     return contents
 
 
@@ -72,6 +76,7 @@ def building_copy(tree: Path) -> Iterator[Path]:
         copy = folder / tree.name
         if (tree / ".git").exists() and has_commits(tree):
             stack.enter_context(checked_out(tree, "HEAD", copy))
+            fill_submodules(tree, "HEAD", copy)
             names = changed_files(tree)
         else:
             copy.mkdir()

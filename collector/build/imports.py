@@ -60,8 +60,8 @@ def names_of(distribution: Distribution, files: Iterable[Path]) -> set[str]:
     named like its sources, and what its `setup.py` names.
     """
     names = {distribution.name.replace("-", "_")}
-    own = [file for file in files if distribution.contains(file)]
-    for file in own:
+    files_of_it = [file for file in files if distribution.contains(file)]
+    for file in files_of_it:
         if file.suffix in _SOURCES:
             names.add(file.stem)
         elif file.name == "__init__.py" and not (file.parent.parent / "__init__.py").exists():

@@ -54,7 +54,7 @@ def prepare_suite(path: Path, tree: Path | None, work_tree: Path | None = None) 
         import_roots=(*builds, *roots),
         tree=tree,
         builds=builds,
-        distributions=tuple(sorted({each.name for each in distributions})),
+        distributions=tuple(sorted({distribution.name for distribution in distributions})),
         package_folders=named,
         other_folders=tuple(sorted(folders_with_packages(tree, names) - set(roots))),
         work_tree=work_tree,
@@ -102,9 +102,9 @@ def _import_roots(
     """Folders to import from: those that a distribution names first, then `src` and the root, then
     folders of distributions that hold their packages beside their tests and tools.
     """
-    own = [root for root in (tree / "src", tree) if root.is_dir()]
+    of_tree = [root for root in (tree / "src", tree) if root.is_dir()]
     whole = [root for distribution in distributions for root in distribution.roots]
-    roots = [*named, *_path_entries(tree, work_tree), *own, *whole]
+    roots = [*named, *_path_entries(tree, work_tree), *of_tree, *whole]
     return tuple(dict.fromkeys(root.resolve() for root in roots))
 
 

@@ -45,8 +45,7 @@ class ProjectFiles:
         """Return what was loaded since the last call."""
         if self._root is None or self._source.path is None:
             return ()
-        found = [*self._new_modules(), *self._new_libraries()]
-        return tuple(found)
+        return (*self._new_modules(), *self._new_libraries())
 
     def _new_modules(self) -> Iterator[LoadedModule]:
         for name in sys.modules.keys() - self._seen_modules:
@@ -157,8 +156,8 @@ def installed_names(source: SuiteSource) -> frozenset[str]:
     names = {name for folder in source.other_folders for name in _names_in(folder)}
     for file in _installations(source).files:
         for folder in _INSTALLED:
-            _, found, path = file.partition(f"/{folder}/")
-            if found:
+            _, separator, path = file.partition(f"/{folder}/")
+            if separator:
                 names.add(path.partition("/")[0].partition(".")[0])
     return frozenset(names)
 
@@ -176,10 +175,10 @@ class _Installations:
 def _installations(source: SuiteSource) -> _Installations:
     files: set[str] = set()
     folders: list[str] = []
-    own = tuple(_with_slash(folder) for folder in (*source.import_roots, *source.builds))
+    in_tree = tuple(_with_slash(folder) for folder in (*source.import_roots, *source.builds))
     for name in source.distributions:
         for distribution in importlib.metadata.distributions(name=name):
-            if _with_slash(Path(str(distribution.locate_file("")))).startswith(own):
+            if _with_slash(Path(str(distribution.locate_file("")))).startswith(in_tree):
                 continue
             for entry in distribution.files or ():
                 if entry.suffix in {".py", ".so"}:
@@ -284,8 +283,8 @@ class Provenance:
             if module.file.startswith(folder):
                 return module.file.removeprefix(folder)
         for name in _INSTALLED:
-            _, found, path = module.file.rpartition(f"/{name}/")
-            if found:
+            _, separator, path = module.file.rpartition(f"/{name}/")
+            if separator:
                 return f"{name}/{path}"
         # the part that is the module's name; more would tell where on this machine it lies
         return "/".join(Path(module.file).parts[-1 - len(module.module.split(".")) :])

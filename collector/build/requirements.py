@@ -16,28 +16,31 @@ _MAX_PACKAGES = 2_000
 _MAX_TEXT = 200
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[[^\]]*\])?\s*([^;#]*)")
 
+_LOGIN = re.compile(r"//[^/@\s]*@")
+"""Name and password in an address."""
+
 
 def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
     """Read which packages a tree requires, by normalised name, each with what is said of its
     version; `files` are the names of its files.
     """
-    found: dict[str, set[str]] = {}
+    versions: dict[str, set[str]] = {}
     for name in files:
         path = PurePosixPath(name)
         if is_vendored(path):
             continue
         for package, version in _requirements_in(tree / name, path):
-            found.setdefault(normalised(package), set()).add(version[:_MAX_TEXT])
-    listed = {name: ", ".join(sorted(filter(None, texts))) for name, texts in found.items()}
+            versions.setdefault(normalised(package), set()).add(version[:_MAX_TEXT])
+    listed = {name: ", ".join(sorted(filter(None, texts))) for name, texts in versions.items()}
     return dict(sorted(listed.items())[:_MAX_PACKAGES])
 
 
 def declared_dependencies(folder: Path) -> list[str]:
     """Requirements of a distribution, as its configuration has them."""
-    found = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
+    listed = texts(table(read_toml(folder / "pyproject.toml"), "project").get("dependencies"))
     config = _read_config(folder / "setup.cfg")
     lines = config.get("options", "install_requires", fallback="").splitlines()
-    return found + [line.strip() for line in lines if line.strip()]
+    return listed + [line.strip() for line in lines if line.strip()]
 
 
 def locked_versions(tree: Path) -> list[str]:
@@ -73,7 +76,8 @@ def _parsed(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
     for line in lines:
         matched = _REQUIREMENT.match(line.strip())
         if matched is not None:
-            yield matched[1], matched[2].strip().rstrip("\\").strip()
+            version = matched[2].strip().rstrip("\\").strip()
+            yield matched[1], _LOGIN.sub("//", version)
 
 
 def _locked(document: dict[str, Any]) -> Iterator[tuple[str, str]]:

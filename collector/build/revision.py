@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from roofwatch.collector.build.prepare import prepare_suite
+from roofwatch.collector.build.submodules import fill_submodules
 from roofwatch.collector.git import checked_out, find_repository, project_of, read_commit
 from roofwatch.collector.suite import CAPTURE_HEADER, SuiteAt, benchmark_files
 from roofwatch.model.errors import GitError, SuiteError
@@ -42,6 +43,7 @@ def suite_at_revision(
                 yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
                 return
             commit, name = read_commit(work_tree), own.relative_to(repository.resolve())
+            fill_submodules(repository, commit.sha, work_tree)
             then = work_tree / name
             has_own, is_replaced = then.exists(), False
             if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):

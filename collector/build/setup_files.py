@@ -107,8 +107,8 @@ class _SetupCall:
 
     @property
     def package_dir(self) -> dict[str, str]:
-        found = self.arguments.get("package_dir")
-        return found if isinstance(found, dict) else {}
+        folders = self.arguments.get("package_dir")
+        return folders if isinstance(folders, dict) else {}
 
     @property
     def compiles(self) -> bool:
@@ -131,12 +131,12 @@ def _read_setup(file: Path) -> _SetupCall | None:
     calls = [node for node in ast.walk(tree) if _is_call(node, "setup")]
     if len(calls) != 1 or not isinstance(calls[0], ast.Call):
         return _SetupCall(is_readable=False)
-    found = _SetupCall(imports_compiler=bool(_COMPILERS & _imports(tree)))
+    call = _SetupCall(imports_compiler=bool(_COMPILERS & _imports(tree)))
     for keyword in calls[0].keywords:
-        _read_argument(found, keyword, names)
-    if found.imports_compiler:
-        found.arguments.setdefault("ext_modules", _Unknown)
-    return found
+        _read_argument(call, keyword, names)
+    if call.imports_compiler:
+        call.arguments.setdefault("ext_modules", _Unknown)
+    return call
 
 
 class _Unknown:
@@ -179,7 +179,9 @@ def _assignments(tree: ast.Module) -> dict[str, ast.expr]:
         and isinstance(node.func.value, ast.Name)
     }
     return {
-        name: given[0] for name, given in values.items() if len(given) == 1 and name not in changed
+        name: expressions[0]
+        for name, expressions in values.items()
+        if len(expressions) == 1 and name not in changed
     }
 
 
@@ -204,10 +206,10 @@ def _is_call(node: ast.AST, name: str) -> bool:
 
 
 def _imports(tree: ast.Module) -> set[str]:
-    found: set[str] = set()
+    call: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            call |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found.add(str(node.module))
-    return found
+            call.add(str(node.module))
+    return call

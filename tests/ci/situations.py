@@ -10,6 +10,7 @@ from typing import Any
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, MemoryUse
 from roofwatch.model.metrics import SHARE_OF_STEP
+from roofwatch.model.provenance import LoadedFile, Origin
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 from tests.builders import (
@@ -450,6 +451,17 @@ def all_200_slower() -> Records:
     return _of_200_kernels(factors, head_fields={"source_lines": lines})
 
 
+def foreign_code() -> Records:
+    """A head nine times slower that was not the head."""
+    file = LoadedFile(module="qk.ops", path="site-packages/qk/ops.py", origin=Origin.INSTALLED)
+    return make_records(
+        [make_timed()],
+        [make_timed(median_ns=9e6)],
+        base_fields={"provenance": (file,)},
+        head_fields={"provenance": (file,)},
+    )
+
+
 def other_harness() -> Records:
     return make_records(
         [make_timed()], [head_timed(median_ns=2e6)], head_fields={"harness_version": "2"}
@@ -523,6 +535,7 @@ SITUATIONS: dict[str, Callable[[], Records]] = {
         static_sentences,
         static_toolchain,
         launch_changes,
+        foreign_code,
         other_harness,
         other_torch,
         one_of_200_slower,

@@ -9,7 +9,9 @@ import pytest
 
 from roofwatch.collector.build import build_cache
 from roofwatch.collector.build.build_cache import builds_dir, cached_build, shrink
+from roofwatch.collector.build.files import building_copy
 from roofwatch.collector.build.prepare import prepare_suite
+from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import find_repository
 from roofwatch.model.errors import BuildError, SuiteError
 from tests.git_repository import commit_all, git, make_repository
@@ -182,3 +184,27 @@ def test_a_c_extension_is_installed_by_pip_and_covers_the_package_in_the_tree(
     with pytest.raises(BuildError, match="error") as failure:
         prepare_suite(repository / "bench_qk.py", repository)
     assert "native.c" in str(failure.value)
+
+
+def test_submodules_of_a_commit_come_from_the_clones_of_the_work_tree(
+    repository: Path, tmp_path: Path
+) -> None:
+    library = make_repository(tmp_path / "library")
+    write(library, {"include/lib.h": "// one\n"})
+    first = commit_all(library)
+    write(library, {"include/lib.h": "// two\n"})
+    commit_all(library)
+    allowed = ("-c", "protocol.file.allow=always")
+    git(repository, *allowed, "submodule", "add", "--quiet", str(library), "third_party/library")
+    commit_all(repository, "Newer")
+    git(repository / "third_party" / "library", "checkout", "--quiet", first)
+    commit_all(repository, "Older")
+    git(repository / "third_party" / "library", "checkout", "--quiet", "main")
+    header = Path("third_party", "library", "include", "lib.h")
+
+    for revision, text in (("HEAD~1", "// two\n"), ("HEAD", "// one\n")):
+        with suite_at_revision(repository / "bench_qk.py", revision) as suite:
+            assert suite.source.tree is not None
+            assert (suite.source.tree / header).read_text() == text
+    with building_copy(repository) as copy:
+        assert (copy / header).read_text() == "// two\n", "as it is in the work tree"

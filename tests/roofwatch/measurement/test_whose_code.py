@@ -21,6 +21,7 @@ from tests.packaged import (
     OPS,
     install,
     make_compiled,
+    make_inner,
     make_pure,
     make_triton,
     slow_down,
@@ -69,6 +70,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "in src": (lambda folder: make_pure(folder, root="src"), ""),
     "with an extension, in a folder": (lambda folder: make_compiled(folder, root="python"), ""),
     "with an extension, at the root": (lambda folder: make_compiled(folder, root="."), ""),
+    "with an extension and the benchmark": (make_inner, ""),
 }
 
 
