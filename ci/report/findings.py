@@ -179,6 +179,8 @@ def _case_text(case: CaseJudgement) -> str:
         parts.append(
             f"time {case.comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%})"
         )
+        if case.comparison.change_of_medians is not None:
+            parts.append(f"medians {case.comparison.change_of_medians:+.1%}")
         if case.comparison.more_blocks is not None:
             parts.append(f"needs about {case.comparison.more_blocks} more blocks")
     is_explained = case.comparison is not None or case.detail is not None
