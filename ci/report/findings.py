@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.comparable import SideResult
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.messages import on_one_line
-from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.model.metrics import metric

@@ -14,9 +14,9 @@ from typing import TypeVar
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
-from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
