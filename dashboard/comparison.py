@@ -9,10 +9,10 @@ from enum import StrEnum
 
 from roofwatch.ci.ab.comparable import refuse_harness, refuse_method, refuse_runner
 from roofwatch.ci.ab.compare import Comparison
+from roofwatch.ci.claims.separate_runs import claims_of_runs
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
 from roofwatch.ci.messages import Remark, on_one_line
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.separate_runs import claims_of_runs
 from roofwatch.dashboard.wording import natural_order, written
 from roofwatch.model.claim import Claim
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, timing_of

@@ -23,8 +23,9 @@ def read_policy(
 ) -> CheckPolicy:
     """Read the policy of a check.
 
-    In a job for a pull or merge request, whose work tree the change can write, the file is that of
-    the base commit. Elsewhere it is that of the current folder, never that of the records.
+    In a job for a pull or merge request, whose folder the change can write, the file is that of the
+    base commit; if the commit is not there, only the environment counts. Elsewhere the file is that
+    of the current folder. Records bring no settings.
 
     Args:
         variables: Environment of the job.
@@ -37,9 +38,7 @@ def read_policy(
         SettingsError: a setting is unknown or invalid.
     """
     base = _base_commit(variables, event)
-    check = None if base is None else _check_at(base, repository)
-    if check is None:
-        check = load_settings(repository).check
+    check = load_settings(repository).check if base is None else _check_at(base, repository)
     given = {"requires": requires, "untimed": untimed}
     fields = check.model_dump() | {name: value for name, value in given.items() if value}
     try:
@@ -58,18 +57,14 @@ def _base_commit(variables: Mapping[str, str], event: Mapping[str, Any]) -> str 
     return variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")
 
 
-def _check_at(commit: str, repository: Path) -> Check | None:
-    """Read the settings of a commit; None if the commit is not here."""
+def _check_at(commit: str, repository: Path) -> Check:
+    """Read the settings of a commit, or of the environment alone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        try:
-            run_git(repository, "cat-file", "-e", "--end-of-options", f"{commit}^{{commit}}")
-        except GitError:
-            return None
         for file in _FILES:
             try:
                 text = run_git(repository, "show", "--end-of-options", f"{commit}:{file}")
-            except GitError:  # the commit has no such file
+            except GitError:  # the commit is not here, or has no such file
                 continue
             (folder / file).write_text(text)
         if not any((folder / file).exists() for file in _FILES):

@@ -87,17 +87,14 @@ class Comparison:
         return _expm1(low), _expm1(high)
 
     @property
-    def ratio_of_medians(self) -> float | None:
-        """(head_ns − base_ns) / base_ns where it visibly lies outside the interval of the change,
-        else None.
+    def change_of_medians(self) -> float | None:
+        """(head_ns − base_ns) / base_ns where a reader sees that it is not the change, else None.
 
-        The change is that of neighbouring blocks; the two medians also move with a drift of the
-        machine, which the pairs cancel.
+        Neighbouring blocks cancel a drift of the machine, and the medians of the two sides do not.
         """
-        low, high = self.log_interval
         log_ratio = math.log(self.head_ns / self.base_ns)
-        is_outside = not low - _VISIBLE <= log_ratio <= high + _VISIBLE
-        return math.expm1(log_ratio) if is_outside else None
+        is_visible = abs(log_ratio - self.log_ratio) > _VISIBLE
+        return math.expm1(log_ratio) if is_visible else None
 
     @property
     def speedup(self) -> float:

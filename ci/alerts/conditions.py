@@ -22,7 +22,7 @@ from roofwatch.ci.alerts.rules import (
     SilenceRule,
     matches,
 )
-from roofwatch.ci.claims import claim_of_regression
+from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of

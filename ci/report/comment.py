@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
-from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report import titles
 from roofwatch.ci.report.findings import list_findings
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement

@@ -14,8 +14,8 @@ from xml.etree import ElementTree
 
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.comparable import SideResult
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.messages import on_one_line
-from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.model.metrics import metric
@@ -179,6 +179,8 @@ def _case_text(case: CaseJudgement) -> str:
         parts.append(
             f"time {case.comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%})"
         )
+        if case.comparison.change_of_medians is not None:
+            parts.append(f"medians {case.comparison.change_of_medians:+.1%}")
         if case.comparison.more_blocks is not None:
             parts.append(f"needs about {case.comparison.more_blocks} more blocks")
     is_explained = case.comparison is not None or case.detail is not None

@@ -49,7 +49,7 @@ from roofwatch.ci.ab.prediction import (
     predict_steps,
     shares_of,
 )
-from roofwatch.ci.claims import (
+from roofwatch.ci.claims.decide import (
     CodeComparison,
     Requirement,
     claim_of,

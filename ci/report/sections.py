@@ -12,10 +12,11 @@ from functools import partial
 from typing import TypeVar
 
 from roofwatch.ci.ab.changes import Change
+from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
-from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
@@ -147,8 +148,7 @@ class _Rows:
                 _roofline(group[0]),
             )
             names = self._benchmark(group, [one.log_ratio for one in compared])
-            if compared[0].ratio_of_medians is not None:
-                times += f"<br>{drift_words(compared[0].ratio_of_medians)}"
+            times += _medians_note(compared[0])
             yield change, names, f"{times}<br>{roof} of roofline" if roof else times
 
     def steps(self) -> Iterator[Row]:
@@ -289,8 +289,9 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
     rows = []
     for case in (*slower, *others):
         base, head = case.times_ns
-        change = ""
+        change, times = "", _both("median_ns", base, head)
         if case.comparison is not None:
+            times += _medians_note(case.comparison)
             change, (low, high) = (
                 f"{case.comparison.relative_change:+.1%}",
                 case.comparison.relative_interval,
@@ -300,9 +301,7 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
                 if math.isfinite(low) and math.isfinite(high)
                 else ""
             )
-        rows.append(
-            (change, _names(case), _both("median_ns", base, head), _roofline(case), _why(case))
-        )
+        rows.append((change, _names(case), times, _roofline(case), _why(case)))
     columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
     return Section(f"{count_of(len(rows), 'case')} in full", columns, rows, is_folded=True)
 
@@ -400,9 +399,13 @@ def _left_out(judgement: PullRequestJudgement) -> str:
 # --- cells
 
 
-def drift_words(ratio_of_medians: float) -> str:
+def _medians_note(comparison: Comparison) -> str:
     """Explain times whose ratio is not the change beside them."""
-    return f"the medians differ by {percent(ratio_of_medians)}: the machine drifted meanwhile"
+    if comparison.change_of_medians is None:
+        return ""
+    return (
+        f"<br>medians {percent(comparison.change_of_medians)}; the change is of neighbouring blocks"
+    )
 
 
 def percent(change: float) -> str:

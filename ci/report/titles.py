@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.messages import Remark, count_of
-from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.report.sections import groups_of_times, percent
 from roofwatch.ci.static.comparison import StaticJudgement

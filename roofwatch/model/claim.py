@@ -34,7 +34,7 @@ class CodeState(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """The answer of `roofwatch.ci.claims` about one case and implementation."""
+    """The answer of `roofwatch.ci.claims.decide` about one case and implementation."""
 
     kind: ClaimKind
     verdict: Verdict

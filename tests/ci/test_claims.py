@@ -128,8 +128,8 @@ def test_a_refused_or_missing_record_fails_if_anything_is_required(tmp_path: Pat
 
 
 def test_times_that_decide_satisfy_everything() -> None:
-    results = [make_timed(), make_accuracy()]
-    head = [make_timed(levels=QUIET[::-1]), make_accuracy()]
+    results: list[Any] = [make_timed(), make_accuracy()]
+    head: list[Any] = [make_timed(levels=QUIET[::-1]), make_accuracy()]
 
     judgement = judge_pull_request(*make_records(results, head), policy=EVERYTHING)
 
@@ -155,6 +155,9 @@ def test_the_policy_of_a_pull_request_is_that_of_its_base(tmp_path: Path) -> Non
     ):
         assert changed == CheckPolicy(requires=(Evidence.TIME,))
     assert read_policy({}, {}, repository=tmp_path) == CheckPolicy(untimed_passes=True)
+    # without the base commit, the file of the change does not count either
+    absent = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "0" * 40}
+    assert read_policy(absent, {}, repository=tmp_path) == CheckPolicy()
 
 
 def test_inputs_of_the_workflow_take_precedence_and_are_checked(tmp_path: Path) -> None:

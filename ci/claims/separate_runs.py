@@ -10,7 +10,7 @@ from roofwatch.ci.ab.comparable import (
     refuse_method,
     refuse_runner,
 )
-from roofwatch.ci.claims import CodeComparison, claim_of, judge_outcomes, why_untimed
+from roofwatch.ci.claims.decide import CodeComparison, claim_of, judge_outcomes, why_untimed
 from roofwatch.ci.static.comparison import has_one_toolchain
 from roofwatch.model.claim import Claim
 from roofwatch.model.machine import Outcome

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.comparable import Key, SideResult
-from roofwatch.ci.reason_words import reason_words
+from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, Evidence
 from roofwatch.model.history import Regression
