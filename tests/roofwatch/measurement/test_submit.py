@@ -116,7 +116,7 @@ def test_a_store_past_the_end_is_incorrect_and_located(repository: Path) -> None
 
     assert result.verdict is INCORRECT, result.reason
     assert "wrote past the end of `y_ptr`" in result.reason
-    assert "candidate.py:16" in result.reason
+    assert "candidate.py:15" in result.reason
 
 
 @pytest.mark.slow
