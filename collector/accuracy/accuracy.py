@@ -26,6 +26,7 @@ from roofwatch.model.check_report import Errors, TensorReport, WrongElement
 from roofwatch.spec import (
     BASELINE_FACTOR,
     Case,
+    Direction,
     Implementation,
     KernelSpec,
     Language,
@@ -34,6 +35,8 @@ from roofwatch.spec import (
 
 BASELINE_NAME = "torch"
 """Name of the torch implementation that limits the error of the others."""
+
+_EAGER = "the torch implementation"
 
 
 @contextmanager
@@ -103,7 +106,7 @@ class CheckCache:
         if eager is None:
             return varied, Baseline(missing=missing)
         if eager.name not in baselines:
-            baselines[eager.name] = _measure_baseline(varied, eager)
+            baselines[eager.name] = measure_baseline(varied, eager.launch, _EAGER)
         return varied, baselines[eager.name]
 
     def baseline(self, prepared: PreparedCase, implementation: Implementation) -> Baseline:
@@ -113,7 +116,7 @@ class CheckCache:
             return Baseline(missing=missing)
         key = (prepared.case.id, prepared.device)
         if key not in self._baselines:
-            self._baselines[key] = _measure_baseline(prepared, eager)
+            self._baselines[key] = measure_baseline(prepared, eager.launch, _EAGER)
         return self._baselines[key]
 
 
@@ -224,15 +227,17 @@ def _baseline_implementation(
     return eager, None
 
 
-def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline:
+def measure_baseline(prepared: PreparedCase, launch: Callable[..., Any], name: str) -> Baseline:
+    """Errors of torch code in the precision of the case; an error message calls it `name`."""
+    eager = Implementation(BASELINE_NAME, Language.TORCH, launch, frozenset(Direction))
     try:
         results = run_once(prepared, eager)
     except Exception as error:  # noqa: BLE001  a user's code; without a baseline the caps apply
-        return Baseline(missing=f"the torch implementation failed: {type(error).__name__}: {error}")
+        return Baseline(missing=f"{name} failed: {type(error).__name__}: {error}")
     if {name: each.shape for name, each in results.items()} != {
         name: each.shape for name, each in prepared.expected.items()
     }:
-        return Baseline(missing="the torch implementation returns other tensors than the reference")
+        return Baseline(missing=f"{name} returns other tensors than the reference")
     deviations = {
         name: deviation(expected, results[name], least_rms=prepared.least_rms.get(name, 0.0))
         for name, expected in prepared.expected.items()

@@ -10,6 +10,7 @@ from roofwatch.collector.accuracy.accuracy import (
     Baseline,
     CheckCache,
     compare_with_reference,
+    measure_baseline,
     name_of,
     require_same_bits,
     run_once,
@@ -144,22 +145,27 @@ def _in_fair_regime(
 
 def _why_unfair(prepared: PreparedCase, baseline: Baseline) -> str | None:
     """Why a right implementation may fail at other values."""
-    dtypes: dict[str, torch.dtype] = {}
+    limits_from = baseline
     for name, expected in prepared.expected.items():
         if bool(expected.isnan().any()):
             return f"{name} of the reference has NaN"
-        plain = expected.dtype
-        if expected.is_floating_point():
-            plain = getattr(torch, prepared.case.dtype)
-        dtypes[name] = baseline.dtypes.get(name, plain)
-    if baseline.dtypes and baseline.errors.keys() != prepared.expected.keys():
-        return "the torch implementation has NaN or infinity where the reference has none"
+    eager = "the torch implementation"
+    if not baseline.dtypes:
+        # without one, the reference in the case's own dtype shows what can be expected
+        eager = f"the reference in {prepared.case.dtype}"
+        baseline = measure_baseline(prepared, prepared.spec.reference, eager)
+        if baseline.missing is not None:
+            return baseline.missing
+    if baseline.errors.keys() != prepared.expected.keys():
+        return f"{eager} has NaN or infinity where the reference has none"
     for name, errors in baseline.errors.items():
-        limit = prepared.spec.tolerance(prepared.case, name_of(dtypes[name]))
+        limit = prepared.spec.tolerance(prepared.case, name_of(baseline.dtypes[name]))
         if errors.elementwise > limit.elementwise or errors.rmse_ratio > limit.rmse_ratio:
-            return f"the torch implementation is not accurate enough for {name}"
+            return f"{eager} is not accurate enough for {name}"
     return why_unfair(
-        prepared, dtypes, lambda case, outputs: compare_with_reference(case, outputs, baseline)
+        prepared,
+        baseline.dtypes,
+        lambda case, outputs: compare_with_reference(case, outputs, limits_from),
     )
 
 

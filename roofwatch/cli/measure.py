@@ -137,11 +137,9 @@ def check(
     """
     from roofwatch import tables
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.measurement.check import (
-        Depth,
-        check_suite,
+    from roofwatch.measurement.check import Depth, check_suite, check_target
+    from roofwatch.measurement.explain_check import (
         check_summary,
-        check_target,
         exit_status,
         explain_failures,
         to_json,

@@ -1,26 +1,17 @@
-"""`roofwatch check`: select cases and check them in worker processes, sum up, and explain what
-failed.
-"""
+"""`roofwatch check`: select cases and check them in worker processes."""
 
-import math
 import os
-import re
-import shlex
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.measurement.proofs import proofs_of
-from roofwatch.model.check_report import CheckReport, TensorReport
+from roofwatch.model.check_report import CheckReport
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.suite_source import SuiteSource
@@ -229,9 +220,6 @@ def _reports(
     )
 
 
-_MAX_NAMED = 3
-
-
 def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
     """Return the suite and the patterns of kernels for a path, or for a pattern of names of bundled
     kernels.
@@ -242,144 +230,3 @@ def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
     if os.sep in text or text.endswith(".py") or Path(text).exists():
         return suite_source(Path(text)), ("*",)
     return suite_source(None), (text,)
-
-
-def exit_status(reports: Sequence[CheckReport]) -> int:
-    """0 if every check passed, 1 if one failed, 2 if nothing could be checked."""
-    if any(report.outcome.is_failure for report in reports):
-        return 1
-    return 0 if any(report.outcome is Outcome.OK for report in reports) else 2
-
-
-def check_summary(reports: Sequence[CheckReport]) -> str:
-    """Number of cases, layouts and other values per outcome."""
-    groups: dict[str, Counter[str]] = {}
-    for report in reports:
-        outcome = str(report.outcome)
-        if report.layout is not None:
-            name = "in other layouts"
-            outcome = "refused" if report.outcome is Outcome.UNSUPPORTED else outcome
-        elif report.regime is not None:
-            name = "with other values"
-            outcome = "not tried" if report.outcome is Outcome.UNSUPPORTED else outcome
-        else:
-            name = "checked"
-        groups.setdefault(name, Counter())[outcome] += 1
-    texts = []
-    for name, counts in groups.items():
-        texts.append(f"{name}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
-    return "; ".join(texts)
-
-
-def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
-    """The command that checks one case of one implementation again."""
-    words = [
-        "roofwatch",
-        "check",
-        target,
-        "--case",
-        report.case_id,
-        "--implementation",
-        report.implementation,
-    ]
-    return shlex.join([*words, *(["--device", device] if device else [])])
-
-
-def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> dict[str, Any]:
-    """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
-    return {
-        "target": target,
-        "exit_status": exit_status(reports),
-        "proofs": [asdict(proof) for proof in proofs_of(reports)],
-        "reports": [
-            {
-                **report.model_dump(mode="json"),
-                "failed": report.outcome.is_failure,
-                "repeat": repeat_command(target, report, device),
-            }
-            for report in reports
-        ],
-    }
-
-
-def explain_failures(
-    target: str, reports: Sequence[CheckReport], device: str | None, *, with_traceback: bool = False
-) -> Iterator[str]:
-    """Describe the first failure of each cause, and name the others in one line."""
-    kinds: dict[tuple[object, ...], list[CheckReport]] = {}
-    for report in reports:
-        if report.outcome.is_failure:
-            kinds.setdefault(_cause(report), []).append(report)
-    for first, *others in kinds.values():
-        lines = ["", *explain_failure(first)]
-        if with_traceback and first.traceback:
-            lines.append(first.traceback.rstrip())
-        if others:
-            names = [_name(other) for other in others[:_MAX_NAMED]]
-            ellipsis = ", …" if len(others) > _MAX_NAMED else ""
-            lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
-        repeat = repeat_command(target, first, device)
-        yield "\n".join([*lines, f"  repeat, in all layouts: {repeat}"])
-
-
-def _cause(report: CheckReport) -> tuple[object, ...]:
-    """What failures with one cause have in common."""
-    kernel = report.case_id.partition("/")[0]
-    if report.faults:
-        fault = report.faults[0]
-        return (fault.kernel, fault.file, fault.line, fault.access, fault.operand, fault.is_race)
-    variation = (report.layout is None, report.regime)
-    if report.tensors:
-        return (kernel, report.implementation, report.outcome, variation)
-    # a message about one cause differs in sizes
-    message = re.sub(r"\d+", "n", report.message or "")
-    return (kernel, report.implementation, report.outcome, message)
-
-
-def _name(report: CheckReport) -> str:
-    layout = report.layout
-    where = ""
-    if report.regime is not None:
-        where = f" with {report.regime} values"
-    elif layout is not None:
-        arrangement = layout.arrangement.replace("_", "-")
-        where = f" with {layout.tensor} {arrangement} in memory"
-    return f"{report.case_id} {report.implementation}{where}"
-
-
-def explain_failure(report: CheckReport) -> Iterator[str]:
-    yield f"{_name(report)}: {report.outcome}"
-    for fault in report.faults:
-        yield f"  {fault.message}"
-    wrong = [tensor for tensor in report.tensors if not tensor.passed]
-    if report.message and not wrong and not report.faults:
-        yield f"  {report.message}"
-    for tensor in wrong:
-        yield from _explain_tensor(tensor)
-    if wrong and report.baseline_missing:
-        yield f"  only the caps apply: {report.baseline_missing}"
-
-
-def _explain_tensor(tensor: TensorReport) -> Iterator[str]:
-    count = math.prod(tensor.shape)
-    yield (
-        f"  {tensor.tensor} ({tensor.dtype} {list(tensor.shape)}): {tensor.wrong_count} of "
-        f"{count} elements are wrong"
-    )
-    if tensor.where:
-        yield f"    where     {tensor.where}"
-    if tensor.values:
-        yield f"    values    {tensor.values}"
-    if tensor.nonfinite_count:
-        yield f"    NaN, inf  {tensor.nonfinite_count} elements, on one side only"
-    if tensor.nonfinite_count < tensor.wrong_count:
-        for name, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
-            error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = (
-                ""
-                if tensor.baseline is None
-                else f", torch {getattr(tensor.baseline, quantity):.1e}"
-            )
-            yield f"    {name}   {error:.1e}, limit {limit:.1e}{eager}"
-    for element in tensor.worst:
-        yield f"    {list(element.index)}  expected {element.expected:.6g}, got {element.got:.6g}"

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.measurement.check import check_target, explain_failures
+from roofwatch.measurement.check import check_target
+from roofwatch.measurement.explain_check import explain_failures
 from roofwatch.model.check_report import Arrangement, Layout
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
