@@ -85,7 +85,7 @@ class Bounds:
     unknown: str | None = None
     """What the value depends on and is not known."""
     doubt: str | None = None
-    """The unknown because of which an operation may wrap."""
+    """The unknown value that may make an operation wrap."""
 
     def with_interval(self, interval: Interval) -> "Bounds":
         return replace(self, interval=interval)

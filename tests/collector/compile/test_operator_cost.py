@@ -1,12 +1,14 @@
 """What a call costs in torch is counted without data: copies, temporaries, waits, both passes."""
 
+from typing import Any
+
 import torch
 
 from roofwatch.collector.compile.proof import prove_case
 from roofwatch.model.proofs import OperatorCost
 from tests.suites import offset_kernels as kernels
 
-SHAPE = {"n_rows": 262_144, "n_cols": 14_336}
+SHAPE: dict[str, Any] = {"n_rows": 262_144, "n_cols": 14_336}
 ONE = SHAPE["n_rows"] * SHAPE["n_cols"] * 2
 """Bytes of an input, far more than the memory of a CI machine."""
 
@@ -82,9 +84,7 @@ def test_the_backward_pass_is_called_without_data() -> None:
             return copy_rows(x)
 
         @staticmethod
-        def backward(  # type: ignore[override]  # torch does not type it
-            _ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor
-        ) -> torch.Tensor:
+        def backward(_ctx: torch.autograd.function.FunctionCtx, grad: torch.Tensor) -> torch.Tensor:
             return copy_rows(grad.contiguous()) * torch.tensor(2.0, device=grad.device)
 
     def launch(x: torch.Tensor) -> torch.Tensor:
