@@ -66,6 +66,8 @@ class Filters:
             "measurements",
             "accuracies",
             "static_facts",
+            "overflow_proofs",
+            "operator_costs",
             "counters",
             "profiles",
             "imported",

@@ -16,6 +16,7 @@ import importlib
 import math
 import re
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -98,14 +99,20 @@ class Launch:
 
 
 @contextlib.contextmanager
-def compiling_for(target: str) -> Iterator[list[Launch]]:
+def compiling_for(target: str, *, deadline_s: float = math.inf) -> Iterator[list[Launch]]:
     """Compile each launch within the block for a target; yield the list of launches.
+
+    After the deadline, on the monotonic clock, launches are listed and not compiled.
 
     Raises:
         TargetError: the target is unknown.
     """
     launches: list[Launch] = []
-    with without_aslr(), _compiling_triton(target, launches), _compiling_cuda(target, launches):
+    with (
+        without_aslr(),
+        _compiling_triton(target, launches, deadline_s),
+        _compiling_cuda(target, launches),
+    ):
         yield launches
 
 
@@ -146,7 +153,7 @@ def target_driver(gpu: Any, name: str) -> SimpleNamespace:
 
 
 @contextlib.contextmanager
-def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
+def _compiling_triton(target: str, launches: list[Launch], deadline_s: float) -> Iterator[None]:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
@@ -168,6 +175,10 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
             {name: _plain(kwargs[name]) for name in _OPTION_NAMES if name in kwargs},
         )
         launches.append(launch)
+        if time.monotonic() > deadline_s:
+            launch.outcome = Outcome.TIMED_OUT
+            launch.message = "not compiled within the time limit; raise it with --timeout"
+            return None
         self.device_caches.clear()  # its key is the device number, which is 0 for every target
         kernel = None
         try:

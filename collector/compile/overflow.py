@@ -6,16 +6,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 
+from roofwatch.collector.compile.bounds import Bounds, Constraints, Launch, TooComplexError
+from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.pointers import base_of
 from roofwatch.collector.compile.ttir import Block, Function, Operation, Value
-from roofwatch.collector.compile.value_ranges import (
-    Bounds,
-    Constraints,
-    Launch,
-    TooComplexError,
-    ValueRanges,
-    base_of,
-)
+from roofwatch.collector.compile.value_ranges import ValueRanges
 
 _POINTER_OPERAND = {
     "tt.load": 0,
@@ -61,7 +57,7 @@ def check_accesses(function: Function, launch: Launch) -> list[Access]:
         assumed: dict[Value, Interval] = {}
         for operation in function.operations():
             if operation.name == _ASSUME and operation.operands:
-                assumed.update(whole.implied(operation.operands[0]))
+                assumed.update(implied(whole, operation.operands[0]))
         accesses: list[Access] = []
         for operation in function.operations():
             if operation.name in _POINTER_OPERAND:
@@ -112,16 +108,16 @@ def _conditions(operation: Operation, ranges: ValueRanges) -> Constraints:
 
     position = _MASK_OPERAND.get(operation.name)
     if position is not None and len(operation.operands) > position:
-        add(ranges.implied(operation.operands[position]))
+        add(implied(ranges, operation.operands[position]))
     inner: Operation = operation
     while inner.block is not None:
         for condition, is_true in _entered_if(inner.block):
-            add(ranges.implied(condition, is_true=is_true))
+            add(implied(ranges, condition, is_true=is_true))
         if inner.block.parent is None:
             break
         if inner.block.parent.name == "scf.if":
             is_true = inner.block in inner.block.parent.regions[0]
-            add(ranges.implied(inner.block.parent.operands[0], is_true=is_true))
+            add(implied(ranges, inner.block.parent.operands[0], is_true=is_true))
         inner = inner.block.parent
     return limits
 

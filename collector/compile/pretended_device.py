@@ -1,8 +1,8 @@
 """Lets tensors without data say that they are on a GPU, on builds of torch without GPU support.
 
 torch's autograd ends the process if a tensor is really on a device that the build does not support.
-So tensors stay on the CPU: only code outside of torch that asks for their device is told the GPU,
-and factory functions that are given the GPU make CPU tensors.
+So tensors stay on the CPU: only code outside of torch sees the GPU as their device, and factory
+functions that are given the GPU make CPU tensors.
 """
 
 import contextlib
@@ -60,7 +60,7 @@ def _is_device(argument: object) -> bool:
 @contextlib.contextmanager
 def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
     """Pretend within the block; `on_wait` is called when data goes to the host."""
-    device_of = FakeTensor.device.fget
+    device_of = vars(FakeTensor)["device"].fget
 
     def device(self: FakeTensor) -> torch.device:
         caller = sys._getframe(1).f_globals.get("__name__", "")

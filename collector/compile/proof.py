@@ -11,6 +11,7 @@ from pathlib import PurePath
 import torch
 
 from roofwatch.collector.accuracy.evaluation import make_inputs
+from roofwatch.collector.compile.bounds import Launch
 from roofwatch.collector.compile.counted_calls import CallCounts, CountingMode
 from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
 from roofwatch.collector.compile.interval import Interval
@@ -18,7 +19,6 @@ from roofwatch.collector.compile.overflow import Access, Finding, check_accesses
 from roofwatch.collector.compile.size_limits import FoundLimits, find_limits
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.collector.compile.traced_launches import IrCache, TracedLaunch, tracing_launches
-from roofwatch.collector.compile.value_ranges import Launch
 from roofwatch.model.proofs import CaseProof, OperatorCost, OverflowProof, Proof, UnprovenAccess
 from roofwatch.spec import Case, Implementation, KernelSpec, UnsupportedError
 

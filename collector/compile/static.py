@@ -3,6 +3,8 @@ runs nothing.
 """
 
 import hashlib
+import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,9 +37,12 @@ def compile_case(
     implementation: Implementation,
     case: Case,
     targets: Sequence[str] = DEFAULT_TARGETS,
+    *,
+    time_limit_s: float = math.inf,
 ) -> list[StaticFacts]:
     """Compile every function that one call of the case launches, for each target.
 
+    What is not compiled within the time limit has the outcome `timed_out`; the rest is kept.
     For direction `bwd`, only launches of the backward pass count.
 
     Raises:
@@ -47,12 +52,15 @@ def compile_case(
     """
     for target in targets:
         parse_target(target)
+    deadline_s = time.monotonic() + time_limit_s
     facts: list[StaticFacts] = []
     for target in targets:
         named = {"case_id": case.id, "implementation": implementation.name, "target": target}
         reason = implementation.unsupported_targets.get(target)
         launches = (
-            [] if reason is not None else _distinct(_launches(spec, implementation, case, target))
+            []
+            if reason is not None
+            else _distinct(_launches(spec, implementation, case, target, deadline_s))
         )
         if launches:
             facts += _facts(launches, target, named)
@@ -74,9 +82,13 @@ def compile_case(
 
 
 def _launches(
-    spec: KernelSpec, implementation: Implementation, case: Case, target: str
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    deadline_s: float,
 ) -> list[Launch]:
-    with compiling_for(target) as launches:
+    with compiling_for(target, deadline_s=deadline_s) as launches:
 
         def call(*, has_data: bool) -> None:
             launches.clear()

@@ -36,7 +36,7 @@ class Value:
     """Which makes it; None for arguments of blocks and of the function."""
     index: int = 0
     block: "Block | None" = None
-    """Of which it is an argument."""
+    """The block that it is an argument of."""
 
     @property
     def element(self) -> str:

@@ -6,16 +6,32 @@ loaded index, is a doubt and not an overflow.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from roofwatch.collector.compile.bounds import (
+    Bounds,
+    Constraints,
+    Launch,
+    TooComplexError,
+    Wrap,
+    bits_of,
+    joined,
+)
+from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import (
     ARITHMETIC,
     UNBOUNDED,
     Interval,
     of_width,
-    trip_count,
 )
+from roofwatch.collector.compile.loops import (
+    bound_carried,
+    bound_counter,
+    bound_quotient_of_counter,
+    bound_while_argument,
+)
+from roofwatch.collector.compile.pointers import base_of
 from roofwatch.collector.compile.ttir import Block, Function, Operation, Value
 
 _NUMBER = re.compile(r"-?\d+")
@@ -43,84 +59,9 @@ _SAME_VALUES = frozenset(
 _MAX_DEPTH = 3
 """Of nested conditions and loops that are evaluated under their own constraints."""
 _OF_FIRST = frozenset({"tt.gather"})
-_NEGATED = {
-    "slt": "sge",
-    "sge": "slt",
-    "sle": "sgt",
-    "sgt": "sle",
-    "eq": "ne",
-    "ne": "eq",
-    "ult": "uge",
-    "uge": "ult",
-    "ule": "ugt",
-    "ugt": "ule",
-}
 
 
 _MAX_STEPS = 200_000
-
-
-class TooComplexError(Exception):
-    """The values of a function take too long to bound."""
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What is known about one launch."""
-
-    arguments: Mapping[str, int]
-    """Values of integer arguments, by name."""
-    grid: tuple[int, int, int]
-    ranges: Mapping[str, Interval]
-    """Of the integers behind pointer arguments, by name."""
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """What is known about a value."""
-
-    interval: Interval
-    wraps: "Wrap | None" = None
-    """The first operation that leaves the range of its type."""
-    unknown: str | None = None
-    """What the value depends on and is not known."""
-    doubt: str | None = None
-    """The unknown because of which an operation may wrap."""
-
-    def with_interval(self, interval: Interval) -> "Bounds":
-        return replace(self, interval=interval)
-
-
-@dataclass(frozen=True)
-class Wrap:
-    operation: Operation
-    exact: Interval
-
-
-Constraints = Mapping[Value, Interval]
-
-
-def _joined(bounds: Iterable[Bounds], interval: Interval) -> Bounds:
-    known = list(bounds)
-
-    def first(values: Iterable[object]) -> object:
-        return next((value for value in values if value is not None), None)
-
-    wraps = first(each.wraps for each in known)
-    assert wraps is None or isinstance(wraps, Wrap)
-    unknown = first(each.unknown for each in known)
-    doubt = first(each.doubt for each in known)
-    return Bounds(
-        interval,
-        wraps,
-        None if unknown is None else str(unknown),
-        None if doubt is None else str(doubt),
-    )
-
-
-def _bits(kind: str) -> int | None:
-    found = re.fullmatch(r"i(\d+)|index", kind)
-    return None if found is None else int(found[1] or 64)
 
 
 class ValueRanges:
@@ -165,7 +106,7 @@ class ValueRanges:
         if value in self._known:
             return self._known[value]
         if value in self._open:  # a loop that is not understood
-            return self._not_known(value, "a value that a loop changes")
+            return self.not_known(value, "a value that a loop changes")
         self._steps[0] += 1
         if self._steps[0] > _MAX_STEPS:
             raise TooComplexError
@@ -180,8 +121,11 @@ class ValueRanges:
         self._known[value] = bounds
         return bounds
 
-    def _not_known(self, value: Value, reason: str) -> Bounds:
-        bits = _bits(value.element)
+    def while_open(self, value: Value) -> "ValueRanges":
+        return self._copy(self._constraints, self._open | {value})
+
+    def not_known(self, value: Value, reason: str) -> Bounds:
+        bits = bits_of(value.element)
         return Bounds(UNBOUNDED if bits is None else of_width(bits), unknown=reason)
 
     def _computed(self, value: Value) -> Bounds:
@@ -198,11 +142,11 @@ class ValueRanges:
         if name in self._launch.arguments:
             number = int(self._launch.arguments[name])
             return Bounds(Interval(number, number))
-        return self._not_known(value, f"the argument {name}")
+        return self.not_known(value, f"the argument {name}")
 
     def _fitted(self, value: Value, bounds: Bounds) -> Bounds:
         """Cut the exact result to the value's type."""
-        bits = _bits(value.element)
+        bits = bits_of(value.element)
         if bits is None:
             return bounds
         limits = of_width(bits)
@@ -228,9 +172,9 @@ class ValueRanges:
         if name in ARITHMETIC and len(operation.operands) > 1:
             left, right = (self.of(operand) for operand in operation.operands[:2])
             exact = ARITHMETIC[name](left.interval, right.interval)
-            if name == "arith.divsi" and (share := self._quotient_of_counter(operation)):
+            if name == "arith.divsi" and (share := bound_quotient_of_counter(self, operation)):
                 exact = exact.clamped(share)
-            return _joined((left, right), exact)
+            return joined((left, right), exact)
         if name in _SAME_VALUES:
             operands = operation.operands[:1] if name in _OF_FIRST else operation.operands
             return self._union(operands)
@@ -256,32 +200,14 @@ class ValueRanges:
         }
         if name in special:
             return special[name](operation, value)
-        return self._not_known(value, f"the result of {name}")
-
-    def _quotient_of_counter(self, operation: Operation) -> Interval | None:
-        """Bound `i // n` for a counter of `range(0, m * n)`, whatever `n` is."""
-        counter, divisor = operation.operands[:2]
-        loop = None if counter.block is None else counter.block.parent
-        if loop is None or loop.name != "scf.for" or counter.index:
-            return None
-        product = loop.operands[1].operation
-        if (
-            product is None
-            or product.name != "arith.muli"
-            or self.of(loop.operands[0]).interval.low < 0
-        ):
-            return None
-        others = [operand for operand in product.operands[:2] if operand is not divisor]
-        if len(others) != 1:
-            return None
-        return Interval(0, max(self.of(others[0]).interval.high - 1, 0))
+        return self.not_known(value, f"the result of {name}")
 
     def _union(self, operands: Iterable[Value]) -> Bounds:
         bounds = [self.of(operand) for operand in operands]
         interval = bounds[0].interval
         for each in bounds[1:]:
             interval = interval.union(each.interval)
-        return _joined(bounds, interval)
+        return joined(bounds, interval)
 
     def _of_first_operand(self, operation: Operation, _value: Value) -> Bounds:
         return self.of(operation.operands[0])
@@ -291,8 +217,8 @@ class ValueRanges:
         if "true" in text or "false" in text:
             return Bounds(Interval(0, 1))
         numbers = [int(number) for number in _NUMBER.findall(re.sub(r"\{.*\}", "", text))]
-        if not numbers or "." in text or "0x" in text or _bits(value.element) is None:
-            return self._not_known(value, "a constant")
+        if not numbers or "." in text or "0x" in text or bits_of(value.element) is None:
+            return self.not_known(value, "a constant")
         return Bounds(Interval(min(numbers), max(numbers)))
 
     def _of_range(self, operation: Operation, _value: Value) -> Bounds:
@@ -310,22 +236,22 @@ class ValueRanges:
 
     def _of_pointer(self, operation: Operation, _value: Value) -> Bounds:
         pointer, offset = (self.of(operand) for operand in operation.operands[:2])
-        return _joined((pointer, offset), pointer.interval.plus(offset.interval))
+        return joined((pointer, offset), pointer.interval.plus(offset.interval))
 
     def _of_select(self, operation: Operation, _value: Value) -> Bounds:
         condition, chosen, otherwise = operation.operands[:3]
         sides = (
-            self.under(self.implied(condition)).of(chosen),
-            self.under(self.implied(condition, is_true=False)).of(otherwise),
+            self.under(implied(self, condition)).of(chosen),
+            self.under(implied(self, condition, is_true=False)).of(otherwise),
         )
-        return _joined(sides, sides[0].interval.union(sides[1].interval))
+        return joined(sides, sides[0].interval.union(sides[1].interval))
 
     def _of_unsigned(self, operation: Operation, _value: Value) -> Bounds:
         operand = operation.operands[0]
         bounds = self.of(operand)
         if bounds.interval.low >= 0:
             return bounds
-        return bounds.with_interval(Interval(0, 2 ** (_bits(operand.element) or 32) - 1))
+        return bounds.with_interval(Interval(0, 2 ** (bits_of(operand.element) or 32) - 1))
 
     def _of_absolute(self, operation: Operation, _value: Value) -> Bounds:
         bounds = self.of(operation.operands[0])
@@ -339,11 +265,11 @@ class ValueRanges:
         base = base_of(operation.operands[0])
         name = "memory" if base is None else base.name.removeprefix("%")
         if name not in self._launch.ranges:
-            return self._not_known(value, f"unknown index from {name}")
+            return self.not_known(value, f"unknown index from {name}")
         bounds = Bounds(self._launch.ranges[name])
         if len(operation.operands) > 2:
             other = self.of(operation.operands[2])
-            return _joined((bounds, other), bounds.interval.union(other.interval))
+            return joined((bounds, other), bounds.interval.union(other.interval))
         return bounds
 
     def _of_reduction(self, operation: Operation, value: Value) -> Bounds:
@@ -368,7 +294,7 @@ class ValueRanges:
         )
         if all(name.startswith(choosing) for name in combining):
             return bounds
-        return self._not_known(value, f"the result of {operation.name}")
+        return self.not_known(value, f"the result of {operation.name}")
 
     def _of_histogram(self, operation: Operation, _value: Value) -> Bounds:
         return Bounds(Interval(0, operation.operands[0].size))
@@ -378,284 +304,37 @@ class ValueRanges:
     def _of_condition(self, operation: Operation, value: Value) -> Bounds:
         sides = []
         for position, region in enumerate(operation.regions):
-            implied = self.implied(operation.operands[0], is_true=position == 0)
+            limits = implied(self, operation.operands[0], is_true=position == 0)
             last = region[-1].last
             if last is not None and last.name == "scf.yield":
-                sides.append(self.under(implied).of(last.operands[value.index]))
+                sides.append(self.under(limits).of(last.operands[value.index]))
         if not sides:
-            return self._not_known(value, "the result of scf.if")
+            return self.not_known(value, "the result of scf.if")
         interval = sides[0].interval
         for side in sides[1:]:
             interval = interval.union(side.interval)
-        return _joined(sides, interval)
+        return joined(sides, interval)
 
     def _of_loop(self, operation: Operation, value: Value) -> Bounds:
         argument = operation.regions[0][0].arguments[value.index + 1]
-        return self._carried(operation, argument, is_after=True)
+        return bound_carried(self, operation, argument, is_after=True)
 
     def _of_block_argument(self, value: Value, block: Block) -> Bounds:
         parent = block.parent
         if parent is None or (block.incoming and parent.name not in {"scf.for", "scf.while"}):
             values = [branch.values[value.index] for branch in block.incoming]
-            return self._union(values) if values else self._not_known(value, "a block")
+            return self._union(values) if values else self.not_known(value, "a block")
         if parent.name == "scf.for":
             if value.index == 0:
-                return self._counter(parent)
-            return self._carried(parent, value, is_after=False)
+                return bound_counter(self, parent)
+            return bound_carried(self, parent, value, is_after=False)
         if parent.name == "scf.while":
-            return self._of_while_argument(parent, value, block)
-        return self._not_known(value, f"the region of {parent.name}")
-
-    def _counter(self, loop: Operation) -> Bounds:
-        start, stop, step = (self.of(operand) for operand in loop.operands[:3])
-        high = max(stop.interval.high - 1, start.interval.low)
-        if (
-            start.interval.is_one
-            and stop.interval.is_one
-            and step.interval.is_one
-            and step.interval.low > 0
-        ):
-            count = trip_count(start.interval, stop.interval, step.interval)
-            high = start.interval.low + max(count - 1, 0) * step.interval.low
-        return _joined((start, stop, step), Interval(start.interval.low, high))
-
-    def _trips(self, loop: Operation) -> int:
-        start, stop, step = loop.operands[:3]
-        distance = self._distance(stop, start)
-        if distance is not None:
-            return trip_count(Interval(0, 0), distance.interval, self.of(step).interval)
-        return trip_count(self.of(start).interval, self.of(stop).interval, self.of(step).interval)
-
-    def _carried(self, loop: Operation, argument: Value, *, is_after: bool) -> Bounds:
-        """Bound a value that each iteration changes by an amount that is bounded, or replaces."""
-        initial = self.of(loop.operands[argument.index + 2])
-        last = loop.regions[0][-1].last
-        assert last is not None, loop.text
-        return self._iterated(
-            argument,
-            initial,
-            last.operands[argument.index - 1],
-            count=self._trips(loop) - (0 if is_after else 1),
-        )
-
-    def _iterated(self, argument: Value, initial: Bounds, updated: Value, *, count: int) -> Bounds:
-        step = self._distance(updated, argument)
-        if step is not None:
-            total = step.interval.times(Interval(0, max(count, 0)))
-            return _joined((initial, step), initial.interval.plus(total))
-        inner = self._copy(self._constraints, self._open | {argument})
-        bounds = inner.of(updated)
-        return _joined((initial, bounds), initial.interval.union(bounds.interval))
+            return bound_while_argument(self, parent, value, block)
+        return self.not_known(value, f"the region of {parent.name}")
 
     def _of_while(self, operation: Operation, value: Value) -> Bounds:
         last = operation.regions[0][-1].last
         assert last is not None, operation.text
         return self.of(last.operands[value.index + 1])
 
-    def _of_while_argument(self, loop: Operation, value: Value, block: Block) -> Bounds:
-        last = loop.regions[0][-1].last
-        assert last is not None, loop.text
-        if block is not loop.regions[0][0]:  # the body takes what the condition passes on
-            passed = last.operands[value.index + 1]
-            return self.under(self._bound_by_condition(loop)).of(passed)
-        initial = self.of(loop.operands[value.index])
-        body = loop.regions[1][-1].last
-        assert body is not None, loop.text
-        updated = body.operands[value.index]
-        renamed = {
-            argument: last.operands[argument.index + 1] for argument in loop.regions[1][0].arguments
-        }
-        step = self._distance(updated, value, renamed=renamed)
-        limits = self._bound_by_condition(loop).get(value)
-        if step is None or limits is None:
-            inner = self._copy(self._constraints, self._open | {value})
-            bounds = inner.of(updated)
-            return _joined((initial, bounds), initial.interval.union(bounds.interval))
-        before = initial.interval
-        if step.interval.low >= 0:
-            last_value = max(before.high, min(limits.high, UNBOUNDED.high) + step.interval.high)
-            return _joined((initial, step), Interval(before.low, last_value))
-        if step.interval.high <= 0:
-            last_value = min(before.low, limits.low + step.interval.low)
-            return _joined((initial, step), Interval(last_value, before.high))
-        return self._not_known(value, "a value that a loop changes")
-
-    def _bound_by_condition(self, loop: Operation) -> Constraints:
-        last = loop.regions[0][-1].last
-        if last is None or not last.operands:
-            return {}
-        return self.implied(last.operands[0])
-
-    def _distance(
-        self, value: Value, origin: Value, renamed: Mapping[Value, Value] | None = None
-    ) -> Bounds | None:
-        """Bound `value - origin` if the value is the origin plus something; None otherwise."""
-        value = (renamed or {}).get(value, value)
-        if value is origin:
-            return Bounds(Interval(0, 0))
-        operation = value.operation
-        if operation is None:
-            return None
-        operands = operation.operands
-        if operation.name in {"arith.addi", "tt.addptr"}:
-            for first, second in ((operands[0], operands[1]), (operands[1], operands[0])):
-                distance = self._distance(first, origin, renamed)
-                if distance is not None:
-                    added = self.of(second)
-                    total = distance.interval.plus(added.interval)
-                    return _joined((distance, added), total)
-            return None
-        if operation.name == "arith.subi":
-            distance = self._distance(operands[0], origin, renamed)
-            if distance is None:
-                return None
-            taken = self.of(operands[1])
-            total = ARITHMETIC["arith.subi"](distance.interval, taken.interval)
-            return _joined((distance, taken), total)
-        if operation.name == "arith.minsi":
-            sides = [self._distance(operand, origin, renamed) for operand in operands[:2]]
-            known = [side for side in sides if side is not None]
-            if not known:
-                return None
-            high = min(side.interval.high for side in known)
-            low = 0 if len(known) == 1 else min(side.interval.low for side in known)
-            return _joined(known, Interval(min(low, high), high))
-        if operation.name in {"arith.select", "scf.if"}:
-            return self._distance_of_choice(value, origin, renamed)
-        if operation.name == "scf.for":
-            return self._distance_of_loop(value, origin, renamed)
-        return None
-
-    def _distance_of_choice(
-        self, value: Value, origin: Value, renamed: Mapping[Value, Value] | None
-    ) -> Bounds | None:
-        operation = value.operation
-        assert operation is not None
-        if operation.name == "arith.select":
-            chosen = operation.operands[1:3]
-        else:
-            lasts = [region[-1].last for region in operation.regions]
-            chosen = [last.operands[value.index] for last in lasts if last is not None]
-        sides = [self._distance(each, origin, renamed) for each in chosen]
-        known = [side for side in sides if side is not None]
-        if len(known) != len(sides) or not known:
-            return None
-        interval = known[0].interval
-        for side in known[1:]:
-            interval = interval.union(side.interval)
-        return _joined(known, interval)
-
-    def _distance_of_loop(
-        self, value: Value, origin: Value, renamed: Mapping[Value, Value] | None
-    ) -> Bounds | None:
-        loop = value.operation
-        assert loop is not None
-        to_initial = self._distance(loop.operands[value.index + 3], origin, renamed)
-        argument = loop.regions[0][0].arguments[value.index + 1]
-        last = loop.regions[0][-1].last
-        if to_initial is None or last is None:
-            return None
-        step = self._distance(last.operands[value.index], argument, renamed)
-        if step is None:
-            return None
-        total = step.interval.times(Interval(0, self._trips(loop)))
-        return _joined((to_initial, step), to_initial.interval.plus(total))
-
     # --- conditions
-
-    def implied(self, condition: Value, *, is_true: bool = True) -> Constraints:
-        """Return the limits of other values where a condition has a value."""
-        operation = condition.operation
-        if operation is None:
-            return {}
-        if operation.name in {
-            "tt.splat",
-            "tt.broadcast",
-            "tt.expand_dims",
-            "tt.reshape",
-            "tt.trans",
-        }:
-            return self.implied(operation.operands[0], is_true=is_true)
-        if operation.name == ("arith.andi" if is_true else "arith.ori"):
-            limits = dict(self.implied(operation.operands[0], is_true=is_true))
-            for value, other in self.implied(operation.operands[1], is_true=is_true).items():
-                limits[value] = other.clamped(limits[value]) if value in limits else other
-            return limits
-        if operation.name == "arith.cmpi":
-            return self._compared(operation, is_true=is_true)
-        return {}
-
-    def _compared(self, operation: Operation, *, is_true: bool) -> Constraints:
-        predicate = operation.text.strip().partition(",")[0]
-        if not is_true:
-            predicate = _NEGATED.get(predicate, predicate)
-        left, right = operation.operands[:2]
-        if predicate.startswith("u"):
-            if self.of(left).interval.low < 0 or self.of(right).interval.low < 0:
-                return {}
-            predicate = f"s{predicate[1:]}"
-        if predicate in {"sgt", "sge"}:
-            left, right = right, left
-            predicate = {"sgt": "slt", "sge": "sle"}[predicate]
-        lower, upper = self.of(left).interval, self.of(right).interval
-        limits: dict[Value, Interval] = {}
-        if predicate in {"slt", "sle"}:
-            gap = 1 if predicate == "slt" else 0
-            _limit(limits, left, Interval(UNBOUNDED.low, upper.high - gap))
-            _limit(limits, right, Interval(lower.low + gap, UNBOUNDED.high))
-        elif predicate == "eq":
-            _limit(limits, left, upper)
-            _limit(limits, right, lower)
-        return limits
-
-
-def _limit(limits: dict[Value, Interval], value: Value, interval: Interval) -> None:
-    """Limit a value, and those that it is a copy of."""
-    while True:
-        limits[value] = interval.clamped(limits[value]) if value in limits else interval
-        operation = value.operation
-        if operation is None or operation.name not in {
-            "tt.splat",
-            "tt.broadcast",
-            "tt.expand_dims",
-            "arith.extsi",
-        }:
-            return
-        value = operation.operands[0]
-
-
-def base_of(pointer: Value) -> Value | None:
-    """Find the argument that a pointer or descriptor comes from; None if it cannot be told."""
-    seen: set[Value] = set()
-    waiting = [pointer]
-    while waiting:
-        value = waiting.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        operation = value.operation
-        if operation is None and value.block is None:
-            return value
-        waiting += _sources(value)
-    return None
-
-
-def _sources(value: Value) -> list[Value]:
-    operation = value.operation
-    if operation is None:
-        block = value.block
-        assert block is not None
-        parent = block.parent
-        if parent is not None and parent.name == "scf.for" and value.index:
-            return [parent.operands[value.index + 2]]
-        if parent is not None and parent.name == "scf.while":
-            return parent.operands[value.index : value.index + 1]
-        return [branch.values[value.index] for branch in block.incoming]
-    if operation.name == "scf.for":
-        return [operation.operands[value.index + 3]]
-    if operation.name in {"scf.if", "scf.while"}:
-        lasts = [region[-1].last for region in operation.regions]
-        return [last.operands[-1] for last in lasts if last is not None and last.operands]
-    if operation.name == "arith.select":
-        return operation.operands[1:2]
-    return operation.operands[:1]

@@ -7,6 +7,7 @@ A kernel that crashes, hangs or exhausts memory costs only its own case. Of roof
 
 import faulthandler
 import gc
+import math
 import os
 import resource
 import sys
@@ -211,7 +212,9 @@ class _Suite:
                 return Reply(error=str(error))
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
-            return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+            limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
+            facts = compile_case(spec, implementation, case, job.targets, time_limit_s=limit_s)
+            return Reply(static_facts=tuple(facts))
         if isinstance(job, ProveCase):
             return Reply(proof=prove_case(spec, implementation, case, job.target))
         self._join_ranks(spec, case)

@@ -35,6 +35,8 @@ from roofwatch.model.worker_protocol import (
 )
 
 _DESCRIBE_TIMEOUT_S = 60.0
+_COMPILE_SHARE = 0.7
+"""Of the time limit of a job; the rest is for the launch that is being compiled, and its facts."""
 _MAX_MESSAGE = 1_000
 _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 """Other failures may come from a lack of memory and are tried again."""
@@ -139,7 +141,13 @@ def compile_subjects(
         try:
             facts = _FACTS.validate_python(cache.get(keys[subject]))
         except ValidationError:
-            missing.append(CompileStatic(**subject.named, targets=plan.targets))
+            missing.append(
+                CompileStatic(
+                    **subject.named,
+                    targets=plan.targets,
+                    time_limit_s=_COMPILE_SHARE * plan.timeout_s,
+                )
+            )
         else:
             yield subject, facts
     if not missing:

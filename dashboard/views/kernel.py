@@ -11,6 +11,7 @@ from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import kernel as charts
+from roofwatch.dashboard.components.analysis_tables import show_analyses
 from roofwatch.dashboard.components.imported_values import show_imported_values
 from roofwatch.dashboard.components.kernel_tables import (
     show_accuracy,
@@ -72,6 +73,9 @@ def show() -> None:
         _show_diagnoses(view, record, part)
         show_best(part.measurements)
         _show_static(part, previous, kernel)
+        if part.overflow_proofs:
+            st.header("Proven without a GPU", anchor=False)
+            show_analyses(part.overflow_proofs, part.operator_costs)
         _show_autotuning(view, part)
         show_counters(part.counters)
         show_accuracy(part.accuracies)

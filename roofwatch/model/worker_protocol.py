@@ -192,6 +192,8 @@ class CheckAccuracy(CaseJob):
 class CompileStatic(CaseJob):
     job: Literal["compile_static"] = "compile_static"
     targets: tuple[str, ...]
+    time_limit_s: float | None = None
+    """After which the rest is not compiled, so that there is a partial answer."""
 
     @property
     def group(self) -> str:

@@ -14,6 +14,7 @@ from roofwatch.db.regressions.triage import regression_id
 from roofwatch.model.history import Cause, Regression, RegressionState, SeriesKey, Suspect
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.record import RunRecord
 from roofwatch.model.triage import TriageState
 from roofwatch.model.verdict import Verdict
@@ -81,6 +82,19 @@ def _record(number: int, project: str) -> RunRecord:
                 local_bytes=96 if number >= SPILLS_AT else 0,
             )
             for target in TARGETS
+        ],
+        overflow_proofs=[
+            OverflowProof(case_id=MATMUL, implementation="triton", proof=Proof.FITS, access_count=3)
+        ],
+        operator_costs=[
+            OperatorCost(
+                case_id=MATMUL,
+                implementation="triton",
+                target="sm_90",
+                calls={"clone": 1},
+                read_bytes=2**30,
+                launch_count=1,
+            )
         ],
         cases=tuple(_case(case_id) for case_id in _COST),
     )

@@ -202,7 +202,13 @@ def tall(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
-def declare(launch: Launch, *, is_gather: bool = False, **shape: int) -> KernelSpec:
+def declare(
+    launch: Launch,
+    *,
+    is_gather: bool = False,
+    directions: tuple[str, ...] = ("fwd",),
+    **shape: int,
+) -> KernelSpec:
     """Declare a suite's kernel with one case."""
 
     def inputs(case: Any, make: Any) -> dict[str, Any]:
@@ -215,9 +221,9 @@ def declare(launch: Launch, *, is_gather: bool = False, **shape: int) -> KernelS
         name="moves_rows",
         inputs=inputs,
         reference=lambda **values: values["x"],
-        cases=cases(shapes=[shape], dtypes=["bfloat16"], directions=["fwd"]),
+        cases=cases(shapes=[shape], dtypes=["bfloat16"], directions=list(directions)),
         flop_count=lambda _case: 0.0,
         memory_bytes=lambda _case: 0.0,
     )
-    spec.implementation("triton", directions=["fwd"])(launch)
+    spec.implementation("triton", directions=directions)(launch)
     return spec

@@ -8,12 +8,12 @@ from roofwatch.collector.compile.proof import prove_case
 from roofwatch.model.proofs import OverflowProof, Proof
 from tests.suites import offset_kernels as kernels
 
-HUGE = {"n_rows": 2**20, "n_cols": 14_336}
+HUGE: dict[str, Any] = {"n_rows": 2**20, "n_cols": 14_336}
 """Of 28 GiB in bfloat16."""
 
 
 def proof_of(
-    launch: kernels.Launch, *, is_gather: bool = False, limits_budget_s: float = 0, **shape: int
+    launch: kernels.Launch, *, is_gather: bool = False, limits_budget_s: float = 0, **shape: Any
 ) -> OverflowProof:
     spec = kernels.declare(launch, is_gather=is_gather, **shape)
     (implementation,) = spec.implementations.values()

@@ -45,6 +45,14 @@ def test_the_kernel_view_marks_compiled_code_that_changed_since_the_previous_com
     assert first["local memory"].tolist() == [0] * 6
 
 
+@pytest.mark.usefixtures("judged")
+def test_the_kernel_view_shows_what_is_proven_without_a_gpu(open_view: OpenView) -> None:
+    (row,) = table(open_view("kernel", kernel="matmul"), "32-bit offsets").to_dict("records")
+
+    assert row["32-bit offsets"] == "all 3 accesses fit into 32 bits"
+    assert (row["torch operators"], row["bytes moved"]) == ("1 clone", 2**30)
+
+
 @pytest.mark.usefixtures("records")
 def test_the_kernel_view_compares_the_best_with_the_second_best_and_diagnoses_what_was_timed(
     open_view: OpenView,

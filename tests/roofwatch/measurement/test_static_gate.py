@@ -168,6 +168,43 @@ def test_accepted_code_passes_until_it_gets_worse_and_is_noted_when_better(
     assert "[[accepted]]" not in repository.baseline.read_text()
 
 
+LARGE = ('"n_rows": 64, "n_cols": 4096', '"n_rows": 524289, "n_cols": 4096')
+WIDE = ("tl.program_id(0) * n_cols", "tl.program_id(0).to(tl.int64) * n_cols")
+COPY = ("y = torch.empty_like(x)\n", "y = torch.empty_like(x)\n    x = x.clone()\n")
+
+
+@pytest.mark.slow
+def test_an_overflow_at_a_declared_size_fails_until_it_is_accepted_or_fixed(
+    repository: Repository,
+) -> None:
+    repository.change(LARGE)
+
+    unsafe = repository.static()
+    accepted = repository.static("--accept", "no model has so many rows")
+    passed = repository.static()
+    repository.change(LARGE, WIDE)
+    fixed = repository.static("--tighten")
+
+    assert unsafe.status == 1
+    assert "offset_overflow" in unsafe.output
+    assert (accepted.status, passed.status, fixed.status) == (0, 0, 0)
+    assert "updated: 1" in fixed.output
+
+
+@pytest.mark.slow
+def test_a_smaller_limit_and_a_copy_in_a_launcher_are_regressions(repository: Repository) -> None:
+    repository.change(WIDE)
+    commit_all(repository.folder)
+    repository.change(COPY)
+
+    status, document = repository.judged()
+
+    assert status == 1
+    reasons = {item["reason"]: item["detail"] for item in document["judged"]}
+    assert reasons["offset_limit_changed"] == "offsets fit up to n_rows = any size → 524,288"
+    assert "clone 0 → 1" in reasons["operator_cost_changed"]
+
+
 def _commit_a_base_without_the_file(repository: Repository) -> None:
     git(repository.folder, "mv", "bench_rows.py", "bench_old.py")
     commit_all(repository.folder)

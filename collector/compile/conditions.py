@@ -1,0 +1,80 @@
+"""Limits of values where a condition holds: masks, `if`, assumptions."""
+
+from roofwatch.collector.compile.bounds import Constraints, Ranges
+from roofwatch.collector.compile.interval import UNBOUNDED, Interval
+from roofwatch.collector.compile.ttir import Operation, Value
+
+_NEGATED = {
+    "slt": "sge",
+    "sge": "slt",
+    "sle": "sgt",
+    "sgt": "sle",
+    "eq": "ne",
+    "ne": "eq",
+    "ult": "uge",
+    "uge": "ult",
+    "ule": "ugt",
+    "ugt": "ule",
+}
+
+
+def implied(ranges: Ranges, condition: Value, *, is_true: bool = True) -> Constraints:
+    """Return the limits of other values where a condition has a value."""
+    operation = condition.operation
+    if operation is None:
+        return {}
+    if operation.name in {
+        "tt.splat",
+        "tt.broadcast",
+        "tt.expand_dims",
+        "tt.reshape",
+        "tt.trans",
+    }:
+        return implied(ranges, operation.operands[0], is_true=is_true)
+    if operation.name == ("arith.andi" if is_true else "arith.ori"):
+        limits = dict(implied(ranges, operation.operands[0], is_true=is_true))
+        for value, other in implied(ranges, operation.operands[1], is_true=is_true).items():
+            limits[value] = other.clamped(limits[value]) if value in limits else other
+        return limits
+    if operation.name == "arith.cmpi":
+        return _compared(ranges, operation, is_true=is_true)
+    return {}
+
+
+def _compared(ranges: Ranges, operation: Operation, *, is_true: bool) -> Constraints:
+    predicate = operation.text.strip().partition(",")[0]
+    if not is_true:
+        predicate = _NEGATED.get(predicate, predicate)
+    left, right = operation.operands[:2]
+    if predicate.startswith("u"):
+        if ranges.of(left).interval.low < 0 or ranges.of(right).interval.low < 0:
+            return {}
+        predicate = f"s{predicate[1:]}"
+    if predicate in {"sgt", "sge"}:
+        left, right = right, left
+        predicate = {"sgt": "slt", "sge": "sle"}[predicate]
+    lower, upper = ranges.of(left).interval, ranges.of(right).interval
+    limits: dict[Value, Interval] = {}
+    if predicate in {"slt", "sle"}:
+        gap = 1 if predicate == "slt" else 0
+        _limit(limits, left, Interval(UNBOUNDED.low, upper.high - gap))
+        _limit(limits, right, Interval(lower.low + gap, UNBOUNDED.high))
+    elif predicate == "eq":
+        _limit(limits, left, upper)
+        _limit(limits, right, lower)
+    return limits
+
+
+def _limit(limits: dict[Value, Interval], value: Value, interval: Interval) -> None:
+    """Limit a value, and those that it is a copy of."""
+    while True:
+        limits[value] = interval.clamped(limits[value]) if value in limits else interval
+        operation = value.operation
+        if operation is None or operation.name not in {
+            "tt.splat",
+            "tt.broadcast",
+            "tt.expand_dims",
+            "arith.extsi",
+        }:
+            return
+        value = operation.operands[0]

@@ -1,0 +1,189 @@
+"""Bounds of values that loops change."""
+
+from collections.abc import Mapping
+
+from roofwatch.collector.compile.bounds import Bounds, Constraints, Ranges, joined
+from roofwatch.collector.compile.conditions import implied
+from roofwatch.collector.compile.interval import ARITHMETIC, UNBOUNDED, Interval, trip_count
+from roofwatch.collector.compile.ttir import Block, Operation, Value
+
+
+def bound_counter(ranges: Ranges, loop: Operation) -> Bounds:
+    start, stop, step = (ranges.of(operand) for operand in loop.operands[:3])
+    high = max(stop.interval.high - 1, start.interval.low)
+    if (
+        start.interval.is_one
+        and stop.interval.is_one
+        and step.interval.is_one
+        and step.interval.low > 0
+    ):
+        count = trip_count(start.interval, stop.interval, step.interval)
+        high = start.interval.low + max(count - 1, 0) * step.interval.low
+    return joined((start, stop, step), Interval(start.interval.low, high))
+
+
+def count_trips(ranges: Ranges, loop: Operation) -> int:
+    start, stop, step = loop.operands[:3]
+    distance = distance_between(ranges, stop, start)
+    if distance is not None:
+        return trip_count(Interval(0, 0), distance.interval, ranges.of(step).interval)
+    return trip_count(ranges.of(start).interval, ranges.of(stop).interval, ranges.of(step).interval)
+
+
+def bound_carried(ranges: Ranges, loop: Operation, argument: Value, *, is_after: bool) -> Bounds:
+    """Bound a value that each iteration changes by an amount that is bounded, or replaces."""
+    initial = ranges.of(loop.operands[argument.index + 2])
+    last = loop.regions[0][-1].last
+    assert last is not None, loop.text
+    return _bound_iterated(
+        ranges,
+        argument,
+        initial,
+        last.operands[argument.index - 1],
+        count=count_trips(ranges, loop) - (0 if is_after else 1),
+    )
+
+
+def _bound_iterated(
+    ranges: Ranges, argument: Value, initial: Bounds, updated: Value, *, count: int
+) -> Bounds:
+    step = distance_between(ranges, updated, argument)
+    if step is not None:
+        total = step.interval.times(Interval(0, max(count, 0)))
+        return joined((initial, step), initial.interval.plus(total))
+    inner = ranges.while_open(argument)
+    bounds = inner.of(updated)
+    return joined((initial, bounds), initial.interval.union(bounds.interval))
+
+
+def bound_while_argument(ranges: Ranges, loop: Operation, value: Value, block: Block) -> Bounds:
+    last = loop.regions[0][-1].last
+    assert last is not None, loop.text
+    if block is not loop.regions[0][0]:  # the body takes what the condition passes on
+        passed = last.operands[value.index + 1]
+        return ranges.under(_bound_by_condition(ranges, loop)).of(passed)
+    initial = ranges.of(loop.operands[value.index])
+    body = loop.regions[1][-1].last
+    assert body is not None, loop.text
+    updated = body.operands[value.index]
+    renamed = {
+        argument: last.operands[argument.index + 1] for argument in loop.regions[1][0].arguments
+    }
+    step = distance_between(ranges, updated, value, renamed=renamed)
+    limits = _bound_by_condition(ranges, loop).get(value)
+    if step is None or limits is None:
+        inner = ranges.while_open(value)
+        bounds = inner.of(updated)
+        return joined((initial, bounds), initial.interval.union(bounds.interval))
+    before = initial.interval
+    if step.interval.low >= 0:
+        last_value = max(before.high, min(limits.high, UNBOUNDED.high) + step.interval.high)
+        return joined((initial, step), Interval(before.low, last_value))
+    if step.interval.high <= 0:
+        last_value = min(before.low, limits.low + step.interval.low)
+        return joined((initial, step), Interval(last_value, before.high))
+    return ranges.not_known(value, "a value that a loop changes")
+
+
+def _bound_by_condition(ranges: Ranges, loop: Operation) -> Constraints:
+    last = loop.regions[0][-1].last
+    if last is None or not last.operands:
+        return {}
+    return implied(ranges, last.operands[0])
+
+
+def distance_between(
+    ranges: Ranges, value: Value, origin: Value, renamed: Mapping[Value, Value] | None = None
+) -> Bounds | None:
+    """Bound `value - origin` if the value is the origin plus something; None otherwise."""
+    value = (renamed or {}).get(value, value)
+    if value is origin:
+        return Bounds(Interval(0, 0))
+    operation = value.operation
+    if operation is None:
+        return None
+    operands = operation.operands
+    if operation.name in {"arith.addi", "tt.addptr"}:
+        for first, second in ((operands[0], operands[1]), (operands[1], operands[0])):
+            distance = distance_between(ranges, first, origin, renamed)
+            if distance is not None:
+                added = ranges.of(second)
+                total = distance.interval.plus(added.interval)
+                return joined((distance, added), total)
+        return None
+    if operation.name == "arith.subi":
+        distance = distance_between(ranges, operands[0], origin, renamed)
+        if distance is None:
+            return None
+        taken = ranges.of(operands[1])
+        total = ARITHMETIC["arith.subi"](distance.interval, taken.interval)
+        return joined((distance, taken), total)
+    if operation.name == "arith.minsi":
+        sides = [distance_between(ranges, operand, origin, renamed) for operand in operands[:2]]
+        known = [side for side in sides if side is not None]
+        if not known:
+            return None
+        high = min(side.interval.high for side in known)
+        low = 0 if len(known) == 1 else min(side.interval.low for side in known)
+        return joined(known, Interval(min(low, high), high))
+    if operation.name in {"arith.select", "scf.if"}:
+        return _distance_of_choice(ranges, value, origin, renamed)
+    if operation.name == "scf.for":
+        return _distance_of_loop(ranges, value, origin, renamed)
+    return None
+
+
+def _distance_of_choice(
+    ranges: Ranges, value: Value, origin: Value, renamed: Mapping[Value, Value] | None
+) -> Bounds | None:
+    operation = value.operation
+    assert operation is not None
+    if operation.name == "arith.select":
+        chosen = operation.operands[1:3]
+    else:
+        lasts = [region[-1].last for region in operation.regions]
+        chosen = [last.operands[value.index] for last in lasts if last is not None]
+    sides = [distance_between(ranges, each, origin, renamed) for each in chosen]
+    known = [side for side in sides if side is not None]
+    if len(known) != len(sides) or not known:
+        return None
+    interval = known[0].interval
+    for side in known[1:]:
+        interval = interval.union(side.interval)
+    return joined(known, interval)
+
+
+def _distance_of_loop(
+    ranges: Ranges, value: Value, origin: Value, renamed: Mapping[Value, Value] | None
+) -> Bounds | None:
+    loop = value.operation
+    assert loop is not None
+    to_initial = distance_between(ranges, loop.operands[value.index + 3], origin, renamed)
+    argument = loop.regions[0][0].arguments[value.index + 1]
+    last = loop.regions[0][-1].last
+    if to_initial is None or last is None:
+        return None
+    step = distance_between(ranges, last.operands[value.index], argument, renamed)
+    if step is None:
+        return None
+    total = step.interval.times(Interval(0, count_trips(ranges, loop)))
+    return joined((to_initial, step), to_initial.interval.plus(total))
+
+
+def bound_quotient_of_counter(ranges: Ranges, operation: Operation) -> Interval | None:
+    """Bound `i // n` for a counter of `range(0, m * n)`, whatever `n` is."""
+    counter, divisor = operation.operands[:2]
+    loop = None if counter.block is None else counter.block.parent
+    if loop is None or loop.name != "scf.for" or counter.index:
+        return None
+    product = loop.operands[1].operation
+    if (
+        product is None
+        or product.name != "arith.muli"
+        or ranges.of(loop.operands[0]).interval.low < 0
+    ):
+        return None
+    others = [operand for operand in product.operands[:2] if operand is not divisor]
+    if len(others) != 1:
+        return None
+    return Interval(0, max(ranges.of(others[0]).interval.high - 1, 0))
