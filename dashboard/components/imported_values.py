@@ -35,9 +35,9 @@ def values_of(record: RunRecord) -> list[ImportedValue]:
     return sorted(values, key=lambda one: RATIO_TO not in one.metric)
 
 
-def show_imported_values(record: RunRecord, *, title: str) -> None:
+def show_imported_values(record: RunRecord, *, title: str, with_ratios: bool = True) -> None:
     """Show the values of a record that was imported from another tool."""
-    values = values_of(record)
+    values = [one for one in values_of(record) if with_ratios or RATIO_TO not in one.metric]
     if record.environment.imported_from is None or not values:
         return
     st.header(title, anchor=False)

@@ -399,7 +399,9 @@ def test_a_branch_and_a_repository_give_versions_order_and_sources(tmp_path: Pat
     repository = make_repository(tmp_path / "repository")
     shas = []
     for number in range(3):
-        shas.append(commit_file(repository, "softmax.py", f"BLOCK = {max(number, 1)}  # {number}\n"))
+        shas.append(
+            commit_file(repository, "softmax.py", f"BLOCK = {max(number, 1)}  # {number}\n")
+        )
         row = f"softmax,{number + 1},{shas[-1]}\n"
         commit_file(repository, "results.csv", f"kernel,p50,sha\n{row}", "Results")
 
