@@ -28,18 +28,18 @@ def read_commits(repository: Path, revisions: Collection[str]) -> dict[str, Comm
         GitError: a revision is unknown.
     """
     names = sorted(revisions)
-    found: dict[str, Commit] = {}
+    commits: dict[str, Commit] = {}
     tags = _tags_by_commit(repository)
     for start in range(0, len(names), _AT_ONCE):
-        some = names[start : start + _AT_ONCE]
-        named = [f"{name}^{{commit}}" for name in some]
+        chunk = names[start : start + _AT_ONCE]
+        named = [f"{name}^{{commit}}" for name in chunk]
         arguments = ("log", "--no-walk=unsorted", f"--format={_FORMAT}", "--end-of-options")
         lines = run_git(repository, *arguments, *named).splitlines()
-        if len(lines) != len(some):  # two names of one commit are listed once
+        if len(lines) != len(chunk):  # two names of one commit are listed once
             return {name: read_commit(repository, name) for name in names}
-        for name, line in zip(some, lines, strict=True):
+        for name, line in zip(chunk, lines, strict=True):
             sha, parents, committed_at, author, subject = line.split("\0")
-            found[name] = Commit(
+            commits[name] = Commit(
                 sha=sha,
                 parents=tuple(parents.split()),
                 first_parent_count=0,
@@ -48,10 +48,10 @@ def read_commits(repository: Path, revisions: Collection[str]) -> dict[str, Comm
                 subject=subject[:1_000],
                 tags=tuple(tags.get(sha, ())),
             )
-    places = _places_of(repository, {commit.sha for commit in found.values()})
+    places = _places_of(repository, {commit.sha for commit in commits.values()})
     return {
         name: commit.model_copy(update={"first_parent_count": places[commit.sha]})
-        for name, commit in found.items()
+        for name, commit in commits.items()
     }
 
 
@@ -72,12 +72,12 @@ def _places_of(repository: Path, shas: Collection[str]) -> dict[str, int]:
 
 def _tags_by_commit(repository: Path) -> dict[str, list[str]]:
     form = "--format=%(objectname) %(*objectname) %(refname:short)"
-    found: dict[str, list[str]] = {}
+    tags: dict[str, list[str]] = {}
     for line in run_git(repository, "for-each-ref", form, "refs/tags").splitlines():
-        own, annotated, name = line.split(" ", 2)
+        object_sha, annotated, name = line.split(" ", 2)
         if len(name) <= _MAX_TAG:
-            found.setdefault(annotated or own, []).append(name)
-    return found
+            tags.setdefault(annotated or object_sha, []).append(name)
+    return tags
 
 
 @contextmanager
