@@ -33,7 +33,7 @@ from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
 from roofwatch.importers.presets import PRESETS
 from roofwatch.importers.programs import PROGRAMS
-from roofwatch.importers.ratios import ratios_to_libraries
+from roofwatch.importers.ratios import judge_middles, ratios_to_libraries
 from roofwatch.importers.serving import SERVING
 from roofwatch.importers.table_map import TableMap
 from roofwatch.importers.tables import TableImporter
@@ -383,7 +383,7 @@ def _results(
         )
         groups[*key, row.better].append(row)
     names = ("case_id", "implementation", "metric", "statistic", "unit", "better")
-    values = tuple(
+    values = judge_middles(
         ImportedValue(
             **dict(zip(names, key, strict=True)),
             **_summary(own),
