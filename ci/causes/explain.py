@@ -98,6 +98,8 @@ class ChangeContext:
     """Old commits, measured again during the new level."""
     sources: Evidence | None = None
     """Whether the sources that an imported kernel uses changed, if they are known."""
+    is_imported: bool = False
+    """Whether another tool measured it, so that no machine code is recorded."""
 
 
 def explain(context: ChangeContext) -> tuple[Suspect, ...]:
@@ -195,6 +197,11 @@ def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
         unrecorded = (
             "the commit may have done it: no machine code of this implementation is recorded"
         )
+        if context.is_imported:
+            unrecorded = (
+                "the commit may have done it: roofwatch import --repository tells whether the "
+                "sources changed"
+            )
         return Odds(_PAIRED, again) if again else Odds(_POSSIBLE, unrecorded)
     changed = f"machine code changed on {code.changed_targets} of {code.known_targets} targets"
     changed += (

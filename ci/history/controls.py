@@ -45,12 +45,12 @@ def controls_among(subjects: Iterable[Subject]) -> frozenset[Subject]:
     implementations: dict[str, set[str]] = defaultdict(set)
     for case_id, implementation in subjects:
         implementations[case_id].add(implementation)
-    found: set[Subject] = set()
+    controls: set[Subject] = set()
     for case_id, names in implementations.items():
         libraries = {name for name in names if is_library(name)}
         if libraries != names:
-            found |= {(case_id, name) for name in libraries}
-    return frozenset(found)
+            controls |= {(case_id, name) for name in libraries}
+    return frozenset(controls)
 
 
 @dataclass(frozen=True)
@@ -171,10 +171,10 @@ def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFindin
     if abs(shares[nearest]) > _QUIET_SHARE:
         return finding
     suspects = [
-        replace(one, sentence="; ".join(filter(None, (one.sentence, sentence))))
-        if one.cause is Cause.CODE
-        else one
-        for one in finding.suspects
+        replace(other, sentence="; ".join(filter(None, (other.sentence, sentence))))
+        if other.cause is Cause.CODE
+        else other
+        for other in finding.suspects
     ]
     return replace(finding, suspects=ranked(suspects))
 
@@ -197,16 +197,18 @@ def _settle_ratios(
         if not finding.change.series.is_ratio_to_reference or is_outcome(finding.change):
             settled.append(finding)
             continue
-        near = [
-            one
-            for one in changed[_place_of(finding.change.series)]
-            if one.reach.touches(finding.reach)
+        nearby = [
+            other
+            for other in changed[_place_of(finding.change.series)]
+            if other.reach.touches(finding.reach)
         ]
-        of_series = [one for one in near if _is_of_series(one, finding)]
+        of_series = [other for other in nearby if _is_of_series(other, finding)]
         if of_series:
-            causes = [one for one in of_series if one.change.verdict is finding.change.verdict]
-            settled += [replace(finding, suspects=one.suspects, p_value=None) for one in causes[:1]]
-        elif not near and not controls.explain_ratio(finding):
+            verdict = finding.change.verdict
+            causes = [other for other in of_series if other.change.verdict is verdict]
+            if causes:
+                settled.append(replace(finding, suspects=causes[0].suspects, p_value=None))
+        elif not nearby and not controls.explain_ratio(finding):
             settled.append(finding)
     return settled
 
@@ -231,15 +233,15 @@ def library_events(
         of_libraries: Findings of controls.
         others: All other findings, which a slowdown of the machine would show too.
     """
-    near: dict[_Place, list[TrendFinding]] = defaultdict(list)
+    nearby: dict[_Place, list[TrendFinding]] = defaultdict(list)
     for finding in others:
         if finding.is_performance:
-            near[_place_of(finding.change.series)].append(finding)
+            nearby[_place_of(finding.change.series)].append(finding)
     by_project: dict[str, list[TrendFinding]] = defaultdict(list)
     for finding in of_libraries:
         is_shared = any(
             other.reach.touches(finding.reach) and other.direction is finding.direction
-            for other in near[_place_of(finding.change.series)]
+            for other in nearby[_place_of(finding.change.series)]
         )
         if finding.direction is Verdict.REGRESSED and not is_shared:
             by_project[finding.change.series.project].append(finding)
@@ -251,7 +253,10 @@ def library_events(
 
 
 def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Regression:
-    largest = max(findings, key=lambda one: (one.change.commit == commit, one.log_cost_change))
+    largest = max(
+        findings,
+        key=lambda finding: (finding.change.commit == commit, finding.log_cost_change),
+    )
     change = largest.change
     names = sorted({finding.change.series.implementation for finding in findings})
     listed = ", ".join(names)

@@ -450,7 +450,7 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         if sources is not None and not sources.has_changed:
             chance = None  # the environment's, so no alert
         if is_imported:
-            suspects = explain(replace(context, sources=sources))
+            suspects = explain(replace(context, sources=sources, is_imported=True))
         else:
             code = compiled.code_change(
                 line.key, change.previous_commit, change.commit, change.verdict

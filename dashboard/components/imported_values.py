@@ -31,22 +31,22 @@ class _Row(Protocol):
 
 def values_of(record: RunRecord) -> list[ImportedValue]:
     """Return the values of another tool, those divided by a library's first."""
-    values = [one for one in record.imported if not one.metric.startswith(SHARE_OF_STEP)]
-    return sorted(values, key=lambda one: RATIO_TO not in one.metric)
+    values = [row for row in record.imported if not row.metric.startswith(SHARE_OF_STEP)]
+    return sorted(values, key=lambda row: RATIO_TO not in row.metric)
 
 
-def show_imported_values(record: RunRecord, *, title: str) -> None:
+def show_imported_values(record: RunRecord, *, title: str, with_ratios: bool = True) -> None:
     """Show the values of a record that was imported from another tool."""
-    values = values_of(record)
+    values = [row for row in values_of(record) if with_ratios or RATIO_TO not in row.metric]
     if record.environment.imported_from is None or not values:
         return
     st.header(title, anchor=False)
     show_table(
         values[:_ROWS],
         *_subject_columns(),
-        Column("metric", lambda one: metric(one.key).title),
-        Column("value", lambda one: _text(one.key, one.value, one.outcome)),
-        Column("better", lambda one: str(one.better)),
+        Column("metric", lambda row: metric(row.key).title),
+        Column("value", lambda row: _text(row.key, row.value, row.outcome)),
+        Column("better", lambda row: str(row.better)),
         key=MAIN_FIGURE,
     )
     tool = code_span(record.environment.imported_from or "another tool")
@@ -75,28 +75,28 @@ def show_imported_pairs(view: View, base: RunDetail, head: RunDetail, *, is_main
     pairs.sort(key=lambda pair: -abs(pair.relative_change or 0.0))
     show_table(
         pairs[:_ROWS],
-        Column("verdict", lambda one: verdicts.get(_key_of(one), "")),
+        Column("verdict", lambda row: verdicts.get(_key_of(row), "")),
         *_subject_columns(),
-        Column("metric", lambda one: metric(one.metric).title),
-        Column("base", lambda one: _text(one.metric, one.base, one.base_outcome)),
-        Column("head", lambda one: _text(one.metric, one.head, one.head_outcome)),
-        Column("change", lambda one: one.relative_change if is_same_class else None, percent),
-        Column("better", lambda one: str(metric(one.metric).better)),
+        Column("metric", lambda row: metric(row.metric).title),
+        Column("base", lambda row: _text(row.metric, row.base, row.base_outcome)),
+        Column("head", lambda row: _text(row.metric, row.head, row.head_outcome)),
+        Column("change", lambda row: row.relative_change if is_same_class else None, percent),
+        Column("better", lambda row: str(metric(row.metric).better)),
         key=MAIN_FIGURE if is_main else "imported values",
     )
-    what = "" if is_same_class else " The devices or tools differ, so no change is shown."
+    note = "" if is_same_class else " The devices or tools differ, so no change is shown."
     st.caption(
         f"{_count(len(pairs))}, each from one run of each side. *Verdict* comes from stored change "
         f"points between the two commits. Whether machine, driver and toolchain were the same is "
-        f"unknown.{what}"
+        f"unknown.{note}"
     )
     return True
 
 
 def _subject_columns() -> Sequence[Column[_Row]]:
     return (
-        Column("case", lambda one: one.case_id),
-        Column("implementation", lambda one: one.implementation),
+        Column("case", lambda row: row.case_id),
+        Column("implementation", lambda row: row.implementation),
     )
 
 
@@ -111,5 +111,5 @@ def _text(name: str, value: float | None, outcome: Outcome | None) -> str:
 
 
 def _count(count: int) -> str:
-    shown = f"The first {_ROWS:,} of {count:,} values" if count > _ROWS else f"{count:,} values"
-    return "1 value" if count == 1 else shown
+    text = f"The first {_ROWS:,} of {count:,} values" if count > _ROWS else f"{count:,} values"
+    return "1 value" if count == 1 else text

@@ -61,7 +61,7 @@ def show() -> None:
         _show_where(view, record, kernel)
         show_ratios(view, part)
         if record.environment.imported_from is not None:
-            show_imported_values(part, title="Values of this run")
+            show_imported_values(part, title="Values of this run", with_ratios=False)
             st.caption(
                 "Roofline, diagnosis, machine code and counters need a run that roofwatch measured."
             )

@@ -1,7 +1,7 @@
-"""Ratios of imported values to those of a library in the same run."""
+"""Which statistics of imported values are judged, and their ratios to a library's."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.machine import Outcome
@@ -10,9 +10,34 @@ from roofwatch.model.results import ImportedValue
 
 _MIDDLES = frozenset({"value", "sample", "median", "mean"})
 """Statistics whose ratio says how fast something is."""
+_REPEATS_MEDIAN = frozenset(
+    {"min", "max", "mean", "q1", "q3", "q_25", "q_75", "hd15iqr", "ld15iqr"}
+)
+"""Statistics that say the same as the median of the same samples, with more noise."""
 _MAX_LABEL = 500
 _Place = tuple[str, str, str, str, Better]
 """Case, metric, statistic, unit and direction."""
+
+
+def judge_middles(values: Iterable[ImportedValue]) -> tuple[ImportedValue, ...]:
+    """Take the direction from values that a median makes redundant: these are drawn only.
+
+    A tail such as `p99` stays, for it can get worse alone.
+    """
+    all_values = tuple(values)
+    with_median = {
+        (value.case_id, value.implementation, value.metric)
+        for value in all_values
+        if value.statistic == "median"
+    }
+    judged: list[ImportedValue] = []
+    for value in all_values:
+        subject = (value.case_id, value.implementation, value.metric)
+        if value.statistic in _REPEATS_MEDIAN and subject in with_median:
+            judged.append(value.model_copy(update={"better": Better.UNKNOWN}))
+        else:
+            judged.append(value)
+    return tuple(judged)
 
 
 def ratios_to_libraries(values: Sequence[ImportedValue]) -> Iterator[ImportedValue]:

@@ -19,7 +19,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from rich.table import Table
 
-from roofwatch.collector.git import find_repository, project_of, read_commit
+from roofwatch.collector.git import find_repository, project_of
 from roofwatch.importers import (
     FileImportError,
     ImportedCommit,
@@ -28,11 +28,12 @@ from roofwatch.importers import (
     Importer,
     read_bytes,
 )
+from roofwatch.importers.git_history import read_commits
 from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
 from roofwatch.importers.presets import PRESETS
 from roofwatch.importers.programs import PROGRAMS
-from roofwatch.importers.ratios import ratios_to_libraries
+from roofwatch.importers.ratios import judge_middles, ratios_to_libraries
 from roofwatch.importers.serving import SERVING
 from roofwatch.importers.table_map import TableMap
 from roofwatch.importers.tables import TableImporter
@@ -317,9 +318,10 @@ def _commits(
         )
     try:
         if repository is not None:
+            known = read_commits(repository, {sha or "" for sha in wanted.values()})
             # the work tree says nothing of what was measured earlier
             return {
-                one: read_commit(repository, sha or "").model_copy(
+                one: known[sha or ""].model_copy(
                     update={"is_dirty": one.is_dirty, "branch": one.branch}
                 )
                 for one, sha in wanted.items()
@@ -381,7 +383,7 @@ def _results(
         )
         groups[*key, row.better].append(row)
     names = ("case_id", "implementation", "metric", "statistic", "unit", "better")
-    values = tuple(
+    values = judge_middles(
         ImportedValue(
             **dict(zip(names, key, strict=True)),
             **_summary(own),

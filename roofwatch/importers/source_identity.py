@@ -110,7 +110,7 @@ class SourceTree:
     @cached_property
     def _modules(self) -> dict[str, str]:
         """Path by dotted name, with and without the folders above the top package."""
-        found: dict[str, str] = {}
+        by_name: dict[str, str] = {}
         for path in sorted(self.blobs, key=lambda path: (len(path), path)):
             file = PurePosixPath(path)
             if file.suffix not in _PYTHON:
@@ -122,15 +122,15 @@ class SourceTree:
                 is_on_path = start == 0 or "/".join(parts[:start]) in _ROOTS
                 # a single word below other folders is more likely a module from elsewhere
                 if is_on_path or len(parts) - start > 1:
-                    found.setdefault(".".join(parts[start:]), path)
-        return found
+                    by_name.setdefault(".".join(parts[start:]), path)
+        return by_name
 
     @cached_property
     def _by_file_name(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        by_name: dict[str, list[str]] = {}
         for path in self.blobs:
-            found.setdefault(PurePosixPath(path).name, []).append(path)
-        return found
+            by_name.setdefault(PurePosixPath(path).name, []).append(path)
+        return by_name
 
     def identity_of(self, kernel: str) -> str | None:
         """Digest what a kernel uses; None if no file has its name."""
@@ -174,13 +174,13 @@ class SourceTree:
             return
         path = self._modules[module]
         # of a package, only the module that the name comes from
-        given = [
+        sources_of_name = [
             other
             for other in self.repository.imports(path, self.blobs[path])
             if other.rpartition(".")[2] == attribute and other != name
         ]
-        if path.endswith("__init__.py") and given:
-            for other in given:
+        if path.endswith("__init__.py") and sources_of_name:
+            for other in sources_of_name:
                 yield from self._resolve(other)
         else:
             yield path
@@ -205,7 +205,7 @@ def with_source_identity(
 
     with Repository(folder) as repository:
         revisions = sorted({commit_of(row) for row in run.rows})
-        trees = {one: repository.tree_at(one) for one in revisions if one}
+        trees = {sha: repository.tree_at(sha) for sha in revisions if sha}
         if not any(trees.values()):
             count = len(trees)
             raise FileImportError(f"{folder}: has none of the {count} commits of the results")

@@ -92,16 +92,16 @@ class TableMap:
         Raises:
             FileImportError: a word has another form, or `case` or `value` is missing.
         """
-        given: dict[str, str] = {}
+        entries_of_map: dict[str, str] = {}
         for word in " ".join(words).split():
             key, _, text = word.partition("=")
             if not text:
                 raise FileImportError(f"--map {word}: write key=column")
-            given[key] = text
-        return cls.of(given, name="--map")
+            entries_of_map[key] = text
+        return cls.of(entries_of_map, name="--map")
 
     @classmethod
-    def of(cls, given: Mapping[str, str | Sequence[str]], *, name: str) -> "TableMap":
+    def of(cls, entries_of_map: Mapping[str, str | Sequence[str]], *, name: str) -> "TableMap":
         """Make a map from its keys; lists may be text with commas.
 
         Raises:
@@ -110,7 +110,7 @@ class TableMap:
         """
         known = {field.name for field in fields(cls)}
         entries: dict[str, Any] = {}
-        for key, text in given.items():
+        for key, text in entries_of_map.items():
             if key not in known:
                 listed = ", ".join(sorted(known))
                 raise FileImportError(

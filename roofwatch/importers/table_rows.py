@@ -70,8 +70,8 @@ def _descend(entry: Mapping[str, Any], steps: Sequence[str], outer: Record) -> I
 
 def _nodes(node: Mapping[str, Any], children_key: str, names: tuple[str, ...]) -> Iterator[Record]:
     """Walk a tree from the root on."""
-    own = {key: value for key, value in node.items() if key != children_key}
-    record = _flat(own)
+    fields = {key: value for key, value in node.items() if key != children_key}
+    record = _flat(fields)
     name = str(record.get("frame.name", record.get("name", "")))
     path = names if name in ("", _ROOT) else (*names, name)
     yield {**record, _PATH: " > ".join(path)}
@@ -113,14 +113,14 @@ def _zipped(record: Record, column: str) -> Iterator[Record]:
 
 def _flat(entry: Mapping[str, Any], start: str = "") -> dict[str, Any]:
     """Join nested keys with dots; lists stay lists."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, value in entry.items():
         if isinstance(value, Mapping):
-            found |= _flat(value, f"{start}{key}.")
+            flat |= _flat(value, f"{start}{key}.")
         elif isinstance(value, list) and any(isinstance(item, Mapping | list) for item in value):
-            found[f"{start}{key}"] = [
+            flat[f"{start}{key}"] = [
                 item if isinstance(item, str | int | float) else json.dumps(item) for item in value
             ]
         else:
-            found[f"{start}{key}"] = value
-    return found
+            flat[f"{start}{key}"] = value
+    return flat

@@ -58,7 +58,8 @@ class TableImporter:
             raise FileImportError(f"{path}: the table has no rows")
         self._check_columns(records, path)
         if self.columns.unless is not None:
-            records = [one for one in records if one.get(self.columns.unless) in (None, "")]
+            column = self.columns.unless
+            records = [record for record in records if record.get(column) in (None, "")]
         devices = {self._text(self.columns.device, record, path) for record in records}
         rows: list[tuple[str, ImportedRow]] = []
         for record in records:

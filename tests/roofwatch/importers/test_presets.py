@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from roofwatch.importers import FileImportError, ImportedRun, Outcome
+from roofwatch.importers import (
+    FileImportError,
+    ImportedCommit,
+    ImportedRow,
+    ImportedRun,
+    Outcome,
+)
 from roofwatch.importers.git_history import versions_of
 from roofwatch.importers.records import import_file, to_records
 from roofwatch.importers.table_map import TableMap
 from roofwatch.importers.tables import direction_of
-from roofwatch.model.metrics import RATIO_TO
+from roofwatch.model.metrics import RATIO_TO, Better
 from tests.git_repository import commit_all, make_repository
 
 SHA = "42ae6972b00dd3d2936c5b80a2c96ae4d2fd6608"
@@ -322,3 +328,25 @@ def test_a_branch_without_the_file_is_refused(tmp_path: Path) -> None:
         versions_of(repository, "main:b.json"),
     ):
         pass
+
+
+def test_of_several_statistics_of_one_number_the_median_and_the_tail_are_judged(
+    tmp_path: Path,
+) -> None:
+    rows = [
+        ImportedRow(
+            case="a",
+            metric="time",
+            value=1.0,
+            unit="s",
+            better=Better.LOWER,
+            statistic=name,
+            commit=ImportedCommit(sha=SHA, measured_at=1.0),
+        )
+        for name in ("median", "min", "mean", "p99")
+    ]
+    run = ImportedRun(tool="t", rows=tuple(rows))
+    (record,) = to_records(run, tmp_path, project="p", revision=None, folder=tmp_path)
+
+    directions = {value.statistic: str(value.better) for value in record.imported}
+    assert directions == {"median": "lower", "min": "unknown", "mean": "unknown", "p99": "lower"}
