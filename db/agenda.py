@@ -18,6 +18,7 @@ LEASE = timedelta(hours=2)
 """Time after which another runner may take a job; one job takes minutes."""
 _RECENT = timedelta(hours=1)
 """Another runner's plan may be older than the result of a job that was finished this recently."""
+_LISTED = timedelta(days=30)
 _KEPT = timedelta(days=90)
 
 
@@ -122,8 +123,8 @@ def finish_job(
         return connection.execute(finished).rowcount > 0
 
 
-def list_jobs(session: Session, project: Word, days: int = 30) -> list[StoredJob]:
-    """List the open jobs in their order, then those that were finished in the last days, the
+def list_jobs(session: Session, project: Word) -> list[StoredJob]:
+    """List the open jobs in their order, then those that were finished in the last 30 days, the
     newest first.
     """
     row = AgendaJobRow
@@ -131,7 +132,7 @@ def list_jobs(session: Session, project: Word, days: int = 30) -> list[StoredJob
         select(row)
         .where(
             row.project_id == project_id(project),
-            or_(row.finished_at.is_(None), row.finished_at > func.now() - timedelta(days=days)),
+            or_(row.finished_at.is_(None), row.finished_at > func.now() - _LISTED),
         )
         .order_by(row.finished_at.desc().nulls_first(), row.runner_class, row.position, row.id)
     )

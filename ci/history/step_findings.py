@@ -62,6 +62,8 @@ false alerts that it allows.
 """
 _SURE_VALUES = 5
 """Values that its new level needs."""
+_VALUES_FOR_NOISE = 20
+"""Values before it, from which the noise of the series is known."""
 _SURE_OF_A_DRIFT = 6.0
 """Likelihood ratio by which a drift must beat the steps in its place: odds of 20 to 1."""
 
@@ -158,7 +160,8 @@ def is_sure_step(values: Sequence[float], step: Step, chance: float) -> bool:
         step: As `find_time_steps` found it.
         chance: Its p-value.
     """
-    if chance > _SURE_CHANCE or step.count_after < _SURE_VALUES:
+    is_short = step.index < _VALUES_FOR_NOISE or step.count_after < _SURE_VALUES
+    if chance > _SURE_CHANCE or is_short:
         return False
     suspicion = find_suspicion(
         values[: step.index + _SURE_VALUES], min_relative_change=THRESHOLDS.relative_change

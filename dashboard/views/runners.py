@@ -18,6 +18,7 @@ from roofwatch.dashboard.charts.runners import (
     runner_history_figure,
 )
 from roofwatch.dashboard.charts.trend import trend_figure
+from roofwatch.dashboard.components.agenda import show_agenda
 from roofwatch.dashboard.components.health import health_columns, read_noise
 from roofwatch.dashboard.components.page import (
     MAIN_FIGURE,
@@ -306,6 +307,7 @@ _PARTS: Mapping[str, Callable[[View, Runs, str], None]] = {
     "history of a case": _show_history,
     "ceilings": _show_ceilings,
     "environments": _show_environments,
+    "agenda": lambda view, _runs, runner_class: show_agenda(view, runner_class),
 }
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 from pydantic_core import to_json
 from sqlalchemy.orm import Session
 
-from roofwatch.db import bisections
+from roofwatch.db import agenda, bisections
 from roofwatch.db.access import AuditEntry, list_entries
 from roofwatch.db.ingest import artefacts
 from roofwatch.db.queries import (
@@ -164,6 +164,7 @@ list_decisions = Question(_list_decisions)
 read_newest_bisection = Question(bisections.read_newest_bisection)
 list_runner_coverage = Question(runners.list_runner_coverage)
 read_recent_runs = Question(runners.read_recent_runs)
+list_jobs = Question(agenda.list_jobs)
 list_calibrations = Question(_list_calibrations)
 list_fleet_runs = Question(fleet.list_fleet_runs)
 read_run_energies = Question(fleet.read_run_energies)

@@ -121,6 +121,7 @@ class Filled:
             "list_kernel_costs": {"run_ids": (first, second), "case_ids": frozenset({SOFTMAX})},
             "list_case_costs": {"run_ids": (first, second), "limit": 5},
             "list_calibrations": {"project": project},
+            "list_jobs": {"project": project},
             "list_artefacts": {"run_id": first},
             "read_kernel_of_run": {"run_id": first, "kernel": "softmax"},
             "read_newest_bisection": {"regression_id": found},

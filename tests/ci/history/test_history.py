@@ -60,7 +60,8 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
         (80, 4, False),
         (80, 8, True),
         (80, 20, True),
-        (12, 5, True),
+        (12, 30, False),
+        (20, 20, True),
     ],
 )
 def test_a_step_that_no_pair_confirmed_alerts_once_it_is_no_chance(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from sqlalchemy import Engine
 
 from roofwatch.dashboard.charts.runners import hours_by_activity
 from roofwatch.dashboard.views.fleet import Spent
+from roofwatch.db.agenda import finish_job, take_job
 from roofwatch.db.ingest.ingest import ingest_record
+from roofwatch.model.agenda import JobKind, PlannedJob
 from roofwatch.model.record import RunRecord
-from tests.builders import make_commit_ref, make_environment, make_record
+from tests.builders import PROJECT, make_commit_ref, make_environment, make_record
 from tests.dashboard.conftest import OpenView
 from tests.dashboard.gpu_history import RUN_COUNT, SOFTMAX, gpu, store_gpu_history
 from tests.dashboard.seen import address, choice, figures, table, texts
@@ -75,6 +79,36 @@ def test_differences_between_comparable_environments_are_listed(
     ]
     differences = table(app, "may move times").set_index("what")
     assert differences["may move times"].to_dict() == {"triton version": "toolchain", "os": ""}
+
+
+def test_the_agenda_shows_reasons_and_where_the_minutes_went(
+    open_view: OpenView, store: Engine
+) -> None:
+    ingest_record(store, make_record(0))
+    runner, runner_class = UUID(int=1), make_environment().runner_class
+    jobs = [
+        PlannedJob(
+            key=str(kind),
+            kind=kind,
+            reason=f"why {kind}",
+            expected_s=90.0,
+            base_sha=None,
+            head_sha=make_commit_ref(1).sha,
+        )
+        for kind in (JobKind.CONFIRM, JobKind.NEW, JobKind.FILL)
+    ]
+    take_job(store, PROJECT, runner_class, jobs, runner)
+    finish_job(store, PROJECT, runner_class, "confirm", runner, 120.0)
+    take_job(store, PROJECT, runner_class, jobs[1:], runner)
+
+    app = open_view("runners", show="agenda", runner=runner_class)
+
+    planned = table(app, "why")
+    assert planned["why"].tolist() == ["why new", "why fill"]
+    assert planned["state"].tolist() == ["taken", "planned"]
+    assert planned["expected"].tolist() == [9e10, 9e10]
+    spent = table(app, "jobs")
+    assert (spent["job"].item(), spent["time"].item()) == ("confirm", 1.2e11)
 
 
 def test_the_fleet_adds_up_device_time_and_energy_and_its_bars_can_be_chosen(

@@ -31,7 +31,21 @@ def total_eager(x):
 """
 
 _SCALE = """
+import torch
 from roofwatch import KernelSpec, cases
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return 3.0 * x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return {factor} * x * grad
+
 
 scale = KernelSpec(
     name="scale",
@@ -46,7 +60,7 @@ scale = KernelSpec(
 @scale.implementation("torch")
 def scale_eager(x):
     for _ in range({rounds}):
-        y = 3.0 * x * {factor}
+        y = Scale.apply(x)
     return y
 """
 
@@ -100,7 +114,7 @@ def _total(rounds: int = 40, name: str = "y") -> dict[str, str]:
     return {"bench_total.py": _TOTAL.format(rounds=rounds, name=name)}
 
 
-def _scale(factor: str = "x.view_as(x)", rounds: int = 20) -> dict[str, str]:
+def _scale(factor: float = 6.0, rounds: int = 20) -> dict[str, str]:
     return {"bench_scale.py": _SCALE.format(factor=factor, rounds=rounds)}
 
 
@@ -115,8 +129,8 @@ STEPS = (
     Step("Loop more often in total", _total(rounds=52, name="result"), alerts="total"),
     Step("Ignore caches", {".gitignore": "__pycache__/\n"}),
     Step("Rename the values of tile", _tile(name="row")),
-    Step("Detach a factor of scale", _scale("x.detach()"), alerts="scale"),
-    Step("Attach the factor of scale again", _scale(), recovers="scale"),
+    Step("Halve the gradient of scale", _scale(factor=3.0), alerts="scale"),
+    Step("Correct the gradient of scale", _scale(), recovers="scale"),
     Step("Describe how to measure", {"README.md": "# Layers\n\n    roofwatch run\n"}),
     Step("Give tile one warp and large rows", _tile(rows=128, warps=1, name="row"), alerts="tile"),
     Step("Name the result of total again", _total(rounds=52, name="y")),
