@@ -8,23 +8,21 @@ import logging
 import math
 import threading
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from http.client import HTTPException
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
 import jwt
-import orjson
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from jwt.exceptions import PyJWKClientConnectionError, PyJWKClientError, PyJWTError
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
+from roofwatch.api.issuer import fetch_keys
 from roofwatch.api.limits import Limits, RateLimit
 from roofwatch.api.problems import ProblemError, not_found, unavailable
 from roofwatch.api.state import State
@@ -38,9 +36,6 @@ from roofwatch.model.history import Scope
 GITHUB = "https://token.actions.githubusercontent.com"
 
 _LEEWAY_S = 30
-_FETCH_DEADLINE_S = 5.0
-_READ_TIMEOUT_S = 2.5
-_MAX_KEYS_BYTES = 2**20
 _KEYS_LIVE_S = 3_600
 _KEYS_COOLDOWN_S = 30
 _RETRY_S = 30
@@ -146,7 +141,7 @@ class _IssuerKeys:
             raise PyJWKClientConnectionError("a fetch is under way, or has just failed")
         try:
             self._tried_at_s = now_s
-            document = _fetch_json(self._url)
+            document = fetch_keys(self._url)
             self._keys = {
                 str(key.key_id): key
                 for key in jwt.PyJWKSet.from_dict(document).keys
@@ -155,30 +150,6 @@ class _IssuerKeys:
             self._fetched_at_s = now_s
         finally:
             self._fetching.release()
-
-
-def _fetch_json(url: str) -> dict[str, Any]:
-    """Fetch a short document within one deadline: an issuer that sends a byte at a time must not
-    hold a thread.
-
-    Raises:
-        PyJWKClientConnectionError: no connection, no document, or too slow.
-    """
-    deadline_s = time.monotonic() + _FETCH_DEADLINE_S
-    document = b""
-    try:
-        # the scheme was checked by `Workflows`
-        with urllib.request.urlopen(url, timeout=_READ_TIMEOUT_S) as answer:  # noqa: S310
-            while chunk := answer.read1(_MAX_KEYS_BYTES):
-                document += chunk
-                if time.monotonic() > deadline_s or len(document) > _MAX_KEYS_BYTES:
-                    raise PyJWKClientConnectionError("the issuer's keys are too long or too slow")
-        parsed = orjson.loads(document)
-    except (OSError, HTTPException, ValueError) as error:
-        raise PyJWKClientConnectionError(f"no keys: {type(error).__name__}") from None
-    if not isinstance(parsed, dict):
-        raise PyJWKClientConnectionError("no keys: not an object")
-    return parsed
 
 
 class Workflows:

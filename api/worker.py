@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,7 +18,10 @@ from roofwatch.db.regressions.analysis_queue import claim_job
 
 _POLL_S = 0.5
 _PAUSE_AFTER_ERROR_S = 5.0
-_RESTART_PAUSE_S = 1.0
+_FIRST_RESTART_PAUSE_S = 1.0
+_LONGEST_RESTART_PAUSE_S = 30.0
+_STEADY_S = 10.0
+"""A worker that ran for this long has started well."""
 _STOP_S = 20.0
 
 _log = logging.getLogger("roofwatch.worker")
@@ -80,6 +84,14 @@ def parent_watcher(parent_pid: int | None, stopping: threading.Event) -> Callabl
     return is_stopped
 
 
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
 @contextmanager
 def worker_processes(count: int) -> Iterator[None]:
     """Keep some worker processes running: one that ends is started again."""
@@ -87,18 +99,21 @@ def worker_processes(count: int) -> Iterator[None]:
     command = [sys.executable, "-m", "roofwatch", "worker", f"--parent={os.getpid()}"]
 
     def keep_running() -> None:
+        outage = Outage(_log, "a worker")
+        pause_s = _FIRST_RESTART_PAUSE_S
         while not stopping.is_set():
+            started_s = time.monotonic()
             with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
                 while process.poll() is None and not stopping.wait(_POLL_S):
-                    pass
+                    if time.monotonic() > started_s + _STEADY_S:
+                        outage.note_success()
+                        pause_s = _FIRST_RESTART_PAUSE_S
                 if stopping.is_set():
-                    process.terminate()
-                    try:
-                        process.wait(_STOP_S)
-                    except subprocess.TimeoutExpired:
-                        process.kill()
-            if not stopping.wait(_RESTART_PAUSE_S):
-                _log.error("a worker ended with status %s; starting another", process.returncode)
+                    _stop(process)
+                    return
+            outage.note_failure(f"it ended with status {process.returncode}; starting another")
+            stopping.wait(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_RESTART_PAUSE_S)
 
     keepers = [threading.Thread(target=keep_running, daemon=True) for _ in range(count)]
     for keeper in keepers:

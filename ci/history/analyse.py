@@ -14,6 +14,7 @@ from datetime import date
 import numpy as np
 import orjson
 from numpy.typing import NDArray
+from pydantic import ValidationError
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -97,10 +98,15 @@ def analyse_project(engine: Engine, project: str, *, is_full: bool = False) -> l
         with reading_session(engine, sees_one_state=True) as session:
             cases = list_case_names(session, project)
             due = list_due(session, project, METHOD, list(cases))
-        if is_full:
-            due = replace(due, case_ids=list(cases))
-        _analyse_due(engine, project, due, cases)
-        found = _read_analysis(engine, project).regressions()
+        everything = replace(due, case_ids=list(cases))
+        _analyse_due(engine, project, everything if is_full else due, cases)
+        try:
+            analysis = _read_analysis(engine, project)
+        except ValidationError:
+            # documents of another version of roofwatch
+            _analyse_due(engine, project, everything, cases)
+            analysis = _read_analysis(engine, project)
+        found = analysis.regressions()
         replace_regressions(engine, project, found)
     return found
 

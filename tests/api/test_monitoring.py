@@ -15,7 +15,6 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 from starlette.testclient import TestClient
 
-from roofwatch.api import app as api_app
 from roofwatch.api import runs
 from roofwatch.api.logs import JsonFormatter, Outage
 from roofwatch.db.access import add_entry
@@ -65,15 +64,13 @@ def test_not_ready_while_the_disk_is_full(
     def fail_probe(session: Session) -> None:
         raise FullDiskError("no space left")
 
-    probe = api_app.probe_disk
     with TestClient(make_app(store), headers=headers_of(make_token())) as client:
         with monkeypatch.context() as full:
             full.setattr(runs, "ingest_record", fail)
-            full.setattr(api_app, "probe_disk", fail_probe)
+            full.setattr("roofwatch.api.app.probe_disk", fail_probe)
             pushed = client.post("/v1/records", content=make_record().to_json())
             while_full = client.get("/readyz")
             metrics = client.get("/metrics").text
-        assert api_app.probe_disk is probe
         once_freed = client.get("/readyz")
 
     assert (pushed.status_code, while_full.status_code) == (507, 503)

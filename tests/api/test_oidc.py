@@ -19,7 +19,6 @@ from jwt.algorithms import RSAAlgorithm
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from roofwatch.api import auth
 from roofwatch.api.auth import Workflows
 from roofwatch.db.access import distrust_repository, trust_repository
 from tests.api.conftest import headers_of, make_app
@@ -197,7 +196,7 @@ def test_unreachable_issuer_is_reported(store: Engine, issuer: Issuer) -> None:
 def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roofwatch.api.auth._READ_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("roofwatch.api.issuer._READ_TIMEOUT_S", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as hanging:  # accepts, and never answers
         url = f"http://127.0.0.1:{hanging.getsockname()[1]}"
         stranger = Issuer(url)
@@ -220,7 +219,7 @@ def test_forged_tokens_do_not_wait_for_an_issuer_that_hangs(
 def test_an_issuer_that_sends_a_byte_at_a_time_is_given_up(
     store: Engine, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "_FETCH_DEADLINE_S", 0.05)
+    monkeypatch.setattr("roofwatch.api.issuer._DEADLINE_S", 0.05)
     token = issuer.token()
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"

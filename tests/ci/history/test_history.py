@@ -294,6 +294,14 @@ def test_a_stored_analysis_that_differs_is_found(history: Engine) -> None:
     assert SOFTMAX not in differing
 
 
+def test_documents_of_another_version_are_replaced(history: Engine) -> None:
+    expected = analyse_project(history, PROJECT)
+    with history.begin() as connection:
+        connection.execute(text("UPDATE case_analysis SET findings = '[{\"a\": 1}]'"))
+
+    assert analyse_project(history, PROJECT) == expected
+
+
 @pytest.mark.parametrize("seed", [2, 3])
 def test_each_planted_cause_is_one_regression(seed: int) -> None:
     # 200 series over 200 commits with nine causes; bench/error_rates.py does the same at 500 by 300
