@@ -21,7 +21,16 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from roofwatch.api import artefacts, comparison, problems, questions, regressions, runs, series
+from roofwatch.api import (
+    agenda,
+    artefacts,
+    comparison,
+    problems,
+    questions,
+    regressions,
+    runs,
+    series,
+)
 from roofwatch.api.auth import GITHUB, Authenticator, Reader, Workflows
 from roofwatch.api.limits import BodyReader, HeaderTimeoutProtocol, Limits
 from roofwatch.api.models import Health
@@ -143,7 +152,7 @@ def create_app(
         now=now,
     )
     problems.install(app)
-    for module in (runs, artefacts, series, comparison, regressions, questions):
+    for module in (runs, artefacts, series, comparison, regressions, questions, agenda):
         app.include_router(module.router)
     app.include_router(_health)
     app.add_middleware(RequestLog, metrics=metrics)

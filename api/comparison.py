@@ -17,7 +17,6 @@ from roofwatch.db.queries.comparing import REVISION_PATTERN, resolve_revisions
 from roofwatch.db.queries.evidence import list_step_shares
 from roofwatch.db.queries.pairs import list_newest_calibrations
 from roofwatch.db.queries.records import load_record
-from roofwatch.model.verdict import exit_code
 
 router = APIRouter(tags=["comparison"], responses=PROBLEMS)
 
@@ -79,7 +78,7 @@ def get_comparison(
     found = {
         "base_run_id": str(base_id),
         "head_run_id": str(head_id),
-        "exit_code": exit_code(judgement.verdict),
+        "exit_code": judgement.exit_code,
     }
     return as_json(found | {"judgement": judgement})
 

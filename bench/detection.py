@@ -25,7 +25,7 @@ direction.
 """
 
 
-detect = Detector()
+detect = detect_offline
 detect_online = Detector()
 
 

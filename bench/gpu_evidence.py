@@ -4,8 +4,9 @@
 
 Each step is a command with its own time limit that leaves a file in the folder; its output goes to
 `STEP.log`. A step whose file exists is skipped, so the command can be repeated until everything is
-there. A step that fails does not stop the others. The page, README.md, is written anew each time.
-Exit status 1: a step is missing.
+there. A step that fails or reaches its limit does not stop the others, and the next call repeats it
+after the steps that were not tried. The page, README.md, is written anew after each step. Exit
+status 1: a step is missing.
 """
 
 import argparse
@@ -43,8 +44,36 @@ _WORKLOADS = (
     "llama_decode",
 )
 _COUNTED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention", "w4a16_matmul")
-_TESTED = ("collector/device", "collector/timing", "collector", "roofwatch", "kernels")
-"""Folders of tests, those with the fewest and smallest kernels first."""
+_HEADLINES = (
+    "memory_copy",
+    "softmax",
+    "rms_norm",
+    "swiglu",
+    "cross_entropy",
+    "matmul",
+    "attention",
+    "paged_decode_attention",
+    "w4a16_matmul",
+    "grouped_gemm",
+    "fp8_matmul_rowwise",
+    "moe_topk_routing",
+)
+"""Kernels that are compared with torch and torch.compile before anything else."""
+_ALONE = ("collector/device", "collector/timing")
+"""Folders of tests that measure time, one at a time on one GPU."""
+_TESTED = (
+    *_ALONE,
+    "collector/profiling",
+    "collector",
+    "roofwatch",
+    "kernels/test_cuda.py",
+    "kernels/test_collectives.py",
+    "kernels/attention",
+    "kernels/gemm",
+    "kernels",
+)
+"""Tests, those with the fewest and smallest kernels first; each has a report of its own."""
+_MODULE = (sys.executable, "-m", "bench.gpu_evidence")
 _PLANTED_SUITE = """
 from roofwatch import KernelSpec, cases
 
@@ -75,6 +104,7 @@ class Step:
     output: str
     command: Callable[[Path], list[str]]
     """Builds it from the folder of results."""
+    limit_s: float = 240.0
 
     @property
     def name(self) -> str:
@@ -95,6 +125,7 @@ def steps(device: str) -> list[Step]:
     if device == "cuda":
         measure += ["--device-check", "warn"]
     timers = TIMERS if device == "cuda" else ("auto",)
+    survey = ["run", "--no-static", "--device", device, "--preset", "survey", "--resume"]
     run = ["run", "--no-static", *measure, "--resume", "-o"]
     profile = [
         "run",
@@ -117,55 +148,54 @@ def steps(device: str) -> list[Step]:
         "8",
     ]
     calibrate += ["--resume", "-o"]
+    first = [*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch", "-o"]
+    headlines = [*survey, *_kernels(_HEADLINES), "-o"]
     return [
+        Step("first.json.gz", lambda folder: _roofwatch(*first, str(folder / "first.json.gz")), 60),
+        Step("peers.json", lambda _: [*_MODULE, "--peers", "--json"], 60),
+        Step("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
+        Step(
+            "headlines.json.gz",
+            lambda folder: _roofwatch(*headlines, str(folder / "headlines.json.gz")),
+            480,
+        ),
         *(
-            Step(f"tests-{folder.replace('/', '-')}.xml", partial(_tests, folder))
-            for folder in _TESTED
-        ),
-        *(Step(f"timer-{timer}.json.gz", partial(_timer, timer, measure)) for timer in timers),
-        Step(
-            "peers.json",
-            lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"],
-        ),
-        Step("bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
-        Step("quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
-        Step(
-            "noise/noise_floor.json", lambda folder: _roofwatch(*calibrate, str(folder / "noise"))
+            Step(f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90)
+            for kernel in _COUNTED
         ),
         *(
             Step(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
             for extra in SLOWDOWNS
         ),
-        *(Step(f"counters-{kernel}.json", partial(_counters, kernel)) for kernel in _COUNTED),
+        Step(
+            "noise/noise_floor.json",
+            lambda folder: _roofwatch(*calibrate, str(folder / "noise")),
+            480,
+        ),
+        *(Step(f"{_test_name(tests)}.xml", partial(_tests, tests), 240) for tests in _TESTED),
+        *(Step(f"timer-{timer}.json.gz", partial(_timer, timer, measure)) for timer in timers),
+        Step("submit.json", partial(_submit, device), 120),
+        Step("quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz")), 520),
         Step(
             "workloads.json.gz",
             lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz")),
+            520,
         ),
-        Step("submit.json", partial(_submit, device)),
+        Step("bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
     ]
 
 
-def _tests(folder: str, results: Path) -> list[str]:
-    words = [
-        "-m",
-        "pytest",
-        f"tests/{folder}",
-        "-m",
-        "gpu",
-        "-o",
-        "addopts=",
-        "-n",
-        "8",
-        "-q",
-        "-rfE",
-    ]
-    words += [
-        "--durations",
-        "20",
-        "--junitxml",
-        str(results / f"tests-{folder.replace('/', '-')}.xml"),
-    ]
-    return [sys.executable, *words]
+def _test_name(tests: str) -> str:
+    return "tests-" + tests.removesuffix(".py").replace("/", "-")
+
+
+def _tests(tests: str, results: Path) -> list[str]:
+    # each process keeps GPU memory of its own, up to 36 GB in a check of a quick case
+    workers = "0" if tests in _ALONE else "2"
+    report = results / f"{_test_name(tests)}.xml"
+    options = ["-m", "gpu", "-o", "addopts=", "-n", workers, "-q", "-rfE", "--durations", "20"]
+    pytest = [sys.executable, "-m", "pytest", f"tests/{tests}"]
+    return [*pytest, *options, "--junitxml", str(report)]
 
 
 def _timer(timer: str, measure: Sequence[str], results: Path) -> list[str]:
@@ -223,15 +253,15 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
         subprocess.run([*git, "commit", "--quiet", "-m", f"{share:.0%} more work"], check=True)
 
 
-def _counters(kernel: str, results: Path) -> list[str]:
-    record = RunRecord.read(results / "quick.json.gz")
+def _counters(kernel: str, record_name: str, results: Path) -> list[str]:
+    record = RunRecord.read(results / record_name)
     kernels = {case.case_id: case.kernel for case in record.cases}
     timed = [
         one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel
     ]
     if not timed:
         raise ValueError(f"{kernel}: no case of it was timed")
-    return _roofwatch("ncu", timed[0], "--record", str(results / "quick.json.gz"), "--json")
+    return _roofwatch("ncu", timed[0], "--record", str(results / record_name), "--json")
 
 
 def run_step(step: Step, folder: Path, seconds: float) -> str | None:
@@ -302,17 +332,18 @@ def main() -> int:
     folder.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.seconds
     failures: dict[str, str] = {}
-    for step in steps(options.device):
-        if (folder / step.output).exists():
-            continue
-        left = deadline - time.monotonic()
+    missing = [step for step in steps(options.device) if not (folder / step.output).exists()]
+    # a step that failed before must not keep the others from being tried; sorting is stable
+    missing.sort(key=lambda step: (folder / f"{step.name}.log").exists())
+    for step in missing:
+        seconds_left = deadline - time.monotonic()
         if options.only and not step.name.startswith(tuple(options.only)):
             failures[step.name] = "not asked for"
-        elif left < 1:
+        elif seconds_left < 1:
             failures[step.name] = "no time left; repeat the command"
         else:
             print(f"{step.name} ...", file=sys.stderr, flush=True)
-            why = run_step(step, folder, left)
+            why = run_step(step, folder, min(seconds_left, step.limit_s))
             if why is not None:
                 failures[step.name] = why
             (folder / "README.md").write_text(page(folder, failures))

@@ -39,7 +39,11 @@ class Target:
 def page(folder: Path, failures: dict[str, str]) -> str:
     """Markdown: every target with what was measured, and what could not be measured."""
     lines = ["# Evidence from a GPU", ""]
-    record = _record(folder / "quick.json.gz")
+    record = (
+        _record(folder / "quick.json.gz")
+        or _record(folder / "headlines.json.gz")
+        or _record(folder / "first.json.gz")
+    )
     if record is not None:
         machine = record.environment
         lines += [
@@ -73,7 +77,11 @@ def page(folder: Path, failures: dict[str, str]) -> str:
         ]
     peers = folder / "peers.json"
     if peers.exists():
-        lines += ["", "## The same launches by triton.testing, cold cache", ""]
+        lines += [
+            "",
+            "## The same launches by triton.testing (do_bench: cold cache, with a graph: warm)",
+            "",
+        ]
         for name, times_ns in json.loads(peers.read_text()).items():
             lines.append(
                 f"- {name}: "

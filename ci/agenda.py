@@ -10,6 +10,8 @@ from roofwatch.model.history import CommitRef
 
 CALIBRATION_DAYS = 30
 """Age from which on a noise floor is measured again."""
+MAX_PAIR_JOBS = 3
+"""Jobs after which a pair of commits that stays undecided is left alone."""
 
 
 def make_agenda(state: WatchState, *, now: datetime) -> list[Job]:
@@ -34,64 +36,82 @@ def _confirmations(state: WatchState) -> Iterator[Job]:
     """One pair for all suspicions between the same two commits, the clearest first."""
     by_commits: dict[tuple[CommitRef, CommitRef], list[SuspectCase]] = defaultdict(list)
     for suspect in state.suspects:
-        if (suspect.base.sha, suspect.head.sha) not in state.paired:
-            by_commits[suspect.base, suspect.head].append(suspect)
+        by_commits[suspect.base, suspect.head].append(suspect)
     ranked = sorted(
         by_commits.items(),
-        key=lambda item: (-_clearest(item[1]).suspicion.noise_widths, item[0][1]),
+        key=lambda item: (-_clearest(item[1]).weight, item[0][1]),
     )
     for (base, head), suspects in ranked:
         clearest = _clearest(suspects)
-        suspicion = clearest.suspicion
         case_id, implementation = clearest.subject
         others = f" and {len(suspects) - 1} more" if len(suspects) > 1 else ""
-        reason = (
-            f"{case_id} {implementation}{others}: the newest {suspicion.value_count} of its values "
-            f"differ by {suspicion.log_change:+.1%} in logarithms, "
-            f"{suspicion.noise_widths:.1f} standard errors"
-        )
         yield _pair_job(
-            state, JobKind.CONFIRM, reason, base, head, frozenset(one.subject for one in suspects)
+            state,
+            JobKind.CONFIRM,
+            f"{case_id} {implementation}{others}: {clearest.evidence}",
+            base,
+            head,
+            frozenset(suspect.subject for suspect in suspects),
         )
 
 
 def _clearest(suspects: Sequence[SuspectCase]) -> SuspectCase:
-    return max(suspects, key=lambda suspect: suspect.suspicion.noise_widths)
+    return max(suspects, key=lambda suspect: suspect.weight)
 
 
 def _locations(state: WatchState) -> Iterator[Job]:
-    """For each confirmed change, the commit that splits its probability most evenly."""
+    """For each confirmed change, the commit that halves the range in which it lies."""
     for changed in state.ranges:
         inside = [
             commit
             for commit in state.commits
             if changed.base < commit <= changed.head and commit.sha not in state.skipped
         ]
-        middle = _splitting_commit(inside, changed)
-        if middle is None:
+        candidates = [
+            commit
+            for commit in inside
+            if changed.candidates is None or commit.sha in changed.candidates
+        ]
+        if len(inside) < 2 or not candidates:
             continue
-        reason = (
-            f"a confirmed change lies in {len(inside)} commits, "
-            f"{changed.base.short_sha} to {changed.head.short_sha}"
+        job = _location(state, changed, inside, candidates)
+        if job is not None:
+            yield job
+
+
+def _location(
+    state: WatchState,
+    changed: ChangedRange,
+    inside: Sequence[CommitRef],
+    candidates: Sequence[CommitRef],
+) -> Job | None:
+    reason = (
+        f"a confirmed change lies in {len(candidates)} of {len(inside)} commits, "
+        f"{changed.base.short_sha} to {changed.head.short_sha}"
+    )
+    base = changed.base
+    head = candidates[(len(candidates) - 1) // 2]
+    if len(candidates) == 1:
+        # the only commit that can be the cause, against the commit before it
+        reason = f"only {head.short_sha} changed the sources of a confirmed change"
+        base = max((commit for commit in inside if commit < head), default=changed.base)
+    if not changed.is_timed:
+        ends = (changed.base, changed.head)
+        unchecked = [commit for commit in (head, base) if commit not in ends]
+        if not unchecked:
+            return None
+        return Job(
+            kind=JobKind.LOCATE,
+            reason=reason,
+            seconds=state.seconds_of_case * len(changed.subjects),
+            head=unchecked[0],
+            subjects=changed.subjects,
+            is_timed=False,
         )
-        yield _pair_job(state, JobKind.LOCATE, reason, changed.base, middle, changed.subjects)
-
-
-def _splitting_commit(inside: Sequence[CommitRef], changed: ChangedRange) -> CommitRef | None:
-    """Return the commit before the last that halves the probability; None for a single commit."""
-    if len(inside) < 2:
+    is_known = (base, head) == (changed.base, changed.head)
+    if is_known or state.paired.get((base.sha, head.sha), 0) >= MAX_PAIR_JOBS:
         return None
-    weights = [changed.probabilities.get(commit.sha, 0.0) for commit in inside]
-    if sum(weights) <= 0:
-        weights = [1.0] * len(inside)
-    half = sum(weights) / 2
-    cumulative = 0.0
-    best, best_distance = inside[0], half
-    for commit, weight in zip(inside[:-1], weights, strict=False):
-        cumulative += weight
-        if abs(cumulative - half) < best_distance:
-            best, best_distance = commit, abs(cumulative - half)
-    return best
+    return _pair_job(state, JobKind.LOCATE, reason, base, head, changed.subjects)
 
 
 def _recoveries(state: WatchState) -> Iterator[Job]:
@@ -122,16 +142,15 @@ def _newest(state: WatchState) -> Iterator[Job]:
 
 
 def _bridges(state: WatchState) -> Iterator[Job]:
-    last = _last_measured(state)
-    differences = [
-        f"{name} {state.last_environment[name]} to {value}"
-        for name, value in sorted(state.environment.items())
-        if state.last_environment.get(name, value) != value
-    ]
-    if last is None or not differences or state.bridged:
-        return
-    reason = f"{', '.join(differences)}: the last commit before it, in the new environment"
-    yield Job(kind=JobKind.BRIDGE, reason=reason, seconds=state.seconds_of_run, head=last)
+    for bridge in sorted(state.bridges, key=lambda bridge: bridge.commit, reverse=True):
+        differences = ", ".join(bridge.differences)
+        yield Job(
+            kind=JobKind.BRIDGE,
+            reason=f"{differences}: the last commit before it, in the new environment",
+            seconds=state.seconds_of_case * len(bridge.subjects),
+            head=bridge.commit,
+            subjects=bridge.subjects,
+        )
 
 
 def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
@@ -154,28 +173,35 @@ def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
 
 
 def _fills(state: WatchState) -> Iterator[Job]:
-    """The middle of the longest range of unmeasured commits between two measured ones."""
-    first_measured = next(
-        (place for place, ref in enumerate(state.commits) if ref.sha in state.measured), None
-    )
-    if first_measured is None:
+    """The middle of the longest range of unmeasured commits, against the last measured one before
+    it.
+    """
+    measured_places = [
+        place for place, commit in enumerate(state.commits) if commit.sha in state.measured
+    ]
+    if not measured_places:
         return
-    candidates = [ref for ref in state.commits[first_measured:] if ref.sha not in state.skipped]
+    first = 0 if state.is_range else measured_places[0]
+    candidates = [commit for commit in state.commits[first:] if commit.sha not in state.skipped]
     gaps: list[list[CommitRef]] = []
-    for is_measured, refs in groupby(candidates, key=lambda ref: ref.sha in state.measured):
+    for is_measured, commits in groupby(candidates, key=lambda one: one.sha in state.measured):
         if not is_measured:
-            gaps.append(list(refs))
+            gaps.append(list(commits))
     # the newest commit is the job `new`
     gaps = [gap for gap in gaps if gap[-1] != state.commits[-1]]
     if not gaps:
         return
     longest = max(gaps, key=lambda gap: (len(gap), gap[-1]))
+    before = [
+        commit for commit in candidates if commit.sha in state.measured and commit < longest[0]
+    ]
     noun = "commit" if len(longest) == 1 else "commits"
     yield Job(
         kind=JobKind.FILL,
         reason=f"the longest gap: {len(longest)} unmeasured {noun}",
         seconds=state.seconds_of_run,
         head=longest[len(longest) // 2],
+        base=max(before, default=None),
     )
 
 

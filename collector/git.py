@@ -65,6 +65,22 @@ def run_git(folder: Path, *arguments: str, extra_environment: dict[str, str] | N
     return done.stdout
 
 
+def read_file_at(repository: Path, revision: str, path: str) -> bytes:
+    """Read a file as it was at a revision.
+
+    Raises:
+        GitError: it did not exist.
+    """
+    done = subprocess.run(
+        ["git", "-C", str(repository), "cat-file", "blob", f"{revision}:{path}"],
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise GitError(f"git cat-file in {repository}: {done.stderr.decode().strip()}")
+    return done.stdout
+
+
 def is_shallow(repository: Path) -> bool:
     """Return whether a clone lacks older commits."""
     return run_git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"

@@ -7,11 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from enum import StrEnum
 
-from roofwatch.ci.ab.comparable import refuse_harness, refuse_runner, refuse_timing
+from roofwatch.ci.ab.comparable import refuse_harness, refuse_method, refuse_runner
+from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
 from roofwatch.ci.messages import Remark, on_one_line
+from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.ci.separate_runs import claims_of_runs
 from roofwatch.dashboard.wording import natural_order, written
+from roofwatch.model.claim import Claim
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState, timing_of
+from roofwatch.model.record import Side
 from roofwatch.model.stored_results import (
     FilterOptions,
     FleetRun,
@@ -101,10 +106,14 @@ class ComparedCase:
     """Whether machine code changed, over all targets; empty if neither side compiled any."""
     refusal: str = ""
     """Why the times cannot be compared; empty if they can."""
+    claim: Claim | None = None
+    """What may be claimed of it; None if neither run measured it."""
     judged: MedianChange | None = None
-    """The change against the noise from run to run; None if that is not known, or the times cannot
-    be compared.
+    """The difference against the noise from run to run, which tells what to look at and decides
+    nothing; None if that is not known, or the times cannot be compared.
     """
+    comparison: Comparison | None = None
+    """Of the paired blocks, if the runs are a pair."""
 
     @property
     def kernel(self) -> str:
@@ -112,9 +121,13 @@ class ComparedCase:
 
     @property
     def relative_change(self) -> float | None:
-        """Return (head − base) / base of the medians; None if they cannot be compared."""
+        """Return (head − base) / base, of a pair from its blocks, else of the medians; None if they
+        cannot be compared.
+        """
         if self.refusal or self.base is None or self.head is None:
             return None
+        if self.comparison is not None:
+            return self.comparison.relative_change
         if not self.base.median_ns or not self.head.median_ns:
             return None
         return (self.head.median_ns - self.base.median_ns) / self.base.median_ns
@@ -144,6 +157,8 @@ class ComparedCase:
 
     @property
     def is_within_noise(self) -> bool:
+        if self.comparison is not None:
+            return self.claim is not None and self.claim.verdict is Verdict.UNCHANGED
         return self.judged is not None and self.judged.verdict is Verdict.UNCHANGED
 
     @property
@@ -155,16 +170,8 @@ class ComparedCase:
         return bool(self.change_points) or self.has_new_outcome or self.is_one_sided or is_off
 
     @property
-    def significance(self) -> str:
-        """Write `slower`, `probably slower`, `within noise`, or `noise unknown`; empty without two
-        times.
-        """
-        if self.judged is None:
-            return "" if self.relative_change is None else "noise unknown"
-        if self.is_within_noise:
-            return "within noise"
-        direction = "slower" if self.judged.verdict is Verdict.REGRESSED else "faster"
-        return direction if self.judged.is_sure else f"probably {direction}"
+    def claim_text(self) -> str:
+        return "" if self.claim is None else self.claim.text
 
     @property
     def relevance(self) -> tuple[bool, bool, bool, bool, float]:
@@ -199,6 +206,8 @@ def compare_runs(
     head: RunDetail,
     regressions: Sequence[Regression],
     recent: Sequence[RecentRuns] = (),
+    *,
+    pair: PullRequestJudgement | None = None,
 ) -> list[ComparedCase]:
     """Compare every case and implementation of two runs, most relevant first.
 
@@ -207,6 +216,7 @@ def compare_runs(
         head: New run.
         regressions: Stored ones.
         recent: The newest runs of the head's runner class, which show the noise.
+        pair: The judgement of their records if the two are a pair.
     """
     base_cases, head_cases = (
         {(case.case_id, case.implementation): case for case in side.cases} for side in (base, head)
@@ -230,7 +240,20 @@ def compare_runs(
         for key in base_cases | head_cases
     ]
     judged = _judge(rows, recent)
-    rows = [replace(row, judged=judged.get((row.case_id, row.implementation))) for row in rows]
+    claims = claims_of_runs(base, head)
+    comparisons: dict[tuple[str, str], Comparison | None] = {}
+    if pair is not None:
+        claims |= {case.key: case.claimed for case in pair.cases}
+        comparisons = {case.key: case.comparison for case in pair.cases}
+    rows = [
+        replace(
+            row,
+            judged=judged.get((row.case_id, row.implementation)),
+            claim=claims.get((row.case_id, row.implementation)),
+            comparison=comparisons.get((row.case_id, row.implementation)),
+        )
+        for row in rows
+    ]
     return sorted(
         rows,
         key=lambda row: (*(-value for value in row.relevance), row.case_id, row.implementation),
@@ -244,7 +267,7 @@ def _judge(
     state.
     """
     spreads = {
-        (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.medians_ns)
+        (one.key.case_id, one.key.implementation, one.timing): Spread.of(one.values)
         for runner in recent
         for one in runner.series
     }
@@ -264,6 +287,14 @@ def _judge(
         if spread is not None:
             medians_ns[key], known[key] = (base.median_ns, head.median_ns), spread
     return compare_medians(medians_ns, known)
+
+
+def is_pair(base: RunDetail, head: RunDetail) -> bool:
+    """Whether two runs are base and head of one pair, in this order."""
+    if base.pairing is None or head.pairing is None:
+        return False
+    sides = [base.pairing.side, head.pairing.side]
+    return base.pairing.pair_id == head.pairing.pair_id and sides == [Side.BASE, Side.HEAD]
 
 
 def change_points_between(
@@ -297,7 +328,7 @@ def _refusal(
 ) -> Remark | None:
     if base is None or head is None or base.median_ns is None or head.median_ns is None:
         return None
-    return whole or refuse_timing(base, head)
+    return whole or refuse_method(base, head)
 
 
 _Hashes = dict[tuple[str, str], str | None]

@@ -18,6 +18,7 @@ from roofwatch.arguments import open_configured_store
 from roofwatch.ci.ab.noise_floor import RunnerNoise, noise_of_runners
 from roofwatch.ci.alerts.conditions import Ownership
 from roofwatch.ci.messages import AlertError
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
@@ -160,6 +161,18 @@ def read_runner_noise(project: str) -> Sequence[RunnerNoise]:
     with _reading() as source:
         pairs = source.ask(questions.list_calibrations, project)
     return noise_of_runners(pairs)
+
+
+@st.cache_resource(ttl=_FRESH_FOR_S, max_entries=_FILES_KEPT, show_spinner="Judging the pair …")
+def judge_pair(base_id: UUID, head_id: UUID) -> PullRequestJudgement:
+    """Judge the records of a pair.
+
+    Raises:
+        StoreError: the samples of a run are no longer stored.
+    """
+    with _reading() as source:
+        base, head = source.load_record(base_id), source.load_record(head_id)
+    return judge_pull_request(base, head)
 
 
 def decide(

@@ -2,6 +2,7 @@
 series, regressions.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.claims import claim_of_regression
+from roofwatch.ci.history.recent import PossibleChange
+from roofwatch.ci.messages import visible
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
@@ -113,7 +117,7 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
             verdict(one.verdict),
             one.cause,
             one.summary,
-            f"{one.ended or one.state}, {'confirmed' if one.is_confirmed else 'not confirmed'}",
+            f"{one.ended or one.state}, {claim_of_regression(one)}",
             *map(_triage, triage[place : place + 1]),
         )
         for place, one in enumerate(found)
@@ -128,6 +132,14 @@ def regressions_table(found: Sequence[Regression], triage: Sequence[Triage] = ()
         *(["triage"] if triage else []),
     )
     return make_table(columns, rows, title="regressions and improvements")
+
+
+def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
+    """One line per change that waits for a verdict."""
+    for change in changes:
+        name = visible(f"{change.kernel} on {change.runner_class}")
+        revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
+        yield f"{name}: {change.claim} (roofwatch ab FILE {revisions})"
 
 
 def runs_table(found: Sequence[RunSummary]) -> Table:
@@ -158,6 +170,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     """
     rows = []
     runner_classes = sorted({one.key.runner_class for one, _ in found if one.key.runner_class})
+    has_metrics = len({one.key.metric for one, _ in found}) > 1
     several = ["runner class"] if len(runner_classes) > 1 else []
     for one, floor in found:
         values = [(point.commit, point.value) for point in one.points if point.value is not None]
@@ -168,7 +181,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
             newest = one.key.definition.format(value) if is_metric(one.key.metric) else f"{value:g}"
         rows.append(
             (
-                one.key.label,
+                f"{one.key.label} · {one.key.metric}" if has_metrics else one.key.label,
                 *([one.key.runner_class] if several else []),
                 len(one.points),
                 len(one.points) - len(values) or None,
@@ -190,11 +203,8 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
         "noise",
         "detectable",
     )
-    title = (
-        f"{found[0][0].key.metric} on {', '.join(runner_classes)}"
-        if runner_classes
-        else found[0][0].key.metric
-    )
+    name = "values of other tools" if has_metrics else found[0][0].key.metric
+    title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
     return make_table(columns, rows, title=title, left=1 + len(several))
 
 
@@ -230,6 +240,19 @@ def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> lis
         ("alert", "project", "rules", "severity", "state", "since", "what"), of_alerts
     )
     return [table for table in (found, make_table(columns, of_deliveries)) if table.row_count]
+
+
+def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
+    """Say how to get what is missing, line by line."""
+    if judged.missing:
+        yield f"required by [check], and missing: {', '.join(judged.missing)}"
+    if any(case.claimed.is_time_missing for case in judged.cases):
+        yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
+
+
+def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
+    """Count the cases by what may be claimed about them."""
+    return dict(Counter(case.claimed.text for case in judged.cases).most_common())
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

@@ -22,6 +22,7 @@ from roofwatch.ci.github.event import (
 )
 from roofwatch.ci.messages import code
 from roofwatch.collector.git import merge_base
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 
 RECORDS = Path("roofwatch-records")
 BISECTION = "bisection.json"
@@ -31,7 +32,14 @@ Mode = Literal["all", "measure", "report"]
 
 
 def run_action(
-    mode: Mode, suite: str, base: str, arguments: str, name: str, variables: Mapping[str, str]
+    mode: Mode,
+    suite: str,
+    base: str,
+    arguments: str,
+    name: str,
+    variables: Mapping[str, str],
+    *,
+    policy: Sequence[str] = (),
 ) -> int:
     """Run the commands of a job; return the status of the last. The report says how a measurement
     ended.
@@ -45,7 +53,8 @@ def run_action(
     """
     RECORDS.mkdir(exist_ok=True)
     status, event = 0, posting.event_of(variables)
-    for command in commands_for(mode, suite, base, shlex.split(arguments), name, variables, event):
+    more = shlex.split(arguments)
+    for command in commands_for(mode, suite, base, more, name, variables, event, policy=policy):
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
         measures = command[0] in {"ab", "bisect"}
         given = {
@@ -70,15 +79,20 @@ def commands_for(
     name: str,
     variables: Mapping[str, str],
     event: Mapping[str, Any],
+    *,
+    policy: Sequence[str] = (),
 ) -> Iterator[list[str]]:
-    """Return the commands of a job, each as its arguments, from the parameters of `run_action`."""
+    """Return the commands of a job, each as its arguments, from the parameters of `run_action`.
+
+    `policy` are options for what posts a check.
+    """
     request, named = requested_measurement(variables), ["--name", name]
-    post = ["post", str(RECORDS), *named]
+    post = ["post", str(RECORDS), *named, *policy]
     if mode == "report":
         if variables.get("GITHUB_EVENT_NAME") == "workflow_run":
             yield ["post", "--begin", *named] if event.get("action") == "requested" else post
         else:
-            yield ["command", *([] if request is None else [str(RECORDS)]), *named]
+            yield ["command", *([] if request is None else [str(RECORDS)]), *named, *policy]
         return
     if mode == "all":
         yield ["post", "--begin", *named]
@@ -93,7 +107,13 @@ def commands_for(
 
 
 def report_result(
-    request: RequestedMeasurement, job: Job, folder: Path, name: str, variables: Mapping[str, str]
+    request: RequestedMeasurement,
+    job: Job,
+    folder: Path,
+    name: str,
+    variables: Mapping[str, str],
+    *,
+    policy: CheckPolicy = DEFAULT_POLICY,
 ) -> str:
     """Report a requested run like any other, or read the result of a bisection, and reply with it.
 
@@ -103,7 +123,7 @@ def report_result(
     if request.verb == "bisect":
         result = _bisection_result(folder)
     else:
-        report = posting.report_on([folder], job)
+        report = posting.report_on([folder], job, policy=policy)
         is_newest = repository.branch_and_head(request.number)[1] == request.head
         posting.post(repository, job, report, name, with_comment=is_newest, with_check=True)
         result = code(report.check.title)

@@ -87,7 +87,7 @@ Keep = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Options of the commands that measure: run, ab, calibrate, bisect, watch, backfill,
+    """Options of the commands that measure: run, ab, calibrate, bisect, watch,
     diagnose, static.
 
     A new option is a field here and, where it changes what is measured, a line in `plan`.
@@ -252,6 +252,7 @@ class CompareOptions:
         from roofwatch.ci.report.pull_request import judge_pull_request
         from roofwatch.measurement.run import read_noise_floor
         from roofwatch.records import WORKLOADS_NAME, read_step_shares
+        from roofwatch.settings import load_settings
         from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides
 
@@ -270,6 +271,7 @@ class CompareOptions:
             baseline=read_baseline(Path(BASELINE_NAME)),
             noise_floor=floor or (sides.noise_floor if self.stored_floor else None),
             steps=steps,
+            policy=load_settings().check.policy,
         )
 
 

@@ -34,6 +34,7 @@ from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import BaselineError
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.errors import RecordError
 from roofwatch.model.record import Commit, RunRecord, Side
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
@@ -143,6 +144,7 @@ def report_on(
     noise_floor: NoiseFloor | None = None,
     dashboard: str | None = None,
     workloads: Path | None = None,
+    policy: CheckPolicy = DEFAULT_POLICY,
 ) -> Report:
     """Judge two records, or one folder with them; invalid files are reported in place of a verdict.
 
@@ -155,23 +157,29 @@ def report_on(
             _require_commit(found.head, job)
             is_reported, check = (
                 found.is_failure or not found.error,
-                check_run.without_records(found),
+                check_run.without_records(found, policy=policy),
             )
             text = found.to_markdown() if is_reported else None
             return Report(
                 check, comment=text, problem=found.error or None, is_silent=not found.error
             )
         if len(paths) == 1 and not files and not paths[0].is_file():
-            return _nothing_measured(paths[0], job)
+            return _nothing_measured(paths[0], job, policy)
         base, head = _pair(paths, files)
         _require_commit(head.commit, job)
         steps = read_step_shares(workloads, _brought(paths, WORKLOADS_NAME), head)
         accepted = read_baseline(_brought(paths, BASELINE_NAME))
         judgement = judge_pull_request(
-            base, head, baseline=accepted, noise_floor=noise_floor, steps=steps
+            base,
+            head,
+            baseline=accepted,
+            noise_floor=noise_floor,
+            steps=steps,
+            policy=policy,
         )
     except (RecordError, BaselineError, NoiseFloorError) as error:
-        return Report(check_run.not_measured(str(error)), problem=str(error), is_refused=True)
+        check = check_run.not_measured(str(error), policy=policy)
+        return Report(check, problem=str(error), is_refused=True)
     links = (
         Links(dashboard=dashboard) if job is None else Links(job.run.url, dashboard, job.source_url)
     )
@@ -181,15 +189,16 @@ def report_on(
     )
 
 
-def _nothing_measured(folder: Path, job: Job | None) -> Report:
+def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Report:
     ended = None if job is None else job.conclusion
     if ended == "skipped":
         reason = "the job that measures was skipped, because of a draft or a missing label"
-        return Report(check_run.not_measured(reason, "skipped: not measured"), problem=reason)
+        check = check_run.not_measured(reason, "skipped: not measured", policy=policy)
+        return Report(check, problem=reason)
     reason = f"no record in {folder}" + (
         f"; the run that measured ended as {ended}" if ended else ""
     )
-    return Report(check_run.not_measured(reason), problem=reason)
+    return Report(check_run.not_measured(reason, policy=policy), problem=reason)
 
 
 def post(

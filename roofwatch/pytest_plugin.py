@@ -91,8 +91,13 @@ def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
     Call it as `roofwatch(function, *arguments, reference=..., grad=True)`. The reference is called
     with float64 tensors. With `grad`, gradients of the floating-point arguments are checked and the
-    backward pass measured too.
+    backward pass measured too. With TRITON_INTERPRET=1, accesses out of bounds and races are
+    errors.
     """
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        from roofwatch.collector.accuracy.interpreter import patch_interpreter
+
+        patch_interpreter()
     session = request.config.stash[_SESSION]
     marker = request.node.get_closest_marker("roofwatch_tolerance")
 

@@ -2,7 +2,7 @@
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -10,10 +10,11 @@ from roofwatch.ci.ab.comparable import refuse_runner
 from roofwatch.ci.ab.prediction import shares_of
 from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.nvml import SW_POWER_CAP
-from roofwatch.model.errors import RecordError
+from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.machine import DeviceState, Outcome, Telemetry
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import StepShare
+from roofwatch.terminal import print_error
 
 RECORD_SUFFIX = ".json.gz"
 """Default suffix of record files."""
@@ -24,32 +25,46 @@ WORKLOADS_NAME = f"roofwatch-workloads{RECORD_SUFFIX}"
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
-def read_record_files(paths: Sequence[Path]) -> Iterator[tuple[Path, RunRecord]]:
+def read_record_files(
+    paths: Sequence[Path], *, report_skipped: Callable[[str], None] = print_error
+) -> Iterator[tuple[Path, RunRecord]]:
     """Read record files and folders of them, ordered by commit, then by time; each record with its
     file.
 
     All files are checked before the first record is yielded. They are read twice, because a history
-    may not fit in memory.
+    may not fit in memory. What is something else, such as the state of a bisection, is reported and
+    skipped.
 
     Raises:
-        RecordError: a file cannot be read, or a folder holds no record.
+        RecordError: a record is damaged, or there is none.
     """
-    places: list[tuple[int, datetime, Path]] = []
+    record_files: list[tuple[int, datetime, Path]] = []
     for file in _files_in(paths):
-        record = RunRecord.read(file)
-        places.append((record.commit.first_parent_count, record.started_at, file))
-    return ((file, RunRecord.read(file)) for _, _, file in sorted(places))
+        try:
+            record = RunRecord.read(file)
+        except NotARecordError as error:
+            report_skipped(f"skipped: {error}")
+        else:
+            record_files.append((record.commit.first_parent_count, record.started_at, file))
+    if paths and not record_files:
+        raise RecordError(f"{', '.join(map(str, paths))}: contains no record")
+    return ((file, RunRecord.read(file)) for _, _, file in sorted(record_files))
 
 
 def _files_in(paths: Sequence[Path]) -> Iterator[Path]:
     for path in paths:
-        if not path.is_dir():
+        if path.is_dir():
+            # a bisection keeps the records of each commit in a folder of its own
+            yield from _matches(path.glob) or _matches(path.rglob)
+        else:
             yield path
-            continue
-        found = sorted(file for pattern in _RECORD_PATTERNS for file in path.glob(pattern))
-        if not found:
-            raise RecordError(f"{path}: contains no {' or '.join(_RECORD_PATTERNS)} file")
-        yield from found
+
+
+def _matches(glob: Callable[[str], Iterable[Path]]) -> list[Path]:
+    files: list[Path] = []
+    for pattern in _RECORD_PATTERNS:
+        files.extend(glob(pattern))
+    return sorted(files)
 
 
 def failed_results(record: RunRecord) -> Iterator[str]:

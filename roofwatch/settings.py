@@ -10,8 +10,9 @@ file that contains the value.
 import json
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -21,9 +22,11 @@ from pydantic import (
     SecretStr,
     ValidationError,
     field_validator,
+    model_validator,
 )
 
 from roofwatch.model.build_settings import BuildSettings
+from roofwatch.model.claim import CheckPolicy, Evidence
 
 _PREFIX = "ROOFWATCH_"
 
@@ -65,6 +68,55 @@ class Retention(BaseModel):
     """Files of runs, such as traces; their names and sha256 stay."""
     quarantined_days: int | None = Field(default=None, ge=1)
     """Runs from untrusted sources."""
+
+
+def _split(value: object) -> object:
+    """Split the text of an environment variable at its commas."""
+    if not isinstance(value, str):
+        return value
+    return [part.strip() for part in value.split(",") if part.strip()]
+
+
+class ImportSettings(BaseModel):
+    """How results of other tools are read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    controls: tuple[str, ...] = ()
+    """Patterns of implementations that are rows of a library, besides well-known names; separated
+    by commas in the environment."""
+    presets: Annotated[dict[str, dict[str, str | tuple[str, ...]]], BeforeValidator(_from_json)] = (
+        Field(default_factory=dict)
+    )
+    """Maps of tables by the name for `--as`, with the keys of `--map`."""
+
+    @field_validator("controls", mode="before")
+    @classmethod
+    def _separated_by_commas(cls, value: object) -> object:
+        return _split(value)
+
+
+class Check(BaseModel):
+    """What a check makes of missing evidence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    untimed: Literal["undecided", "pass"] = "undecided"
+    """`pass`: a changed kernel whose time was not measured does not make the result undecided."""
+    requires: Annotated[tuple[Evidence, ...], BeforeValidator(_split)] = ()
+    """Evidence without which a check fails instead of being neutral: `accuracy`, `code`, `time`;
+    separated by commas in the environment.
+    """
+
+    @model_validator(mode="after")
+    def _time_is_not_both(self) -> Self:
+        if self.untimed == "pass" and Evidence.TIME in self.requires:
+            raise ValueError('untimed = "pass" contradicts requires = ["time"]')
+        return self
+
+    @property
+    def policy(self) -> CheckPolicy:
+        return CheckPolicy(untimed_passes=self.untimed == "pass", requires=self.requires)
 
 
 class Settings(BaseModel):
@@ -116,20 +168,26 @@ class Settings(BaseModel):
     """Currency of the prices."""
     build: BuildSettings = BuildSettings()
     """How commits are built for measuring."""
+    check: Check = Check()
+    """What a check makes of missing evidence."""
     retention: Retention = Retention()
     """What `roofwatch db prune` deletes."""
+    import_: ImportSettings = Field(default=ImportSettings(), alias="import")
+    """How `roofwatch import` reads results of other tools."""
 
     @field_validator("triagers", mode="before")
     @classmethod
     def _separated_by_commas(cls, value: object) -> object:
-        return (
-            [part.strip() for part in value.split(",") if part.strip()]
-            if isinstance(value, str)
-            else value
-        )
+        return _split(value)
 
 
-TABLES: dict[str, type[BaseModel]] = {"build": BuildSettings, "retention": Retention}
+SETTING_TABLES: Mapping[str, type[BaseModel]] = {
+    "build": BuildSettings,
+    "check": Check,
+    "retention": Retention,
+    "import": ImportSettings,
+}
+"""Settings that are tables, by name."""
 
 
 def load_settings(folder: Path | None = None) -> Settings:
@@ -176,10 +234,12 @@ def from_environment(variable: str) -> str | None:
 
 def setting_names() -> list[str]:
     """List all settings; one in a table is `table.name` here and TABLE_NAME in the environment."""
-    names = [name for name in Settings.model_fields if name not in TABLES]
-    for table, model in TABLES.items():
-        names += [f"{table}.{name}" for name in model.model_fields]
-    return names
+    names = [field.alias or name for name, field in Settings.model_fields.items()]
+    own = [name for name in names if name not in SETTING_TABLES]
+    in_tables: list[str] = []
+    for table, model in SETTING_TABLES.items():
+        in_tables += [f"{table}.{name}" for name in model.model_fields]
+    return own + in_tables
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:

@@ -16,11 +16,14 @@ from typing import Any
 
 from roofwatch.arguments import suite_source
 from roofwatch.ci.messages import listed
+from roofwatch.ci.static.analyses import analyses_of
 from roofwatch.ci.static.baseline import (
     AppliedBaseline,
     Baseline,
     BaselineError,
+    Facts,
     apply_baseline,
+    judge_entry,
     judge_without_base,
     parse_baseline,
     tightened,
@@ -30,17 +33,19 @@ from roofwatch.ci.static.baseline import (
 from roofwatch.ci.static.comparison import (
     StaticComparison,
     StaticJudgement,
+    compare_analyses,
     compare_static,
     function_key,
 )
 from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import find_repository
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan
-from roofwatch.collector.runs.static_compiler import compile_suite
+from roofwatch.collector.runs.static_compiler import StaticResults, analyse_suite
 from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.install import INSTALL_ROOT, PACKAGE_DIR
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.files import cache_dir
+from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.verdict import Reason, Verdict
@@ -58,6 +63,8 @@ class StaticAnswer:
     """
 
     facts: tuple[StaticFacts, ...]
+    proofs: tuple[OverflowProof, ...]
+    costs: tuple[OperatorCost, ...]
     base: str | None
     """A commit or a release of Triton."""
     compared: StaticComparison
@@ -74,15 +81,31 @@ class StaticAnswer:
         ]
         if Verdict.REGRESSED in verdicts:
             return 1
+        if self.unsafe:
+            return 1
         if self.base is not None:
             return 2 if Verdict.INCONCLUSIVE in verdicts else 0
         failed = [facts for facts in self.facts if facts.outcome.is_failure]
         entries = [(self.baseline.get(function_key(facts)), facts) for facts in failed]
         return (
             0
-            if all(entry and entry.judge(facts) is Verdict.UNCHANGED for entry, facts in entries)
+            if all(
+                entry and judge_entry(entry, facts) is Verdict.UNCHANGED for entry, facts in entries
+            )
             else 2
         )
+
+    @property
+    def unsafe(self) -> tuple[OverflowProof, ...]:
+        """Proofs of an overflow that the baseline does not accept."""
+        found: list[OverflowProof] = []
+        for proof in self.proofs:
+            (analysis,) = analyses_of([proof], [])
+            entry = self.baseline.get(function_key(analysis))
+            is_accepted = entry is not None and judge_entry(entry, analysis) is Verdict.UNCHANGED
+            if proof.proof is Proof.UNSAFE and not is_accepted:
+                found.append(proof)
+        return tuple(found)
 
 
 def answer(
@@ -117,13 +140,13 @@ def answer(
 
     def compile_at(
         source: SuiteSource, prefix: str = "", packages: Path | None = None
-    ) -> tuple[StaticFacts, ...]:
+    ) -> StaticResults:
         def show(now: Progress) -> None:
             on_progress(Progress(now.done, now.total, f"{prefix}{now.text}"))
 
-        return compile_suite(source, plan, show, use_cache=use_cache, packages=packages)
+        return analyse_suite(source, plan, show, use_cache=use_cache, packages=packages)
 
-    before: tuple[StaticFacts, ...] = ()
+    before = StaticResults()
     base_name: str | None = None
     if base is not None and base_triton is not None:
         raise SuiteError("--base and --base-triton: give one of them")
@@ -137,25 +160,33 @@ def answer(
         base_name = f"triton {base_triton}"
         on_progress(Progress(0, 0, f"installing {base_name}"))
         before = compile_at(suite_source(path), f"{base_name}: ", _install_triton(base_triton))
-        if other := {fact.toolchain.get("triton", base_triton) for fact in before} - {base_triton}:
+        versions = {fact.toolchain.get("triton", base_triton) for fact in before.facts}
+        if other := versions - {base_triton}:
             raise ToolchainError(
                 f"{base_name}: triton {other.pop()} comes first on the import path"
             )
-    facts = compile_at(suite_source(path))
-    compared = StaticComparison((), {}, ()) if base_name is None else compare_static(before, facts)
+    results = compile_at(suite_source(path))
+    analyses = analyses_of(results.proofs, results.costs)
+    compared = StaticComparison((), {}, ())
+    # without a base, an overflow at a declared size is judged all the same
+    analysed = compare_analyses((), analyses)
+    if base_name is not None:
+        compared = compare_static(before.facts, results.facts)
+        analysed = compare_analyses(analyses_of(before.proofs, before.costs), analyses)
 
     def apply(entries: Baseline) -> AppliedBaseline:
-        judged = judge_without_base(entries, facts) if base_name is None else compared.judged
-        return apply_baseline(entries, judged, facts, is_complete=is_complete)
+        judged = compared.judged
+        if base_name is None:
+            judged = judge_without_base(entries, results.facts)
+        everything: list[Facts] = [*results.facts, *analyses]
+        return apply_baseline(entries, (*judged, *analysed), everything, is_complete=is_complete)
 
     applied = apply(entries)
     written: list[str] = []
     if accept is not None:
-        worse = [
-            item.head
-            for item in applied.judged
-            if item.verdict is Verdict.REGRESSED and item.head is not None
-        ]
+        regressed = [item for item in applied.judged if item.verdict is Verdict.REGRESSED]
+        heads = [item.analysis or item.head for item in regressed]
+        worse = [facts for facts in heads if facts is not None]
         entries = with_accepted(entries, worse, accept.strip())
         written.append(f"accepted: {len(worse)}")
     if tighten:
@@ -163,7 +194,17 @@ def answer(
         written.append(f"updated: {len(applied.better)}, removed: {len(applied.stale)}")
     if written and (entries or file.exists()):
         write_text(file, to_toml(entries))
-    return StaticAnswer(facts, base_name, compared, apply(entries), entries, file, tuple(written))
+    return StaticAnswer(
+        facts=results.facts,
+        proofs=results.proofs,
+        costs=results.costs,
+        base=base_name,
+        compared=compared,
+        applied=apply(entries),
+        baseline=entries,
+        baseline_file=file,
+        written=tuple(written),
+    )
 
 
 def _install_triton(triton: str) -> Path:
@@ -245,6 +286,8 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
     stale = [entry.model_dump(include=named) for entry in applied.stale]
     return {
         "static_facts": answer.facts,
+        "overflow_proofs": answer.proofs,
+        "operator_costs": answer.costs,
         "base": answer.base,
         "judged": [_judgement_to_json(item) for item in applied.judged],
         "unchanged_by_target": answer.compared.unchanged_by_target,
@@ -257,7 +300,9 @@ def to_json(answer: StaticAnswer) -> dict[str, Any]:
 def _judgement_to_json(item: StaticJudgement) -> dict[str, Any]:
     detail = None if item.detail is None else str(item.detail)
     judged = {"verdict": item.verdict, "reason": item.reason, "cause": item.cause, "detail": detail}
-    return {**asdict(item.key), **judged, "base": item.base, "head": item.head}
+    values = None if item.analysis is None else dict(item.analysis.values)
+    sides = {"base": item.base, "head": item.head, "values": values}
+    return {**asdict(item.key), **judged, **sides}
 
 
 # --- `roofwatch static capture`

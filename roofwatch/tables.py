@@ -3,17 +3,20 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.messages import visible
+from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.collector.compile.instructions import widths
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
+from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.worker_protocol import KernelInfo
@@ -76,6 +79,8 @@ def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
         yield profiles(record)
     if record.static_facts:
         yield static_facts(record.static_facts)
+    if record.overflow_proofs:
+        yield analyses(record.overflow_proofs, record.operator_costs)
     yield from device_summary(record)
     yield time_spent(record)
     yield f"record: {path}   next: roofwatch ingest {path}"
@@ -259,24 +264,33 @@ def profiles(record: RunRecord) -> Table:
 
 def checks(reports: Sequence[CheckReport]) -> Table:
     """One row per case and implementation: outcome, worst tensor, and outcomes in other memory
-    layouts.
+    layouts and at other values.
     """
     layouts: dict[tuple[str, str], list[CheckReport]] = {}
+    regimes: dict[tuple[str, str], list[CheckReport]] = {}
+    declared: list[CheckReport] = []
     for report in reports:
+        key = (report.case_id, report.implementation)
         if report.layout is not None:
-            layouts.setdefault((report.case_id, report.implementation), []).append(report)
-    rows = [
-        (
+            layouts.setdefault(key, []).append(report)
+        elif report.regime is not None:
+            regimes.setdefault(key, []).append(report)
+        else:
+            declared.append(report)
+    rows = []
+    for report in declared:
+        key = (report.case_id, report.implementation)
+        variations = [*layouts.get(key, []), *regimes.get(key, [])]
+        row = (
             report.case_id,
             report.implementation,
             report.executor,
-            _outcome(report.outcome),
+            _outcome_of_all(report, variations),
             *_worst(report.tensors),
-            _layout_counts(layouts.get((report.case_id, report.implementation), [])),
+            _layout_counts(layouts.get(key, [])),
+            _layout_counts(regimes.get(key, [])),
         )
-        for report in reports
-        if report.layout is None
-    ]
+        rows.append(row)
     columns = (
         "case",
         "implementation",
@@ -287,12 +301,22 @@ def checks(reports: Sequence[CheckReport]) -> Table:
         "limit",
         "torch",
         "layouts",
+        "values",
     )
     table = make_table(columns, rows, left=5)
-    unsupported = {report.message for report in reports if report.message and report.layout is None}
+    unsupported = {report.message for report in declared if report.message}
     unsupported -= {report.message for report in reports if report.outcome.is_failure}
     _set_caption(table, sorted(message for message in unsupported if message))
     return table
+
+
+def _outcome_of_all(report: CheckReport, variations: Sequence[CheckReport]) -> Text:
+    """The outcome of a case, or of the first variation that failed though the case passes."""
+    failed = next((one for one in variations if one.outcome.is_failure), None)
+    if failed is None or report.outcome.is_failure:
+        return _outcome(report.outcome)
+    kind = "layout" if failed.layout is not None else "values"
+    return Text(f"{failed.outcome}: {kind}", style=f"red link {failed.outcome.url}")
 
 
 def static_facts(facts: Sequence[StaticFacts]) -> Table:
@@ -321,6 +345,43 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
     table = make_table(("function", "case", *targets), rows, title=title)
     _set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
     return table
+
+
+def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> Table:
+    """One row per case and implementation: its offsets, and what a call does in torch."""
+    cost_of = {(cost.case_id, cost.implementation): cost for cost in costs}
+    rows: list[tuple[Any, ...]] = []
+    for proof in proofs:
+        cost = cost_of.get((proof.case_id, proof.implementation))
+        style = {Proof.UNSAFE: "bold red", Proof.UNKNOWN: "dim"}.get(proof.proof, "")
+        offsets = Text(visible(str(describe_proof(proof))), style)
+        rows.append((proof.case_id, proof.implementation, offsets, *_cost_cells(cost)))
+    columns = (
+        "case",
+        "implementation",
+        "32-bit offsets",
+        "launches",
+        "torch operators",
+        "bytes moved",
+        "memory",
+        "waits",
+    )
+    return make_table(
+        columns, rows, title="analysed without a GPU, for the first target", left=3, omit_empty=True
+    )
+
+
+def _cost_cells(cost: OperatorCost | None) -> tuple[str | None, ...]:
+    if cost is None:
+        return (None,) * 5
+    calls = [f"{count} {name}" for name, count in cost.calls.items()]
+    return (
+        str(cost.launch_count),
+        visible(", ".join(calls)),
+        format_bytes(cost.moved_bytes),
+        format_bytes(cost.peak_bytes),
+        str(cost.wait_count) if cost.wait_count else "",
+    )
 
 
 def verdict(word: str) -> Text:

@@ -130,6 +130,11 @@ def sparkline(values: Sequence[float | None]) -> str:
     return "".join(" " if step is None else levels[round(step * top)] for step in steps)
 
 
+def is_debugging() -> bool:
+    """Whether the command line asks for tracebacks."""
+    return "--debug" in sys.argv[1:]
+
+
 def print_result(document: Any, *shown: Table | str, as_json: bool) -> None:
     """Print the result of a command: a document as JSON, or tables and lines for people."""
     if as_json:

@@ -116,19 +116,30 @@ def refuse_runner(base: str, head: str) -> list[Remark]:
     ]
 
 
-def refuse_timing(
+def refuse_timing(base: Measurement, head: Measurement) -> Remark | None:
+    """Why the blocks of one case are not compared; None if they may be."""
+    facts = _method_of(base, head)
+    facts.append(("launches per sample", base.launches_per_sample, head.launches_per_sample))
+    facts.append(("blocks", len(base.blocks), len(head.blocks)))
+    return _refuse(facts)
+
+
+def refuse_method(
     base: Measurement | MeasuredCase, head: Measurement | MeasuredCase
 ) -> Remark | None:
-    """Why the blocks of one case, or its medians in two unpaired runs, are not compared; None if
-    they may be.
-    """
-    facts: list[tuple[str, object, object]] = [
-        ("timer", base.timer, head.timer),
-        ("cache", base.cache, head.cache),
-    ]
-    if isinstance(base, Measurement) and isinstance(head, Measurement):
-        facts.append(("launches per sample", base.launches_per_sample, head.launches_per_sample))
-        facts.append(("blocks", len(base.blocks), len(head.blocks)))
+    """Why the medians of one case in two separate runs are not compared; None if they may be."""
+    return _refuse(_method_of(base, head))
+
+
+_Facts = list[tuple[str, object, object]]
+"""What must be equal, with the value of base and head."""
+
+
+def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCase) -> _Facts:
+    return [("timer", base.timer, head.timer), ("cache", base.cache, head.cache)]
+
+
+def _refuse(facts: _Facts) -> Remark | None:
     differing = [f"{what} {one} and {other}" for what, one, other in facts if one != other]
     return Remark("; ".join(differing)) if differing else None
 

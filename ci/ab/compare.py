@@ -41,6 +41,8 @@ _BLOCKS_PER_TRIMMED = 6
 _POWER_ERROR = 0.4
 """Two-sided error rate of a power of 80 %."""
 _MAX_PLANNED_BLOCKS = 300
+_VISIBLE = 0.005
+"""Log ratio that a reader sees in two times of three digits."""
 
 Blocks = Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
 """Samples in ns, by block."""
@@ -53,7 +55,7 @@ class Comparison:
     verdict: Verdict
     reason: Reason
     base_ns: float
-    """Median of all samples of the base."""
+    """Median of the medians of the base's blocks that are compared."""
     head_ns: float
     log_ratio: float
     """Centre of ln(head / base) over pairs of blocks; above 0 is slower."""
@@ -83,6 +85,19 @@ class Comparison:
     def relative_interval(self) -> tuple[float, float]:
         low, high = self.log_interval
         return _expm1(low), _expm1(high)
+
+    @property
+    def ratio_of_medians(self) -> float | None:
+        """(head_ns − base_ns) / base_ns where it visibly lies outside the interval of the change,
+        else None.
+
+        The change is that of neighbouring blocks; the two medians also move with a drift of the
+        machine, which the pairs cancel.
+        """
+        low, high = self.log_interval
+        log_ratio = math.log(self.head_ns / self.base_ns)
+        is_outside = not low - _VISIBLE <= log_ratio <= high + _VISIBLE
+        return math.expm1(log_ratio) if is_outside else None
 
     @property
     def speedup(self) -> float:
@@ -136,8 +151,8 @@ def compare(
     return Comparison(
         verdict=verdict,
         reason=reason,
-        base_ns=float(np.median(np.concatenate(base_ns))),
-        head_ns=float(np.median(np.concatenate(head_ns))),
+        base_ns=_median_of_medians(base_ns),
+        head_ns=_median_of_medians(head_ns),
         log_ratio=pairs.centre,
         log_interval=interval,
         block_count=pairs.count,
@@ -146,6 +161,10 @@ def compare(
         more_blocks=more_blocks if verdict is Verdict.INCONCLUSIVE else None,
         block_deviation=block_deviation,
     )
+
+
+def _median_of_medians(blocks_ns: Blocks) -> float:
+    return float(np.median([np.median(block) for block in blocks_ns]))
 
 
 def detectable_change(

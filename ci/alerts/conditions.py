@@ -22,6 +22,7 @@ from roofwatch.ci.alerts.rules import (
     SilenceRule,
     matches,
 )
+from roofwatch.ci.claims import claim_of_regression
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
@@ -227,6 +228,7 @@ def _regression_message(
     facts = [
         Fact("Since", regression.range_text if regression.is_range else commit_text(head)),
         Fact("Range", f"{base.short_sha}..{head.short_sha}"),
+        Fact("Claim", claim_of_regression(regression)),
         Fact("Evidence", f"{series.label}: {worst.evidence}"),
         *(Fact(f"Suspect: {one.cause} ({one.weight:.0%})", one.sentence) for one in suspects),
         *([Fact("Series", regression.family)] if regression.family else []),

@@ -32,6 +32,7 @@ _JUDGED = (
     "tokens_per_s",
     "utilisation",
     "median_ns",
+    "ratio_to_reference",
     "host_ns",
     "peak_allocated_bytes",
     "rmse_ratio",

@@ -96,6 +96,8 @@ class ChangeContext:
     """Launches that may explain the change; `has_changed` if they changed exactly at the step."""
     measured_again: Evidence | None = None
     """Old commits, measured again during the new level."""
+    sources: Evidence | None = None
+    """Whether the sources that an imported kernel uses changed, if they are known."""
 
 
 def explain(context: ChangeContext) -> tuple[Suspect, ...]:
@@ -120,6 +122,8 @@ def explain(context: ChangeContext) -> tuple[Suspect, ...]:
         _add_launches(odds, context.launches, is_paired=context.paired is not None)
     if context.paired is None and context.measured_again is not None:
         _add_measured_again(odds, context.measured_again)
+    if context.sources is not None:
+        _add_sources(odds, context.sources)
     return weigh(odds)
 
 
@@ -134,6 +138,18 @@ def explain_outcome(before: SeriesPoint, after: SeriesPoint, sentence: str) -> t
     return weigh(
         {**_environment(ChangeContext([before], [after])), Cause.CODE: Odds(_AT_STEP, sentence)}
     )
+
+
+def explain_bridge(
+    before: Sequence[SeriesPoint], after: Sequence[SeriesPoint]
+) -> tuple[Suspect, ...]:
+    """List what changed between two groups of runs of one commit, whose code is the same."""
+    odds: _Odds = {}
+    for cause, suspect in _environment(ChangeContext(before, after)).items():
+        odds[cause] = suspect.updated("the code was the same", at_least=_PAIRED)
+    if not odds:
+        odds[Cause.RUNNER] = Odds(_PAIRED, "the code was the same")
+    return weigh(odds)
 
 
 def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...]:
@@ -202,6 +218,16 @@ def _add_launches(odds: _Odds, launches: Evidence, *, is_paired: bool) -> None:
     else:
         at_least = _PAIRED if is_paired else _AT_STEP if launches.has_changed else _NEAR_STEP
         odds[Cause.CODE] = code.updated(launches.sentence, at_least=at_least)
+
+
+def _add_sources(odds: _Odds, sources: Evidence) -> None:
+    """Suspect changed sources; of unchanged ones, the environment until something else is shown."""
+    if sources.has_changed:
+        odds[Cause.CODE] = Odds(_AT_STEP, sources.sentence)
+        return
+    odds[Cause.CODE] = Odds(0.0, sources.sentence)
+    if not odds.keys() & _SETTINGS.keys():
+        odds[Cause.RUNNER] = Odds(_AT_STEP, f"{sources.sentence}, so the environment may have")
 
 
 # --- the autotuner

@@ -156,6 +156,8 @@ def _case_sizes(case: CaseJudgement) -> Iterator[_Size]:
 
 def _code_sizes(item: StaticJudgement) -> dict[str, float]:
     """Return what got worse in a function, and how bad it is now."""
+    if item.analysis is not None:
+        return item.analysis.badness
     if item.head is None or item.head.outcome is not Outcome.OK:
         return {"" if item.head is None else str(item.head.outcome): 0.0}
     after = _badness(code_facts(item.head))

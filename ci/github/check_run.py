@@ -14,6 +14,7 @@ from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, list_findings
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Verdict
 
@@ -100,19 +101,37 @@ def concluded(judgement: PullRequestJudgement, summary: str) -> CheckRun:
     characters.
     """
     title = plain(summary_line(judgement), limit=_MAX_TITLE)
-    return CheckRun(_CONCLUSIONS[judgement.verdict], title, summary, annotations_of(judgement))
+    conclusion = _CONCLUSIONS[judgement.verdict]
+    if judgement.missing:
+        conclusion = Conclusion.FAILURE
+    return CheckRun(conclusion, title, summary, annotations_of(judgement))
 
 
-def not_measured(reason: str, title: str = "no result: not measured") -> CheckRun:
+def not_measured(
+    reason: str,
+    title: str = "no result: not measured",
+    *,
+    policy: CheckPolicy = DEFAULT_POLICY,
+) -> CheckRun:
     """Write the check-run if there is nothing to judge; the reason may have untrusted text."""
-    return CheckRun(
-        Conclusion.NEUTRAL, title, f"Nothing was compared: {code(reason, limit=1_000)}."
-    )
+    text = f"Nothing was compared: {code(reason, limit=1_000)}."
+    if policy.requires:
+        text += f" {_required(policy)}"
+    return CheckRun(_without_result(policy), title, text)
 
 
-def without_records(found: NotMeasured) -> CheckRun:
+def _without_result(policy: CheckPolicy) -> Conclusion:
+    """A neutral conclusion would satisfy a check that a branch requires."""
+    return Conclusion.FAILURE if policy.requires else Conclusion.NEUTRAL
+
+
+def _required(policy: CheckPolicy) -> str:
+    return f"Required: {', '.join(policy.requires)}."
+
+
+def without_records(found: NotMeasured, *, policy: CheckPolicy = DEFAULT_POLICY) -> CheckRun:
     """Write the check-run of a measurement that ended without records."""
-    conclusion = Conclusion.NEUTRAL if found.error else Conclusion.SUCCESS
+    conclusion = _without_result(policy) if found.error else Conclusion.SUCCESS
     if found.is_failure:
         conclusion = Conclusion.FAILURE
     return CheckRun(conclusion, plain(found.title, limit=_MAX_TITLE), found.to_markdown())

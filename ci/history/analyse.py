@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
+from roofwatch.ci.history.controls import controls_among
 from roofwatch.ci.history.history import SeriesAnalysis, analyse_series
 from roofwatch.ci.history.steps import (
     QUARTILES_TO_ERROR,
@@ -39,16 +40,18 @@ from roofwatch.db.queries.evidence import (
     list_changed_code,
     list_failed_checks,
     list_imported,
+    list_marked_controls,
     read_counted_runs,
     read_profiled_runs,
 )
-from roofwatch.db.queries.paired import list_paired
+from roofwatch.db.queries.paired import list_bridged, list_paired
 from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.branch_line import note_unreachable
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.history import Regression, SeriesKey
+from roofwatch.model.metrics import RATIO_TO_REFERENCE
 
 Subject = tuple[str, str]
 """Case id and implementation."""
@@ -57,6 +60,7 @@ JUDGED_METRICS = (
     # rates and utilisation follow from the median time
     "median_ns",
     *SECONDARY_METRICS,
+    RATIO_TO_REFERENCE,
     "rmse_ratio",
     "registers",
     "spilled_registers",
@@ -98,14 +102,21 @@ def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> Serie
         changed = list_failed_checks(session, project, row_ids) | list_changed_code(
             session, project, row_ids
         )
-        changed |= list_imported(session, row_ids)
+        imported = list_imported(session, row_ids)
+        changed |= imported
         # a pair decides however short the history is
         changed |= list_paired(session, project, row_ids)
+        # so does a commit that was measured with two drivers
+        changed |= list_bridged(session, project, row_ids)
         for time in read_time_columns(session, project, row_ids, secondary=SECONDARY_METRICS):
             subject = _subject(time.key)
             times[subject].append(time)
             if subject not in changed and (time.has_failures or _times_need_analysis(time)):
                 changed.add(subject)
+        controls = controls_among({*times, *imported}) | list_marked_controls(session, row_ids)
+        changed_cases = {case_id for case_id, _ in changed}
+        # controls are evidence about the changed series of their case
+        changed |= {one for one in controls if one in times and one[0] in changed_cases}
         for error in read_error_columns(session, project, row_ids):
             if _subject(error.key) not in changed and _errors_need_analysis(error):
                 changed.add(_subject(error.key))
@@ -117,12 +128,16 @@ def _analyse_part(engine: Engine, project: str, row_ids: Sequence[int]) -> Serie
                 found.population.add(key)
                 found.series_by_date.update(own)
         if changed:
-            found.add(_analyse_cases(session, project, row_ids, changed))
+            found.add(_analyse_cases(session, project, row_ids, changed, controls))
     return found
 
 
 def _analyse_cases(
-    session: Session, project: str, row_ids: Sequence[int], subjects: Collection[Subject]
+    session: Session,
+    project: str,
+    row_ids: Sequence[int],
+    subjects: Collection[Subject],
+    controls: Collection[Subject],
 ) -> SeriesAnalysis:
     evidence = SupportingEvidence(
         list_pairs(session, project, row_ids=row_ids),
@@ -139,8 +154,8 @@ def _analyse_cases(
     for one in read_series(session, project, keys, include_pairs=True, include_conditions=True):
         by_subject[_subject(one.key)].append(one)
     found = SeriesAnalysis()
-    for _, series in sorted(by_subject.items()):
-        found.add(analyse_series(series, evidence))
+    for subject, series in sorted(by_subject.items()):
+        found.add(analyse_series(series, evidence, {subject}.intersection(controls)))
     return found
 
 

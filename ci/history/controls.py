@@ -3,74 +3,274 @@
 What changes together with a control is the machine, the driver or the library, not the commit.
 """
 
+import math
 import re
+import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from roofwatch.ci.causes.explain import Odds, weigh
-from roofwatch.ci.history.finding import TrendFinding, is_outcome, is_share
-from roofwatch.ci.history.steps import is_judged_import
-from roofwatch.model.history import Cause, SeriesKey
+from roofwatch.ci.causes.explain import Odds, cause_of, ranked, weigh
+from roofwatch.ci.history.finding import Status, TrendFinding, find_sites, is_outcome
+from roofwatch.ci.history.steps import Timeline
+from roofwatch.model.history import Cause, CommitRef, Regression, SeriesKey
+from roofwatch.model.library import is_library
+from roofwatch.model.metrics import RATIO_TO, RATIO_TO_REFERENCE
+from roofwatch.model.verdict import Verdict
 
-_LIBRARY = re.compile(
-    r"(torch|eager|native|hf|huggingface|transformers|cublas(lt)?|cudnn|rocblas|hipblas(lt)?|miopen)"
-    r"([-_. ]?(eager|compile|compiled|inductor|native|sdpa|baseline|naive|reference))?",
-    re.IGNORECASE,
-)
-"""Names of implementations that are libraries, for example `torch.compile` or `huggingface`."""
+Subject = tuple[str, str]
+"""Case id and implementation."""
+
 _SAME_SHARE = 1 / 2
 """A control that changed by at least this share of a change, on the log scale, explains it."""
+_QUIET_SHARE = 1 / 4
+"""A control that changed by at most this share of a change shows that the machine is the same."""
 _CONTROL_ODDS = 9.0
 """Odds of the machine if a control of the same run changed with the series."""
+_LIBRARY_ODDS, _RUNNER_ODDS = 3.0, 1.0
+"""Odds of another library and of the machine if only rows of libraries changed."""
+_MEMORY_UNIT = re.compile(r"bytes|[KMGT]i?B|[kMGT]bytes?", re.IGNORECASE)
+_NEAR_COMMITS = 5
+"""Commits on either side of a change whose values of a control are compared."""
 
-_Place = tuple[str, str, str, str]
+_Place = tuple[str, str, str]
+"""Project, case and runner class."""
 
 
-def is_control(series: SeriesKey) -> bool:
-    """Whether an imported series is of a library."""
-    is_other_tool = is_judged_import(series) and not is_share(series)
-    return is_other_tool and _LIBRARY.fullmatch(series.implementation) is not None
+def controls_among(subjects: Iterable[Subject]) -> frozenset[Subject]:
+    """List the rows of libraries, of the cases that have another row too.
 
-
-def settle_controls(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
-    """Use the changes of controls as evidence about other series, and leave them out.
-
-    A change of a series at the place of a change of its control, in the same direction and of about
-    its size, is the runner's, and has no p-value of its own. Failures of a control stay.
+    A case that only libraries compute has no control: they are what the project measures.
     """
-    everything = list(findings)
-    controls: dict[_Place, list[TrendFinding]] = defaultdict(list)
-    for finding in everything:
-        if is_control(finding.change.series) and not is_outcome(finding.change):
-            controls[_place(finding)].append(finding)
-    for finding in everything:
+    implementations: dict[str, set[str]] = defaultdict(set)
+    for case_id, implementation in subjects:
+        implementations[case_id].add(implementation)
+    found: set[Subject] = set()
+    for case_id, names in implementations.items():
+        libraries = {name for name in names if is_library(name)}
+        if libraries != names:
+            found |= {(case_id, name) for name in libraries}
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class ControlLine:
+    """The values of a control by commit."""
+
+    series: SeriesKey
+    commits: Sequence[CommitRef]
+    values: Sequence[float]
+
+    def log_change_around(self, finding: TrendFinding) -> float | None:
+        """Return how far the control changed at the place of a finding; None if it was not measured
+        on both sides.
+        """
+        begin = finding.change.commit
+        old: list[float] = []
+        new: list[float] = []
+        for commit, value in zip(self.commits, self.values, strict=True):
+            if value > 0:
+                (old if commit < begin else new).append(math.log(value))
+        if not old or not new:
+            return None
+        return statistics.median(new[:_NEAR_COMMITS]) - statistics.median(old[-_NEAR_COMMITS:])
+
+
+@dataclass
+class Controls:
+    """The controls of a project, and their values."""
+
+    subjects: set[Subject] = field(default_factory=set)
+    lines: dict[_Place, list[ControlLine]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, line: Timeline) -> None:
+        found = ControlLine(line.key, line.commits, line.values)
+        self.lines[_place_of(line.key)].append(found)
+
+    def merge(self, other: "Controls") -> None:
+        self.subjects |= other.subjects
+        for place, lines in other.lines.items():
+            self.lines[place].extend(lines)
+
+    def has(self, series: SeriesKey) -> bool:
+        """Whether a series is of a control."""
+        return series.is_performance and (series.case_id, series.implementation) in self.subjects
+
+    def explain_ratio(self, finding: TrendFinding) -> bool:
+        """Whether a ratio changed because the library's time did, in the opposite direction."""
         series = finding.change.series
-        if is_outcome(finding.change) or not is_judged_import(series):
-            yield finding
-        elif not is_control(series):
-            nearby = controls.get(_place(finding), ())
-            control = next((one for one in nearby if _explains(one, finding)), None)
-            yield finding if control is None else _of_the_machine(finding, control)
+        title = series.definition.title.partition(RATIO_TO)[0]
+        for line in self.lines.get(_place_of(series), ()):
+            is_divisor = (
+                series.metric == RATIO_TO_REFERENCE or line.series.definition.title == title
+            )
+            change = line.log_change_around(finding) if is_divisor else None
+            if change is not None and -change / finding.log_change >= _SAME_SHARE:
+                return True
+        return False
+
+    def of(self, finding: TrendFinding) -> dict[str, float]:
+        """Return the log change of each control of a finding, by implementation."""
+        changes: dict[str, float] = {}
+        series = finding.change.series
+        for line in self.lines.get(_place_of(series), ()):
+            if line.series.metric != series.metric:
+                continue
+            change = line.log_change_around(finding)
+            if change is not None and not math.isinf(finding.log_change):
+                changes[line.series.implementation] = change
+        return changes
 
 
-def _place(finding: TrendFinding) -> _Place:
-    series = finding.change.series
-    return series.project, series.case_id, series.runner_class, series.metric
+def settle_controls(
+    findings: Iterable[TrendFinding], controls: Controls
+) -> tuple[list[TrendFinding], list[TrendFinding]]:
+    """Use the values of controls as evidence about other series.
+
+    A change that its control shares, in the same direction and of about its size, is the runner's,
+    and has no p-value of its own. Failures of a control stay, and so do its measured times.
+
+    Returns:
+        The findings without those of imported controls, and these.
+    """
+    settled: list[TrendFinding] = []
+    of_libraries: list[TrendFinding] = []
+    for finding in findings:
+        series = finding.change.series
+        is_own = not finding.is_performance or finding.status is Status.CONFIRMED
+        if controls.has(series) and series.is_imported and not is_outcome(finding.change):
+            of_libraries.append(finding)
+        elif is_own or controls.has(series):
+            settled.append(finding)
+        else:
+            settled.append(_weighed(finding, controls.of(finding)))
+    return _settle_ratios(settled, of_libraries, controls), of_libraries
 
 
-def _explains(control: TrendFinding, finding: TrendFinding) -> bool:
-    is_same_direction = control.change.verdict is finding.change.verdict
-    is_large_enough = abs(control.log_change) >= _SAME_SHARE * abs(finding.log_change)
-    return is_same_direction and is_large_enough and control.reach.touches(finding.reach)
-
-
-def _of_the_machine(finding: TrendFinding, control: TrendFinding) -> TrendFinding:
-    relative = control.change.relative_change or 0.0
+def _weighed(finding: TrendFinding, changes: Mapping[str, float]) -> TrendFinding:
+    """Weigh a finding by the log changes of its controls."""
+    if not changes:
+        return finding
+    shares = {name: change / finding.log_change for name, change in changes.items()}
+    nearest = max(shares, key=lambda name: shares[name])
     sentence = (
-        f"{control.change.series.implementation}, measured in the same runs, changed by "
-        f"{relative:+.1%} at the same place"
+        f"{nearest}, measured in the same runs, changed by {math.expm1(changes[nearest]):+.1%}"
     )
-    return replace(
-        finding, suspects=weigh({Cause.RUNNER: Odds(_CONTROL_ODDS, sentence)}), p_value=None
+    if shares[nearest] >= _SAME_SHARE:
+        # no machine changes how much memory is allocated
+        is_memory = _MEMORY_UNIT.fullmatch(finding.change.series.definition.unit) is not None
+        cause = Cause.HARNESS if is_memory else Cause.RUNNER
+        odds = {cause: Odds(_CONTROL_ODDS, f"{sentence} at the same place")}
+        return replace(finding, suspects=weigh(odds), p_value=None)
+    if abs(shares[nearest]) > _QUIET_SHARE:
+        return finding
+    suspects = [
+        replace(one, sentence="; ".join(filter(None, (one.sentence, sentence))))
+        if one.cause is Cause.CODE
+        else one
+        for one in finding.suspects
+    ]
+    return replace(finding, suspects=ranked(suspects))
+
+
+def _settle_ratios(
+    findings: Sequence[TrendFinding], of_libraries: Sequence[TrendFinding], controls: Controls
+) -> list[TrendFinding]:
+    """Judge changes of a ratio to a library by what its two times did at the same place.
+
+    If the project's time changed too, the ratio is further evidence without a p-value. If only the
+    library's time changed, the ratio says nothing about the project. A ratio that changed alone is
+    a finding: it has less noise than both times.
+    """
+    changed: dict[_Place, list[TrendFinding]] = defaultdict(list)
+    for finding in [*findings, *of_libraries]:
+        if finding.is_performance:
+            changed[_place_of(finding.change.series)].append(finding)
+    settled: list[TrendFinding] = []
+    for finding in findings:
+        if not finding.change.series.is_ratio_to_reference or is_outcome(finding.change):
+            settled.append(finding)
+            continue
+        near = [
+            one
+            for one in changed[_place_of(finding.change.series)]
+            if one.reach.touches(finding.reach)
+        ]
+        of_series = [one for one in near if _is_of_series(one, finding)]
+        if of_series:
+            causes = [one for one in of_series if one.change.verdict is finding.change.verdict]
+            settled += [replace(finding, suspects=one.suspects, p_value=None) for one in causes[:1]]
+        elif not near and not controls.explain_ratio(finding):
+            settled.append(finding)
+    return settled
+
+
+def _is_of_series(finding: TrendFinding, ratio: TrendFinding) -> bool:
+    return finding.change.series.implementation == ratio.change.series.implementation
+
+
+def _place_of(series: SeriesKey) -> _Place:
+    return series.project, series.case_id, series.runner_class
+
+
+# --- changes of libraries alone
+
+
+def library_events(
+    of_libraries: Sequence[TrendFinding], others: Sequence[TrendFinding]
+) -> list[Regression]:
+    """Report slowdowns that only rows of libraries show: one event for each place, without alert.
+
+    Args:
+        of_libraries: Findings of controls.
+        others: All other findings, which a slowdown of the machine would show too.
+    """
+    near: dict[_Place, list[TrendFinding]] = defaultdict(list)
+    for finding in others:
+        if finding.is_performance:
+            near[_place_of(finding.change.series)].append(finding)
+    by_project: dict[str, list[TrendFinding]] = defaultdict(list)
+    for finding in of_libraries:
+        is_shared = any(
+            other.reach.touches(finding.reach) and other.direction is finding.direction
+            for other in near[_place_of(finding.change.series)]
+        )
+        if finding.direction is Verdict.REGRESSED and not is_shared:
+            by_project[finding.change.series.project].append(finding)
+    return [
+        _library_event(site.findings, site.commit)
+        for slower in by_project.values()
+        for site in find_sites(slower)
+    ]
+
+
+def _library_event(findings: Collection[TrendFinding], commit: CommitRef) -> Regression:
+    largest = max(findings, key=lambda one: (one.change.commit == commit, one.log_cost_change))
+    change = largest.change
+    names = sorted({finding.change.series.implementation for finding in findings})
+    listed = ", ".join(names)
+    count = "1 row" if len(findings) == 1 else f"{len(findings)} rows"
+    relative = change.relative_change or 0.0
+    sentence = (
+        f"only rows of libraries changed ({listed}), which the project's code does not change"
+    )
+    suspects = weigh(
+        {
+            Cause.TOOLCHAIN: Odds(_LIBRARY_ODDS, sentence),
+            Cause.RUNNER: Odds(_RUNNER_ODDS, sentence),
+        }
+    )
+    return Regression(
+        project=change.series.project,
+        commit=commit,
+        kernel=f"{listed} (library)",
+        verdict=Verdict.REGRESSED,
+        cause=cause_of(suspects),
+        summary=(
+            f"{count} of libraries got slower ({listed}), {relative:+.1%} in "
+            f"{change.series.label}: the toolchain or the runner rather than the project's code"
+        ),
+        change_points=(change,),
+        suspects=suspects,
+        outline=largest.outline,
     )

@@ -17,7 +17,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from roofwatch.model.history import ChangePoint, CommitRef, Outline, SeriesKey, Suspect
-from roofwatch.model.metrics import SHARE_OF_STEP, Better, Layer
+from roofwatch.model.metrics import TIME, Better
 from roofwatch.model.verdict import Verdict
 
 ALL_KERNELS = "*"
@@ -80,6 +80,8 @@ class TrendFinding:
     """Date (UTC) of the first measurement of the new level."""
     runner_changed: bool | None = None
     """Whether old code, measured again, shows the change too; None if it was not measured again."""
+    is_bridge: bool = False
+    """One commit, measured with two drivers or toolchains, shows the change."""
     outline: Outline | None = None
 
     @classmethod
@@ -95,14 +97,15 @@ class TrendFinding:
         return self.change.series.kernel
 
     @property
-    def is_time(self) -> bool:
-        """Whether a time changed, rather than an outcome or a compiled fact."""
-        return self.change.series.metric == "median_ns" and not is_outcome(self.change)
+    def is_performance(self) -> bool:
+        """Whether a time or a value of another tool changed, not an outcome or a compiled fact."""
+        return self.change.series.is_performance and not is_outcome(self.change)
 
     @property
     def is_clock_move(self) -> bool:
         """Whether the clock explains the change."""
-        return self.is_time and self.change.verdict is Verdict.INCONCLUSIVE
+        is_time = self.change.series.metric == TIME.key and not is_outcome(self.change)
+        return is_time and self.change.verdict is Verdict.INCONCLUSIVE
 
     @property
     def direction(self) -> Verdict:
@@ -141,17 +144,8 @@ def is_time_step(change: ChangePoint) -> bool:
 
 def is_level_step(change: ChangePoint) -> bool:
     """Whether a time, or a value of another tool with a direction, changed at one commit."""
-    series = change.series
-    known = series.definition
-    is_imported = known.layer is Layer.IMPORTED and known.better is not Better.UNKNOWN
-    if is_imported and not is_share(series):
-        return not change.is_gradual and not is_outcome(change)
-    return is_time_step(change)
-
-
-def is_share(series: SeriesKey) -> bool:
-    """Whether the values are a function's share of a workload's step."""
-    return series.metric.startswith(SHARE_OF_STEP)
+    is_performance = change.series.is_performance
+    return is_performance and not change.is_gradual and not is_outcome(change)
 
 
 def is_outcome(change: ChangePoint) -> bool:
@@ -201,21 +195,20 @@ class Site:
 
     @cached_property
     def size(self) -> tuple[float, float] | None:
-        """Median log change of the times, or else of the host times, and its standard error; None
-        without either.
+        """Median log change for the worse of the times and of other tools' values, or else of the
+        host times, and its standard error; None without any.
         """
-        for metric in ("median_ns", "host_ns"):
-            own = [
-                one
-                for one in self.findings
-                if one.change.series.metric == metric and not is_outcome(one.change)
+        sized = [finding for finding in self.findings if finding.is_performance]
+        if not sized:
+            sized = [
+                finding
+                for finding in self.findings
+                if finding.change.series.metric == "host_ns" and not is_outcome(finding.change)
             ]
-            if own:
-                error = statistics.median(finding.log_error for finding in own) / math.sqrt(
-                    len(own)
-                )
-                return statistics.median(finding.log_change for finding in own), error
-        return None
+        if not sized:
+            return None
+        error = statistics.median(finding.log_error for finding in sized) / math.sqrt(len(sized))
+        return statistics.median(finding.log_cost_change for finding in sized), error
 
     @cached_property
     def commit(self) -> CommitRef:

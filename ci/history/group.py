@@ -20,7 +20,6 @@ from roofwatch.ci.history.finding import (
     TrendFinding,
     find_sites,
     is_level_step,
-    is_share,
 )
 from roofwatch.ci.history.regression import (
     Population,
@@ -30,8 +29,8 @@ from roofwatch.ci.history.regression import (
     size_of,
     worst_first,
 )
-from roofwatch.ci.history.steps import is_judged_import
 from roofwatch.model.history import Cause, Regression, RegressionState, Suspect
+from roofwatch.model.metrics import TIME
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _ENVIRONMENT = frozenset({Cause.DRIVER, Cause.TOOLCHAIN, Cause.CLOCK, Cause.RUNNER, Cause.HARNESS})
@@ -41,6 +40,10 @@ _COMMON_MOVE_ODDS = 9.0
 _MAX_COINCIDENCE = 0.2
 """Unrelated sites expected where two meet, above which a common size is not enough to join them."""
 
+_Kind = tuple[str, Verdict, bool, bool]
+"""Project, verdict, and whether it is a drift, and of the machine: findings that are never one
+regression if these differ.
+"""
 Grouped = tuple[Regression, tuple[TrendFinding, ...]]
 
 
@@ -52,21 +55,31 @@ def group_findings(findings: Sequence[TrendFinding], *, population: Population) 
         population: Every judged series of times, changed or not.
     """
     events, rest = _take_events(findings, population)
-    by_kernel: dict[tuple[str, Verdict, bool, str], list[TrendFinding]] = defaultdict(list)
+    by_kernel: dict[tuple[_Kind, str], list[TrendFinding]] = defaultdict(list)
     for finding in rest:
         change = finding.change
-        by_kernel[change.series.project, change.verdict, change.is_gradual, finding.kernel].append(
-            finding
+        kind = (
+            change.series.project,
+            change.verdict,
+            change.is_gradual,
+            _is_machine([finding]),
         )
-    by_kind: dict[tuple[str, Verdict, bool], list[Site]] = defaultdict(list)
-    for (project, verdict, is_gradual, _), of_kernel in by_kernel.items():
-        by_kind[project, verdict, is_gradual].extend(find_sites(of_kernel))
+        by_kernel[kind, finding.kernel].append(finding)
+    by_kind: dict[_Kind, list[Site]] = defaultdict(list)
+    for (kind, _), of_kernel in by_kernel.items():
+        by_kind[kind].extend(find_sites(of_kernel))
     joined = [site for of_kind in by_kind.values() for site in _join_kernels(of_kind)]
-    grouped = [
-        (regression_of(site.findings, population), tuple(not_refuted(site.findings)))
-        for site in _join_keys(joined)
-    ]
+    grouped = [_grouped(site, population) for site in _join_keys(joined)]
     return sorted([*events, *grouped], key=lambda pair: worst_first(pair[0]))
+
+
+def _grouped(site: Site, population: Population) -> Grouped:
+    findings = tuple(not_refuted(site.findings))
+    regression = regression_of(site.findings, population)
+    if _is_machine(findings):
+        # the same kernels may have changed at this commit for another cause
+        regression = replace(regression, kernel=f"{regression.kernel} ({regression.cause})")
+    return regression, findings
 
 
 # --- sites of one cause
@@ -147,15 +160,22 @@ def _join_keys(sites: Sequence[Site]) -> list[Site]:
             change.verdict,
             _kernels_of_key(own),
             place_of(own),
+            _is_machine(own),
         )
         by_key[key] = by_key[key].joined(site) if key in by_key else site
     joined = list(by_key.values())
     return joined if len(joined) == len(sites) else _join_keys(joined)
 
 
+def _is_machine(findings: Sequence[TrendFinding]) -> bool:
+    """Whether values of another tool changed with the machine."""
+    is_imported = findings[0].change.series.is_imported
+    return is_imported and cause_of(combine([one.suspects for one in findings])) in _ENVIRONMENT
+
+
 def _kernels_of_key(findings: Sequence[TrendFinding]) -> frozenset[str]:
     series = [finding.change.series for finding in findings]
-    if all(is_judged_import(key) and not is_share(key) for key in series):
+    if all(key.is_imported for key in series):
         return frozenset()
     return frozenset(key.kernel for key in series)
 
@@ -252,13 +272,19 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
         cause=cause_of(suspects),
         suspects=suspects,
         summary=f"{together}, typically by {size}: the machine rather than one kernel",
+        is_confirmed=base.is_confirmed or _is_bridged(findings),
         state=RegressionState.DISMISSED if is_refuted else base.state,
     )
     return event, findings
 
 
+def _is_bridged(findings: Sequence[TrendFinding]) -> bool:
+    """Whether one commit, measured before and after, shows most of the changes."""
+    return 2 * sum(finding.is_bridge for finding in findings) > len(findings)
+
+
 def _kind_of(site: Site) -> str:
-    is_measured = all(finding.is_time for finding in site.findings)
+    is_measured = all(finding.change.series.metric == TIME.key for finding in site.findings)
     return "time series" if is_measured else "series"
 
 

@@ -7,18 +7,17 @@ each rule.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.commit_changes import OUTCOME_METRICS, CompiledHistory, outcome_findings
-from roofwatch.ci.history.controls import is_control, settle_controls
+from roofwatch.ci.history.controls import Controls, Subject, library_events, settle_controls
 from roofwatch.ci.history.finding import (
     ALL_KERNELS,
     TrendFinding,
-    is_share,
     is_time_step,
     log_change,
 )
@@ -39,47 +38,60 @@ class SeriesAnalysis:
     """Judged series of times, changed or not."""
     series_by_date: Counter[date] = field(default_factory=Counter)
     """Number of them that were measured on each day."""
+    controls: Controls = field(default_factory=Controls)
 
     def add(self, other: "SeriesAnalysis") -> None:
         self.findings += other.findings
         self.population.merge(other.population)
         self.series_by_date.update(other.series_by_date)
+        self.controls.merge(other.controls)
 
     def regressions(self) -> list[Regression]:
         """Regressions and improvements, worst first, dismissed ones last."""
-        settled = list(settle_controls(settle_shares(self.findings)))
+        settled, of_libraries = settle_controls(settle_shares(self.findings), self.controls)
         grouped = group_findings(settled, population=self.population)
         chosen = choose_alerts(
             grouped, series_by_date=self.series_by_date, rate=THRESHOLDS.false_discovery_rate
         )
-        return note_recoveries(chosen)
+        return note_recoveries([*chosen, *library_events(of_libraries, settled)])
 
 
-def analyse_series(series: Iterable[Series], evidence: SupportingEvidence) -> SeriesAnalysis:
+def analyse_series(
+    series: Iterable[Series],
+    evidence: SupportingEvidence,
+    controls: Collection[Subject] = (),
+) -> SeriesAnalysis:
     """Find the changes of some series.
 
     Args:
         series: All series of some cases: the machine code of a case is evidence about its times.
         evidence: Other runs and pairs of the same cases.
+        controls: Cases and implementations that are rows of a library.
     """
-    given = list(series)
-    compiled = CompiledHistory(given)
-    found = SeriesAnalysis(findings=list(compiled.findings()))
-    for one in given:
-        metric = one.key.metric
-        is_imported = is_judged_import(one.key)
-        if metric in OUTCOME_METRICS or is_imported:
-            found.findings.extend(outcome_findings(one))
-        if metric in VALUE_METRICS or metric == TIME or is_imported:
-            lines = timelines(one)
-            found.findings.extend(step_findings(lines, evidence, compiled))
-            # controls are not judged, so they do not count among the judged series
-            is_other_tool = is_imported and not is_share(one.key) and not is_control(one.key)
-            if metric == TIME or is_other_tool:
-                found.population.add(one.key)
-            if metric == TIME or (is_imported and not is_share(one.key)):
-                found.series_by_date.update({day for line in lines for day in line.dates})
-    return found
+    all_series = list(series)
+    compiled = CompiledHistory(all_series)
+    analysis = SeriesAnalysis(findings=list(compiled.findings()))
+    analysis.controls.subjects.update(controls)
+    for one in all_series:
+        key = one.key
+        is_imported = is_judged_import(key)
+        # a ratio has no value exactly if one of its two times has none
+        if key.metric in OUTCOME_METRICS or (is_imported and not key.is_ratio_to_reference):
+            analysis.findings.extend(outcome_findings(one))
+        if key.metric not in VALUE_METRICS and key.metric != TIME and not is_imported:
+            continue
+        lines = timelines(one)
+        analysis.findings.extend(step_findings(lines, evidence, compiled))
+        if not key.is_performance:
+            continue
+        analysis.series_by_date.update({day for line in lines for day in line.dates})
+        is_control = analysis.controls.has(key)
+        if is_control and lines:
+            analysis.controls.add(lines[0])
+        # imported controls are not judged, so they do not count among the judged series
+        if not (is_control and is_imported):
+            analysis.population.add(key)
+    return analysis
 
 
 def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
@@ -93,10 +105,10 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
     everything = list(findings)
     steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
     for finding in everything:
-        if finding.is_time and not finding.is_clock_move:
+        if finding.is_performance and not finding.is_clock_move:
             steps[_step_of(finding.change.series)].append(finding)
     for finding in everything:
-        if not is_share(finding.change.series):
+        if not finding.change.series.is_share_of_step:
             yield finding
             continue
         near = [

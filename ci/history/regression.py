@@ -15,7 +15,6 @@ from roofwatch.ci.history.finding import (
     TrendFinding,
     commit_of,
     is_outcome,
-    is_share,
     log_change,
 )
 from roofwatch.ci.history.steps import SECONDARY_METRICS, threshold_of
@@ -122,8 +121,8 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     commit = place_of(own)
     ordered = sorted(own, key=lambda finding: _evidence_rank(finding.change, commit))
     changes = tuple(finding.change for finding in ordered)
-    times = [finding for finding in own if finding.is_time]
-    size = size_of([finding.log_change for finding in times])
+    times = [finding for finding in own if finding.is_performance]
+    size = size_of(_comparable_changes(times))
     family = population.describe_family([finding.change.series for finding in times])
     suspects = combine([finding.suspects for finding in confirmed or own])
     kernel = _join_names(sorted({finding.kernel for finding in own}))
@@ -132,7 +131,7 @@ def regression_of(findings: Sequence[TrendFinding], population: Population) -> R
     )
     is_refuted = all(finding.status is Status.REFUTED for finding in own)
     note = _CLOCK_CHANGED if own[0].is_clock_move else ""
-    if is_share(own[0].change.series) and own[0].change.verdict is Verdict.INCONCLUSIVE:
+    if own[0].change.series.is_share_of_step and own[0].change.verdict is Verdict.INCONCLUSIVE:
         note = COST_SHIFT_NOTE
     return Regression(
         project=changes[0].series.project,
@@ -197,7 +196,9 @@ def _rank(change: ChangePoint) -> tuple[int, float]:
     """Outcomes before errors, times, compiled facts and secondary metrics, then by size."""
     if is_outcome(change):
         return -1, 0.0
-    is_secondary = change.series.metric in SECONDARY_METRICS or is_share(change.series)
+    series = change.series
+    is_derived = series.is_share_of_step or series.is_ratio_to_reference
+    is_secondary = series.metric in SECONDARY_METRICS or is_derived
     layer = _SECONDARY if is_secondary else _LAYER_ORDER[change.series.definition.layer]
     return layer, -abs(log_change(change))
 
@@ -207,9 +208,7 @@ def _summary(changes: Sequence[ChangePoint]) -> str:
     by_metric: dict[str, list[ChangePoint]] = defaultdict(list)
     for change in changes:
         # another tool's file has several statistics of one metric, which change together
-        is_imported = change.series.definition.layer is Layer.IMPORTED and not is_share(
-            change.series
-        )
+        is_imported = change.series.is_imported and not change.series.is_ratio_to_reference
         metric = "imported" if is_imported else change.series.metric
         by_metric["outcome" if is_outcome(change) else metric].append(change)
     parts = []
@@ -262,6 +261,13 @@ class Size:
     def __str__(self) -> str:
         around = "" if self.spread is None else f" ± {self.spread:.1%}"
         return f"{self.typical_change:+.1%}{around}"
+
+
+def _comparable_changes(findings: Sequence[TrendFinding]) -> list[float]:
+    """Log changes; of times and rates together, for the worse."""
+    if len({finding.change.series.definition.better for finding in findings}) > 1:
+        return [finding.log_cost_change for finding in findings]
+    return [finding.log_change for finding in findings]
 
 
 def size_of(log_changes: Sequence[float]) -> Size | None:

@@ -33,7 +33,7 @@ from roofwatch.ci.causes.explain import (
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.online import is_seen_online
+from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import (
@@ -45,6 +45,7 @@ from roofwatch.ci.history.steps import (
     is_judged_import,
     weeks_since,
 )
+from roofwatch.ci.suspicion import find_suspicion
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint
 from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
@@ -55,6 +56,12 @@ _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not
 slow.
 """
+_SURE_CHANCE = 0.01
+"""Largest p-value of a step that alerts without a pair: docs/explanation/error-rates.md has the
+false alerts that it allows.
+"""
+_SURE_VALUES = 5
+"""Values that its new level needs."""
 _SURE_OF_A_DRIFT = 6.0
 """Likelihood ratio by which a drift must beat the steps in its place: odds of 20 to 1."""
 
@@ -117,12 +124,10 @@ def _time_findings(
     chances = chances_of_steps(line.values, steps)
     count, drift = _drift_after(line, steps, evidence)
     decided = evidence.confirmed_ranges(line.key, line.commits)
+    bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        smallest = THRESHOLDS.trend_relative_change
-        is_sure = chance <= THRESHOLDS.false_discovery_rate and is_seen_online(
-            line.values, step, smallest
-        )
+        is_sure = is_sure_step(line.values, step, chance)
         log_error = (
             abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         )
@@ -132,11 +137,52 @@ def _time_findings(
             decided = [pair for pair in decided if pair not in overlapping]
             if finding.status is Status.UNCONFIRMED:
                 finding = _confirmed_by(finding, _pair_finding(line, overlapping[0], compiled))
+        crossed = [bridge for bridge in bridges if _is_over(finding, bridge)]
+        if crossed:
+            bridges = [bridge for bridge in bridges if bridge not in crossed]
+            finding = _explained_by(finding, crossed[0])
         yield finding
+    yield from bridges
     for pair in decided:
         yield _pair_finding(line, pair, compiled)
     if drift is not None:
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
+
+
+def is_sure_step(values: Sequence[float], step: Step, chance: float) -> bool:
+    """Whether single runs are enough for an alert: the step is hardly chance, and the first values
+    of the new level were suspicious together.
+
+    Args:
+        values: All of the series.
+        step: As `find_time_steps` found it.
+        chance: Its p-value.
+    """
+    if chance > _SURE_CHANCE or step.count_after < _SURE_VALUES:
+        return False
+    suspicion = find_suspicion(
+        values[: step.index + _SURE_VALUES], min_relative_change=THRESHOLDS.relative_change
+    )
+    return suspicion is not None and suspicion.value_count > 1
+
+
+def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
+    """Whether a step lies where the software changed, in the direction that its bridge shows."""
+    is_open = finding.status is Status.UNCONFIRMED
+    return is_open and finding.direction is bridge.direction and finding.reach.touches(bridge.reach)
+
+
+def _explained_by(step: TrendFinding, bridge: TrendFinding) -> TrendFinding:
+    evidence = f"{step.change.evidence}; {bridge.change.evidence}"
+    p_values = [p for p in (step.p_value, bridge.p_value) if p is not None]
+    return replace(
+        step,
+        change=replace(step.change, evidence=evidence),
+        suspects=bridge.suspects,
+        p_value=min(p_values),
+        runner_changed=True,
+        is_bridge=True,
+    )
 
 
 _DecidedPair = tuple[CommitRef, CommitRef, Comparison]
@@ -400,8 +446,11 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         context = ChangeContext(
             before, after, candidates=frozenset(line.commits[place] for place in places)
         )
+        sources = _sources_around(line, places) if is_imported else None
+        if sources is not None and not sources.has_changed:
+            chance = None  # the environment's, so no alert
         if is_imported:
-            suspects = explain(context)
+            suspects = explain(replace(context, sources=sources))
         else:
             code = compiled.code_change(
                 line.key, change.previous_commit, change.commit, change.verdict
@@ -416,6 +465,17 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         yield replace(
             found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
         )
+
+
+def _sources_around(line: Timeline, places: Sequence[int]) -> Evidence | None:
+    """Compare the sources of an imported kernel before and after a step; None if not known."""
+    base, head = line.commits[min(places) - 1], line.commits[max(places)]
+    old, new = line.points[base][-1].code_hash, line.points[head][-1].code_hash
+    if old is None or new is None:
+        return None
+    verb = "did not change" if old == new else "changed"
+    sentence = f"the sources that the kernel uses {verb} from {base.short_sha} to {head.short_sha}"
+    return Evidence(old != new, sentence)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

@@ -21,7 +21,7 @@ from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
 from roofwatch.model.history import CommitRef, Outline, Series, SeriesKey, SeriesPoint
-from roofwatch.model.metrics import Better, Layer
+from roofwatch.model.metrics import RATIO_TO_REFERENCE, Better, Layer
 from roofwatch.model.verdict import THRESHOLDS
 
 TIME = "median_ns"
@@ -31,6 +31,7 @@ ERROR = "rmse_ratio"
 SECONDARY_METRICS = ("host_ns", "peak_allocated_bytes")
 """Measured with each time, for each timer and cache state."""
 _THRESHOLDS = {
+    RATIO_TO_REFERENCE: THRESHOLDS.trend_relative_change,
     "host_ns": THRESHOLDS.host_relative_change,
     "peak_allocated_bytes": THRESHOLDS.memory_relative_change,
     ERROR: THRESHOLDS.error_relative_change,
@@ -71,9 +72,9 @@ class Timeline:
 
     @cached_property
     def values(self) -> list[float]:
-        """The median of each commit's runs."""
+        """The median of each commit's runs with the software that first measured it."""
         return [
-            statistics.median(run.value for run in runs if run.value is not None)
+            statistics.median(run.value for run in first_software(runs) if run.value is not None)
             for runs in self.points.values()
         ]
 
@@ -127,6 +128,18 @@ def _relative_error(runs: Iterable[SeriesPoint]) -> float:
     return math.sqrt(sum(squares)) / len(squares)
 
 
+def first_software(runs: Sequence[SeriesPoint]) -> list[SeriesPoint]:
+    """The runs of a commit with the driver and toolchain that first measured it.
+
+    Later runs with others are no values of the commit: they show what the software changed.
+    """
+    first = min(runs, key=lambda run: run.measured_at)
+    if first.setting is None:
+        return list(runs)
+    software = first.setting.software
+    return [run for run in runs if run.setting is None or run.setting.software == software]
+
+
 def timelines(series: Series) -> list[Timeline]:
     """Split a series by timer and cache state; the one with the newest value comes first."""
     timed: dict[str, list[SeriesPoint]] = defaultdict(list)
@@ -145,13 +158,15 @@ def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[Seri
 
 
 def series_noise(series: Series) -> NoiseFloor | None:
-    """Measure the noise of a series of times, by the newest timer and cache state.
+    """Measure the noise of times, or of another tool's values, by the newest timer and cache state.
 
     Returns:
-        None for other metrics, and for fewer than 20 commits.
+        None for other metrics, for fewer than 20 commits, and for values of 0 or less.
     """
     lines = timelines(series)
-    if series.key.metric != TIME or not lines or len(lines[0].commits) < _MIN_FOR_NOISE:
+    if not series.key.is_performance or not lines or len(lines[0].commits) < _MIN_FOR_NOISE:
+        return None
+    if min(lines[0].values) <= 0:
         return None
     return noise_floor(lines[0].values, min_relative_change=THRESHOLDS.trend_relative_change)
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from roofwatch.model.history import ChangePoint, Regression, RegressionState, SeriesKey
+from roofwatch.model.metrics import Better
 from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 
 _Z_95 = 1.959964
 _PRIOR_COUNT, _PRIOR_SHARE = 10, 0.7
-"""Alerts that a project begins with, and their share of real ones: `bench/online_rates.py
---service`.
+"""Alerts that a project begins with, and their share of real ones: `bench/alert_rates.py`.
 """
 
 
@@ -104,14 +104,16 @@ def count_false_alarms(
 
 @dataclass(frozen=True)
 class Movement:
-    """Changed times of one kernel on one runner class."""
+    """Changed times, or values of another tool, of one kernel on one runner class."""
 
     kernel: str
     runner_class: str
     relative_change: float | None
-    """Over the period, of the series with the largest slowdown, or else speedup; None if one fails
+    """Over the period, of the series that got worse by most, or else better; None if one fails
     now.
     """
+    log_cost_change: float
+    """The same as a log ratio, positive if it got worse."""
 
 
 def movements(regressions: Iterable[Regression], *, since: datetime | None) -> list[Movement]:
@@ -132,19 +134,20 @@ def movements(regressions: Iterable[Regression], *, since: datetime | None) -> l
         if regression.state is not RegressionState.DISMISSED:
             for point in regression.change_points:
                 is_recent = since is None or point.commit.committed_at >= since
-                is_time = (
-                    point.series.metric == "median_ns" and point.verdict is not Verdict.INCONCLUSIVE
-                )
-                if is_time and is_recent:
+                is_judged = point.verdict is not Verdict.INCONCLUSIVE
+                if point.series.is_performance and is_judged and is_recent:
                     steps[point.series].append(point)
-    by_cell: dict[tuple[str, str], list[float]] = defaultdict(list)
+    by_cell: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     for series, points in steps.items():
-        by_cell[series.kernel, series.runner_class].append(_net_log_ratio(points))
+        net = _net_log_ratio(points)
+        is_rate = series.definition.better is Better.HIGHER and not math.isinf(net)
+        by_cell[series.kernel, series.runner_class].append((-net if is_rate else net, net))
     found = []
     for (kernel, runner_class), changes in sorted(by_cell.items()):
-        largest = max(changes) if max(changes) > 0 else min(changes)
-        relative = None if math.isinf(largest) else math.expm1(largest)
-        found.append(Movement(kernel, runner_class, relative))
+        worst = max(changes)
+        cost, net = worst if worst[0] > 0 else min(changes)
+        relative = None if math.isinf(net) else math.expm1(net)
+        found.append(Movement(kernel, runner_class, relative, cost))
     return found
 
 

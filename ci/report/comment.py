@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
-from roofwatch.ci.report.findings import list_findings, reason_words
+from roofwatch.ci.reason_words import reason_words
+from roofwatch.ci.report import titles
+from roofwatch.ci.report.findings import list_findings
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
-from roofwatch.ci.report.sections import background, changes, groups_of_times, percent
+from roofwatch.ci.report.sections import background, changes
+from roofwatch.ci.report.titles import CODE_WORDS, decisive, untimed_words, word_of
 from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.model.machine import DOCUMENTATION_URL
 from roofwatch.model.verdict import Reason, Verdict
 
 MAX_BYTES = 40_000
@@ -23,28 +27,8 @@ MAX_BYTES = 40_000
 acceptance.
 """
 
-_MARKS = {
-    Verdict.REGRESSED: "❌",
-    Verdict.INCONCLUSIVE: "⚪",
-    Verdict.IMPROVED: "✅",
-    Verdict.UNCHANGED: "✅",
-}
-_CASE_WORDS = {
-    Reason.WRONG_RESULT: "wrong",
-    Reason.FAILED: "failing",
-    Reason.FIXED: "fixed",
-    Reason.ALREADY_FAILING: "still failing",
-    Reason.NEW_CASE: "new",
-    Reason.REMOVED_CASE: "removed",
-    Reason.NOISE: "too noisy",
-    Reason.TOO_FEW_BLOCKS: "too noisy",
-}
-_CODE_WORDS = {
-    Verdict.REGRESSED: "worse",
-    Verdict.INCONCLUSIVE: "lost",
-    Verdict.IMPROVED: "better",
-    Verdict.UNCHANGED: "changed",
-}
+_MARKS = {0: "✅", 1: "❌", 2: "⚪"}
+"""By exit status."""
 _NOT_SUSPICIOUS = frozenset(
     {
         Reason.NOISE,
@@ -82,7 +66,7 @@ def to_markdown(
     """
     found = changes(judgement, links.source)
     title = (
-        f"{_MARKS[judgement.verdict]} "
+        f"{_MARKS[judgement.exit_code]} "
         f"{_capital(headline(judgement).quoted(partial(code, limit=_MAX_NAME)))}"
     )
     if judgement.verdict is Verdict.UNCHANGED and not found and judgement.dependencies is None:
@@ -98,70 +82,16 @@ def is_silent(judgement: PullRequestJudgement) -> bool:
     undecided.
     """
     undecided = {item.reason for item in _items(judgement) if item.verdict is Verdict.INCONCLUSIVE}
-    is_quiet = undecided <= _NOT_SUSPICIOUS and not judgement.refusals
-    return is_quiet and judgement.dependencies is None and not changes(judgement)
+    if judgement.policy.untimed_passes:
+        undecided -= {Reason.NOT_TIMED}
+    is_suspicious = bool(undecided - _NOT_SUSPICIOUS or judgement.refusals or judgement.missing)
+    is_quiet = not is_suspicious and judgement.dependencies is None
+    return is_quiet and not changes(judgement)
 
 
 def headline(judgement: PullRequestJudgement) -> Remark:
-    """Say in one line what decides, with numbers: for the comment, the check and the terminal."""
-    verdict = judgement.verdict
-    compared = [case for case in judgement.cases if not case.is_removed]
-    total = count_of(len(compared), "benchmark")
-    if verdict is Verdict.INCONCLUSIVE:
-        return _after_new(judgement, f"no result: {_why_undecided(judgement)}")
-    if verdict is Verdict.UNCHANGED:
-        word = "no change" if is_silent(judgement) else "no regression"
-        if all(case.reason is Reason.NEW_CASE for case in compared):
-            return _after_new(judgement, "nothing to compare with")
-        return _after_new(judgement, f"{word} in {total}")
-    words: tuple[str, ...] = ()
-    parts, named = [], list(_decisive(judgement).items())
-    if named:
-        (first, count), *others = named
-        parts.append(
-            ", ".join(
-                (f"{count} of {total} {first}", *(f"{number} {word}" for word, number in others))
-            )
-        )
-    changed = (
-        case for group in groups_of_times(judgement) for case in group if case.verdict is verdict
-    )
-    largest = next(changed, None)
-    if largest is not None and largest.comparison is not None:
-        which = "worst" if verdict is Verdict.REGRESSED else "best"
-        parts.append(f"{which} {percent(largest.comparison.relative_change)} ({{}})")
-        words = (largest.case_id.partition("/")[0],)
-    if code_items := [item for item in judgement.static if item.verdict is verdict]:
-        functions = count_of(
-            len({(item.function, item.implementation) for item in code_items}), "kernel"
-        )
-        targets = count_of(len({item.target for item in code_items}), "target")
-        parts.append(f"machine code of {functions} {_CODE_WORDS[verdict]} on {targets}")
-    if launches := {
-        (one.case_id, one.implementation)
-        for one in judgement.secondary_changes
-        if one.verdict is verdict
-    }:
-        more = "more" if verdict is Verdict.REGRESSED else "less"
-        parts.append(f"{more} memory or host time in {count_of(len(launches), 'benchmark')}")
-    return Remark(" · ".join(parts), words)
-
-
-def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
-    """Name new implementations before the words, the fastest against an existing one first."""
-    found = judgement.new_implementations
-    if not found:
-        return Remark(words)
-    text = count_of(len(found), "new implementation")
-    compared = [(one.rivals[0].comparison.log_ratio, one) for one in found if one.rivals[:1]]
-    existing = [item for item in compared if not item[1].rivals[0].is_new]
-    if not existing:
-        return Remark(f"{text} · {words}")
-    best = min(existing, key=lambda item: item[0])[1]
-    rival = best.rivals[0]
-    change = percent(rival.comparison.relative_change)
-    names = (best.kernel, best.implementation, rival.implementation)
-    return Remark(f"{text}, {{}} {{}} {change} against {{}} · {words}", names)
+    """Say in one line what decides, what it covers, and what was not measured."""
+    return titles.headline(judgement, is_quiet=is_silent(judgement))
 
 
 def summary_line(judgement: PullRequestJudgement) -> str:
@@ -171,13 +101,13 @@ def summary_line(judgement: PullRequestJudgement) -> str:
 
 def tally(judgement: PullRequestJudgement) -> str:
     """Count what the headline does not name, in one line; empty if there is nothing else."""
-    named = _decisive(judgement)
-    cases = Counter(_word(case) for case in judgement.cases)
+    named = decisive(judgement)
+    cases = Counter(word_of(case) for case in judgement.cases)
     code_counts = Counter({"identical": sum(judgement.unchanged_by_target.values())})
     for item in judgement.static:
-        if item.reason is not Reason.NEW_CASE:
+        if item.reason is not Reason.NEW_CASE and item.analysis is None:
             code_counts[
-                "accepted" if item.reason is Reason.ACCEPTED else _CODE_WORDS[item.verdict]
+                "accepted" if item.reason is Reason.ACCEPTED else CODE_WORDS[item.verdict]
             ] += 1
     accuracy = Counter(reason_words(one.reason) for one in judgement.accuracy_changes)
     counts = [f"{count} {word}" for word, count in cases.items() if word not in named]
@@ -194,50 +124,6 @@ def tally(judgement: PullRequestJudgement) -> str:
 
 def _items(judgement: PullRequestJudgement) -> list[CaseJudgement | StaticJudgement]:
     return [*judgement.cases, *judgement.static]
-
-
-def _word(case: CaseJudgement) -> str:
-    if case.reason is Reason.BEYOND_THRESHOLD:
-        return "slower" if case.verdict is Verdict.REGRESSED else "faster"
-    return _CASE_WORDS.get(case.reason, str(case.verdict))
-
-
-def _decisive(judgement: PullRequestJudgement) -> Counter[str]:
-    """Count the cases that make the verdict regressed or improved, by word."""
-    deciding = [case for case in judgement.cases if case.verdict is judgement.verdict]
-    if judgement.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
-        return Counter()
-    return Counter(
-        _word(case)
-        for case in sorted(deciding, key=lambda case: case.reason is Reason.BEYOND_THRESHOLD)
-    )
-
-
-def _why_undecided(judgement: PullRequestJudgement) -> str:
-    if any(case.reason is Reason.FOREIGN_CODE for case in judgement.cases):
-        return reason_words(Reason.FOREIGN_CODE)
-    if judgement.refusals:
-        return "the records, or their times, are not comparable"
-    items = [item for item in _items(judgement) if not _is_removed(item)] or _items(judgement)
-    undecided = [
-        item
-        for item in items
-        if item.verdict is Verdict.INCONCLUSIVE and item.reason is not Reason.NEW_CASE
-    ]
-    reason, count = Counter(item.reason for item in undecided).most_common(1)[0]
-    words = reason_words(reason)
-    blocks = [
-        case.comparison.more_blocks or 0
-        for case in judgement.cases
-        if case.comparison and case.reason is reason
-    ]
-    if reason is Reason.NOISE and max(blocks):
-        words = f"too noisy, needs about {max(blocks)} more blocks"
-    return f"{words} ({count} of {len(items)})"
-
-
-def _is_removed(item: CaseJudgement | StaticJudgement) -> bool:
-    return isinstance(item, CaseJudgement) and item.is_removed
 
 
 def _capital(text: str) -> str:
@@ -296,6 +182,13 @@ def _next(judgement: PullRequestJudgement) -> Iterator[str]:
                 judgement, "static", f'--base {judgement.base.sha[:8]} --accept "<reason>"'
             )
             yield f"Intended? {command}, and commit the file."
+    if judgement.missing:
+        yield (
+            f"**Required, and missing:** {', '.join(judgement.missing)} "
+            f"([`[check] requires`]({DOCUMENTATION_URL}how-to/check-policy.html))."
+        )
+    if untimed_words(judgement):
+        yield "**Next:** time not measured: `/roofwatch run` measures it on a runner with a GPU."
     if reasons - _CLEAR:
         yield (
             f"What to do: "

@@ -15,6 +15,7 @@ from xml.etree import ElementTree
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.comparable import SideResult
 from roofwatch.ci.messages import on_one_line
+from roofwatch.ci.reason_words import reason_words
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.model.metrics import metric
@@ -27,27 +28,6 @@ SARIF_SCHEMA_URL = (
 )
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _JUNIT_TAGS = {Verdict.REGRESSED: "failure", Verdict.INCONCLUSIVE: "skipped"}
-
-REASON_WORDS = {
-    Reason.NOISE: "too noisy: more blocks may help",
-    Reason.TARGET_LOST: "lost target",
-    Reason.TOO_FEW_BLOCKS: "fewer than three blocks",
-    Reason.MULTIPLICITY: "not significant after correcting for multiple comparisons",
-    Reason.NOT_COMPARABLE: "not comparable",
-    Reason.FOREIGN_CODE: "the measured code is not that of the commit",
-    Reason.NOT_PAIRED: "not measured in one job",
-    Reason.SAME_MACHINE_CODE: "identical machine code: host, clock or configuration changed, not "
-    "the kernel",
-    Reason.THROTTLED: "device throttled or shared with another process",
-    Reason.HOST_BOUND: "the host was slower than the device",
-    Reason.CLOCK_CHANGED: "clock changed; cycle count did not",
-    Reason.MEMORY_CHANGED: "the memory of a launch changed",
-    Reason.HOST_CHANGED: "the host time of a launch changed, not the kernel on the device",
-    Reason.REMOVED_CASE: "removed benchmark",
-    Reason.WRONG_RESULT: "wrong result",
-    Reason.FAILED: "fails",
-    Reason.FIXED: "works again",
-}
 
 
 @dataclass(frozen=True)
@@ -73,6 +53,8 @@ class Finding:
     details: tuple[str, ...] = ()
     head_ns: float | None = None
     """Median time of a case at the head."""
+    claim: str = ""
+    """What may be claimed about a case, in words."""
     is_change: bool = True
     """Whether it is worth a row of a table."""
 
@@ -100,8 +82,14 @@ def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
             case.reason,
             _case_text(case),
             line=find_line(lines, case.case_id, case.implementation),
-            details=(f"base: {_side_text(case.base)}", f"head: {_side_text(case.head)}"),
-            head_ns=None if case.head is None else case.head.median_ns,
+            details=tuple(
+                f"{name}: {_side_text(side, time_ns)}"
+                for name, side, time_ns in zip(
+                    ("base", "head"), (case.base, case.head), case.times_ns, strict=True
+                )
+            ),
+            head_ns=case.times_ns[1],
+            claim=case.claimed.text,
             is_change=case.verdict is not Verdict.UNCHANGED,
         )
         for case in worst_first(judgement.cases)
@@ -147,10 +135,6 @@ def _finding_of(change: Change, suite: str, lines: Sequence[SourceLine]) -> Find
     return Finding(suite, *names, change.verdict, change.reason, change.in_words, line, part)
 
 
-def reason_words(reason: Reason) -> str:
-    return REASON_WORDS.get(reason, str(reason).replace("_", " "))
-
-
 def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
     """Sort cases: regressions first, wrong results before slowdowns, large changes before small
     ones.
@@ -187,7 +171,9 @@ def find_line(
 
 
 def _case_text(case: CaseJudgement) -> str:
-    parts = [] if case.detail is None else [str(case.detail)]
+    parts = [case.claimed.text]
+    if case.detail is not None:
+        parts.append(str(case.detail))
     if case.comparison is not None:
         low, high = case.comparison.relative_interval
         parts.append(
@@ -195,19 +181,19 @@ def _case_text(case: CaseJudgement) -> str:
         )
         if case.comparison.more_blocks is not None:
             parts.append(f"needs about {case.comparison.more_blocks} more blocks")
-    if not parts:
-        parts.append(reason_words(case.reason))
-        if case.verdict is Verdict.REGRESSED and case.head is not None and case.head.message:
-            parts.append(case.head.message)
+    is_explained = case.comparison is not None or case.detail is not None
+    if case.verdict is Verdict.REGRESSED and not is_explained:
+        message = None if case.head is None else case.head.message
+        parts += [message] if message else []
     return ": ".join(parts)
 
 
-def _side_text(side: SideResult | None) -> str:
+def _side_text(side: SideResult | None, time_ns: float | None) -> str:
     if side is None:
         return "not measured"
     if side.failure is not None:
         return f"{side.failure}: {side.message or ''}"
-    return "not timed" if side.median_ns is None else metric("median_ns").format(side.median_ns)
+    return "not timed" if time_ns is None else metric("median_ns").format(time_ns)
 
 
 # --- formats of CI systems
@@ -256,6 +242,7 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
         "tool": {"driver": driver},
         "automationDetails": {"id": f"roofwatch/{judgement.project}/"},
         "results": [_sarif_result(judgement.project, finding, rules) for finding in regressed],
+        "invocations": [_sarif_invocation(judgement)],
         "columnKind": "unicodeCodePoints",
     }
     document = {"$schema": SARIF_SCHEMA_URL, "version": "2.1.0", "runs": [run]}
@@ -269,17 +256,35 @@ def _junit_case(finding: Finding) -> ElementTree.Element:
     if finding.head_ns is not None:
         element.set("time", f"{finding.head_ns / 1e9:.9f}")
     if finding.verdict in _JUNIT_TAGS:
-        message = f"{finding.verdict}: {reason_words(finding.reason)}"
+        message = f"{finding.verdict}: {finding.claim or reason_words(finding.reason)}"
         result = ElementTree.SubElement(
             element, _JUNIT_TAGS[finding.verdict], message=_xml(message)
         )
         result.text = _xml("\n".join((finding.text, *finding.details)))
+    elif finding.claim:
+        ElementTree.SubElement(element, "system-out").text = _xml(finding.claim)
     return element
 
 
 def _xml(text: str) -> str:
     """Replace characters that are not allowed in XML."""
     return _NOT_XML.sub("�", text)
+
+
+def _sarif_invocation(judgement: PullRequestJudgement) -> dict[str, Any]:
+    """Name what is undecided: code scanning has results for regressions only."""
+    undecided = [case for case in judgement.cases if case.verdict is Verdict.INCONCLUSIVE]
+    notifications = [
+        {
+            "level": "warning",
+            "descriptor": {"id": str(case.reason)},
+            "message": {
+                "text": on_one_line(f"{case.case_id} {case.implementation}: {case.claimed.text}")
+            },
+        }
+        for case in undecided
+    ]
+    return {"executionSuccessful": True, "toolExecutionNotifications": notifications}
 
 
 def _sarif_result(project: str, finding: Finding, rules: list[Reason]) -> dict[str, Any]:

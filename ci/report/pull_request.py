@@ -27,6 +27,7 @@ from roofwatch.ci.ab.comparable import (
     note_on_requirements,
     notes_on,
     refuse_host_bound,
+    refuse_method,
     refuse_runner,
     refuse_timing,
     refuse_whole,
@@ -48,23 +49,34 @@ from roofwatch.ci.ab.prediction import (
     predict_steps,
     shares_of,
 )
+from roofwatch.ci.claims import (
+    CodeComparison,
+    Requirement,
+    claim_of,
+    judge_outcomes,
+    missing_evidence,
+    why_untimed,
+)
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
+from roofwatch.ci.static.analyses import analyses_of_record
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
     StaticComparison,
     StaticJudgement,
+    compare_analyses,
     compare_static,
     is_same_machine_code,
     toolchain_of,
 )
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Claim
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import Commit, RunRecord, SourceLine
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.stored_results import StepShare
-from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict, exit_code
 
 _MAX_DIAGNOSED = 10
 _CHANGED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
@@ -89,15 +101,32 @@ class CaseJudgement:
     """Pairs of blocks that are not compared."""
     flips: tuple[Remark, ...] = ()
     """Changed choices of the autotuner."""
+    claim: Claim | None = None
+    """What may be claimed; set when the judgement is complete."""
+    why_untimed: str = ""
+    """Why a working case has no time, without words of the record."""
 
     @property
     def key(self) -> Key:
         return self.case_id, self.implementation
 
     @property
+    def times_ns(self) -> tuple[float | None, float | None]:
+        """Times of base and head: of the compared blocks if any are compared."""
+        if self.comparison is not None:
+            return self.comparison.base_ns, self.comparison.head_ns
+        base, head = (None if side is None else side.median_ns for side in (self.base, self.head))
+        return base, head
+
+    @property
     def is_removed(self) -> bool:
         """Whether the head no longer has the benchmark; the others are judged all the same."""
         return self.reason is Reason.REMOVED_CASE and self.head is None
+
+    @property
+    def claimed(self) -> Claim:
+        assert self.claim is not None, "set when the judgement is complete"
+        return self.claim
 
 
 @dataclass(frozen=True)
@@ -151,6 +180,14 @@ class PullRequestJudgement:
     """Those that the base lacks, against the others of the head; they change no verdict."""
     step_predictions: tuple[StepPrediction, ...] = ()
     """What the changed times cost the steps of workloads; they change no verdict."""
+    policy: CheckPolicy = DEFAULT_POLICY
+    missing: tuple[str, ...] = ()
+    """Evidence that the policy requires and the records lack."""
+
+    @property
+    def exit_code(self) -> int:
+        """Exit status: 1 also if required evidence is missing."""
+        return 1 if self.missing else exit_code(self.verdict)
 
 
 def judge_pull_request(
@@ -160,6 +197,7 @@ def judge_pull_request(
     baseline: Baseline | None = None,
     noise_floor: NoiseFloor | None = None,
     steps: Sequence[StepShare] = (),
+    policy: CheckPolicy = DEFAULT_POLICY,
 ) -> PullRequestJudgement:
     """Judge a head record against its base.
 
@@ -173,6 +211,7 @@ def judge_pull_request(
         baseline: Accepted regressions of compiled code.
         noise_floor: Of the runner; raises the threshold of noisy cases.
         steps: Shares of functions in steps of workloads on the runner, added to those of the base.
+        policy: How missing evidence counts.
 
     Raises:
         NoiseFloorError: the noise floor is of another runner, project, harness or preset than the
@@ -186,14 +225,25 @@ def judge_pull_request(
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
-    cases = _judge_cases(base, head, noise_floor, is_refused=bool(refusals), has_times=has_times)
-    cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
     static = StaticComparison((), {}, ())
     baseline_notes: tuple[Remark, ...] = ()
     accuracy: tuple[Change, ...] = ()
     secondary: tuple[Change, ...] = ()
     if not refusals:
         static, baseline_notes = _judge_static(base, head, baseline or {})
+    code = CodeComparison.of(base, head, static.judged)
+    cases = _judge_cases(
+        base,
+        head,
+        noise_floor,
+        code,
+        is_refused=bool(refusals),
+        has_times=has_times,
+        is_paired=is_paired,
+    )
+    cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
+    cases = [_with_claim(case, base, head, code) for case in cases]
+    if not refusals:
         accuracy = find_accuracy_changes(base, head)
         working = [
             case.key
@@ -202,7 +252,7 @@ def judge_pull_request(
         ]
         secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
     judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
-    counts = Counter(_counted_as(one) for one in judged)
+    counts = Counter(_counted_as(one, policy) for one in judged)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     compared = [case.comparison for case in cases if case.comparison is not None]
     thresholds = [one.threshold for one in compared]
@@ -235,6 +285,52 @@ def judge_pull_request(
         step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps])
         if is_paired
         else (),
+        policy=policy,
+        missing=missing_evidence(
+            policy,
+            [_requirement(case, head, code) for case in cases if case.head is not None],
+            is_refused=not has_times,
+        ),
+    )
+
+
+def _with_claim(
+    case: CaseJudgement, base: RunRecord, head: RunRecord, code: CodeComparison
+) -> CaseJudgement:
+    is_compiled = case.key in code.compiled
+    why = ""
+    # the side without a time says why
+    for side, record in ((case.base, base), (case.head, head)):
+        if side is not None and side.median_ns is None and side.failure is None:
+            why = why_untimed(side, record.environment, is_compiled=is_compiled)
+    claim = claim_of(
+        case.verdict,
+        case.reason,
+        case.base,
+        case.head,
+        code=code.state(case.key),
+        is_compiled=is_compiled,
+        why=why,
+    )
+    return replace(case, claim=claim, why_untimed=why)
+
+
+def _requirement(case: CaseJudgement, head: RunRecord, code: CodeComparison) -> Requirement:
+    names = (case.case_id.partition("/")[0], case.implementation)
+    is_jitted = any(
+        line.is_jitted and (line.kernel, line.implementation) == names for line in head.source_lines
+    )
+    is_new = case.reason is Reason.NEW_CASE
+    compiled_at_head = any(
+        (one.case_id, one.implementation) == case.key and one.outcome is Outcome.OK
+        for one in head.static_facts
+    )
+    assert case.head is not None
+    return Requirement(
+        claim=case.claimed,
+        is_checked=case.head.accuracy is Outcome.OK,
+        is_compiled=not is_jitted or (compiled_at_head if is_new else case.key in code.compiled),
+        is_timed=case.head.median_ns is not None,
     )
 
 
@@ -282,7 +378,9 @@ def _judge_static(
         head_toolchain=toolchain_of(head.environment),
         known=[(measured.case_id, measured.implementation) for measured in head.measurements],
     )
-    applied = apply_baseline(baseline, compared.judged, head.static_facts)
+    analyses = analyses_of_record(head)
+    judged = (*compared.judged, *compare_analyses(analyses_of_record(base), analyses))
+    applied = apply_baseline(baseline, judged, (*head.static_facts, *analyses))
     return replace(compared, judged=applied.judged), applied.notes
 
 
@@ -304,8 +402,12 @@ def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
     return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
-def _counted_as(item: CaseJudgement | StaticJudgement | Change) -> str:
-    """Return the verdict, or `new` or `removed` for a benchmark of only one side."""
+def _counted_as(item: CaseJudgement | StaticJudgement | Change, policy: CheckPolicy) -> str:
+    """Return the verdict, `new` or `removed` for a benchmark of only one side, or `not timed` if
+    the policy lets it pass.
+    """
+    if item.reason is Reason.NOT_TIMED and policy.untimed_passes:
+        return "not timed"
     if item.reason is Reason.NEW_CASE:
         return "new"
     if isinstance(item, CaseJudgement) and item.is_removed:
@@ -329,16 +431,26 @@ def _judge_cases(
     base: RunRecord,
     head: RunRecord,
     noise_floor: NoiseFloor | None,
+    code: CodeComparison,
     *,
     is_refused: bool,
     has_times: bool,
+    is_paired: bool,
 ) -> list[CaseJudgement]:
     base_results, head_results = SideResults(base), SideResults(head)
+    measured_keys = base_results.keys | head_results.keys
+    compiled_keys = set() if is_refused else code.compiled
     cases = []
-    for key in sorted(base_results.keys | head_results.keys):
-        sides = base_results.result(key), head_results.result(key)
-        case = CaseJudgement(*key, Verdict.INCONCLUSIVE, refused_reason(base, head), *sides)
-        decided = None if is_refused else _judge_outcomes(*sides)
+    for key in sorted(measured_keys | compiled_keys):
+        base_side, head_side = base_results.result(key), head_results.result(key)
+        if key not in measured_keys:  # only compiled
+            base_side = head_side = SideResult.of(None, None)
+        case = CaseJudgement(
+            *key, Verdict.INCONCLUSIVE, refused_reason(base, head), base_side, head_side
+        )
+        decided = None
+        if not is_refused:
+            decided = judge_outcomes(base_side, head_side, code.state(key))
         if decided is not None:
             verdict, reason, text = decided
             case = replace(
@@ -351,58 +463,35 @@ def _judge_cases(
                 if noise_floor is None
                 else noise_floor.threshold(measured)
             )
-            case = _judge_times(case, base_results.measurements[key], measured, threshold)
+            case = _judge_times(
+                case, base_results.measurements[key], measured, threshold, is_paired=is_paired
+            )
         cases.append(case)
     return cases
 
 
-def _judge_outcomes(
-    base: SideResult | None, head: SideResult | None
-) -> tuple[Verdict, Reason, str] | None:
-    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on
-    both sides.
-    """
-    if head is None:
-        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
-    if head.failure is not None:
-        if base is not None and base.failure is not None:
-            return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
-        return (
-            Verdict.REGRESSED,
-            Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED,
-            "",
-        )
-    if base is None:
-        return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
-    if base.failure is not None:
-        return Verdict.IMPROVED, Reason.FIXED, ""
-    if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
-        return (
-            Verdict.INCONCLUSIVE,
-            Reason.NOT_COMPARABLE,
-            "results were checked at the base, not at the head",
-        )
-    if base.measured is not Outcome.OK:
-        return Verdict.UNCHANGED, Reason.NOT_TIMED, ""
-    if head.measured is Outcome.UNSUPPORTED:
-        return Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head"
-    if head.measured is not Outcome.OK:
-        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head"
-    return None
-
-
 def _judge_times(
-    case: CaseJudgement, base: Measurement, head: Measurement, threshold: float
+    case: CaseJudgement,
+    base: Measurement,
+    head: Measurement,
+    threshold: float,
+    *,
+    is_paired: bool,
 ) -> CaseJudgement:
+    if refuse_method(base, head) is None and not is_paired:
+        # whatever else is wrong with the times, separate runs decide nothing
+        case = replace(case, reason=Reason.NOT_PAIRED)
     refusal = refuse_timing(base, head)
     if refusal is not None:
         return replace(case, detail=refusal)
     refusal = refuse_host_bound(base, head)
     if refusal is not None:
-        return replace(case, reason=Reason.HOST_BOUND, detail=refusal)
+        reason = Reason.HOST_BOUND if is_paired else case.reason
+        return replace(case, reason=reason, detail=refusal)
     pairs = block_pairs(base, head)
     if pairs.are_too_few:
-        return replace(case, reason=Reason.THROTTLED, detail=pairs.remark, left_out=pairs.left_out)
+        reason = Reason.THROTTLED if is_paired else case.reason
+        return replace(case, reason=reason, detail=pairs.remark, left_out=pairs.left_out)
     comparison = compare(
         [block.samples_ns for block in pairs.base],
         [block.samples_ns for block in pairs.head],

@@ -15,7 +15,8 @@ from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
-from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, reason_words, worst_first
+from roofwatch.ci.reason_words import reason_words
+from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
@@ -111,7 +112,7 @@ class _Rows:
         shown: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
             if group[0].is_removed:
-                yield "removed", self._benchmark(group), ""
+                yield group[0].claimed.text, self._benchmark(group), ""
                 continue
             message = _message(group[0])
             text = _SAME_ERROR if message in shown else message
@@ -146,6 +147,8 @@ class _Rows:
                 _roofline(group[0]),
             )
             names = self._benchmark(group, [one.log_ratio for one in compared])
+            if compared[0].ratio_of_medians is not None:
+                times += f"<br>{drift_words(compared[0].ratio_of_medians)}"
             yield change, names, f"{times}<br>{roof} of roofline" if roof else times
 
     def steps(self) -> Iterator[Row]:
@@ -285,7 +288,7 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
     ]
     rows = []
     for case in (*slower, *others):
-        base, head = (None if side is None else side.median_ns for side in (case.base, case.head))
+        base, head = case.times_ns
         change = ""
         if case.comparison is not None:
             change, (low, high) = (
@@ -397,6 +400,11 @@ def _left_out(judgement: PullRequestJudgement) -> str:
 # --- cells
 
 
+def drift_words(ratio_of_medians: float) -> str:
+    """Explain times whose ratio is not the change beside them."""
+    return f"the medians differ by {percent(ratio_of_medians)}: the machine drifted meanwhile"
+
+
 def percent(change: float) -> str:
     """Write a relative change with two or three digits: `+8.0%`, `+117%`."""
     return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+,.0%}"
@@ -450,6 +458,11 @@ def _code_change(item: StaticJudgement, failures: Set[str]) -> str:
         return f"{word}: " + ", ".join(
             f"{metric(name).title} {_both(name, base[name], head[name])}" for name in moved
         )
+    if item.analysis is not None:
+        detail = (
+            "" if item.detail is None else item.detail.quoted(partial(code, limit=_MAX_MESSAGE))
+        )
+        return f"{word}: {detail}"
     outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
     parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
     is_shown_above = item.head is not None and item.head.message in failures
@@ -464,10 +477,10 @@ def _names(item: CaseJudgement | StaticJudgement | Change | LaunchMove | Bottlen
 
 def _why(case: CaseJudgement) -> str:
     if case.reason is Reason.ALREADY_FAILING:
-        return f"failing before and after: {_outcome(case)} {_message(case)}"
+        return f"{case.claimed.text}: {_outcome(case)} {_message(case)}"
     if case.detail is not None:
-        return case.detail.quoted(code)
+        return f"{case.claimed.text}: {case.detail.quoted(code)}"
     one = case.comparison
     if case.reason is Reason.NOISE and one is not None and one.more_blocks is not None:
-        return f"too noisy for ±{one.threshold:.0%}: needs about {one.more_blocks} more blocks"
-    return reason_words(case.reason)
+        return f"{case.claimed.text} (±{one.threshold:.0%}): needs about {one.more_blocks} more"
+    return case.claimed.text

@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from roofwatch.ci.messages import Remark
+from roofwatch.ci.static.analyses import EVERY_TARGET, Analysis, judge_analysis
 from roofwatch.ci.static.comparison import FunctionKey, StaticJudgement, function_key
 from roofwatch.ci.static.facts import (
     DECISIVE_FACTS,
@@ -81,16 +82,55 @@ class Accepted(StaticFacts):
         return Remark(f"worse than accepted{f' ({changed})' if changed else ''}")
 
 
-Baseline = Mapping[FunctionKey, Accepted]
+class AcceptedAnalysis(BaseModel):
+    """Accepted facts about the offsets or operators of one case."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    case_id: str
+    implementation: str
+    function: str
+    target: str = EVERY_TARGET
+    values: dict[str, int]
+    searched: tuple[str, ...] = ()
+    reason: Annotated[str, Field(min_length=1)]
+
+    @classmethod
+    def of(cls, analysis: Analysis, reason: str) -> Self:
+        return cls(
+            case_id=analysis.case_id,
+            implementation=analysis.implementation,
+            function=analysis.function,
+            target=analysis.target,
+            values=dict(sorted(analysis.values.items())),
+            searched=tuple(sorted(analysis.searched)),
+            reason=reason,
+        )
+
+    def judge(self, head: Analysis) -> Verdict:
+        accepted = Analysis(
+            case_id=self.case_id,
+            implementation=self.implementation,
+            function=self.function,
+            values=self.values,
+            searched=frozenset(self.searched),
+        )
+        judged = judge_analysis(accepted, head)
+        return Verdict.UNCHANGED if judged is None else judged.verdict
+
+
+Entry = Accepted | AcceptedAnalysis
+Facts = StaticFacts | Analysis
+Baseline = Mapping[FunctionKey, Entry]
 
 
 @dataclass(frozen=True)
 class AppliedBaseline:
     judged: tuple[StaticJudgement, ...]
     """Accepted regressions are `unchanged`."""
-    better: tuple[tuple[Accepted, StaticFacts], ...] = ()
+    better: tuple[tuple[Entry, Facts], ...] = ()
     """Entries with better new facts."""
-    stale: tuple[Accepted, ...] = ()
+    stale: tuple[Entry, ...] = ()
 
     @property
     def notes(self) -> tuple[Remark, ...]:
@@ -103,14 +143,29 @@ class AppliedBaseline:
         return tuple(Remark(text, (entry.function, entry.target)) for text, entry in found)
 
 
-def with_accepted(baseline: Baseline, facts: Iterable[StaticFacts], reason: str) -> Baseline:
-    return {**baseline, **{function_key(one): Accepted.of(one, reason) for one in facts}}
+def with_accepted(baseline: Baseline, facts: Iterable[Facts], reason: str) -> Baseline:
+    return {**baseline, **{function_key(one): _entry_of(one, reason) for one in facts}}
+
+
+def _entry_of(facts: Facts, reason: str) -> Entry:
+    if isinstance(facts, Analysis):
+        return AcceptedAnalysis.of(facts, reason)
+    return Accepted.of(facts, reason)
+
+
+def judge_entry(entry: Entry, head: Facts) -> Verdict:
+    """Judge new facts against those that are accepted."""
+    if isinstance(entry, Accepted) and isinstance(head, StaticFacts):
+        return entry.judge(head)
+    if isinstance(entry, AcceptedAnalysis) and isinstance(head, Analysis):
+        return entry.judge(head)
+    return Verdict.UNCHANGED
 
 
 def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
     """Update entries that got better, and remove those of deleted functions."""
     better = {
-        function_key(facts): Accepted.of(facts, entry.reason) for entry, facts in applied.better
+        function_key(facts): _entry_of(facts, entry.reason) for entry, facts in applied.better
     }
     return {key: entry for key, entry in baseline.items() if entry not in applied.stale} | better
 
@@ -118,7 +173,7 @@ def tightened(baseline: Baseline, applied: AppliedBaseline) -> Baseline:
 def apply_baseline(
     baseline: Baseline,
     judged: Sequence[StaticJudgement],
-    head: Sequence[StaticFacts],
+    head: Sequence[Facts],
     *,
     is_complete: bool = False,
 ) -> AppliedBaseline:
@@ -129,7 +184,9 @@ def apply_baseline(
     return AppliedBaseline(
         judged=tuple(_apply(item, baseline.get(item.key)) for item in judged),
         better=tuple(
-            (entry, facts) for entry, facts in present if entry.judge(facts) is Verdict.IMPROVED
+            (entry, facts)
+            for entry, facts in present
+            if judge_entry(entry, facts) is Verdict.IMPROVED
         ),
         stale=tuple(
             entry for key, entry in entries if _is_deleted(key, known, is_complete=is_complete)
@@ -144,7 +201,7 @@ def judge_without_base(
     judged = []
     for facts in sorted(head, key=function_key):
         entry = baseline.get(function_key(facts))
-        if entry is not None and entry.judge(facts) is Verdict.REGRESSED:
+        if isinstance(entry, Accepted) and entry.judge(facts) is Verdict.REGRESSED:
             named = (facts.case_id, facts.implementation, facts.function, facts.target)
             verdict, reason = Verdict.REGRESSED, Reason.WORSE_THAN_ACCEPTED
             judged.append(
@@ -155,20 +212,22 @@ def judge_without_base(
     return tuple(judged)
 
 
-def _apply(item: StaticJudgement, entry: Accepted | None) -> StaticJudgement:
-    if entry is None or item.head is None or item.verdict is not Verdict.REGRESSED:
+def _apply(item: StaticJudgement, entry: Entry | None) -> StaticJudgement:
+    head = item.analysis or item.head
+    if entry is None or head is None or item.verdict is not Verdict.REGRESSED:
         return item
-    if entry.judge(item.head) is Verdict.REGRESSED:
-        detail, excess = item.detail or Remark(""), entry.describe_excess(item.head)
+    if judge_entry(entry, head) is Verdict.REGRESSED:
+        excess = Remark("worse than accepted")
+        if isinstance(entry, Accepted) and isinstance(head, StaticFacts):
+            excess = entry.describe_excess(head)
+        detail = item.detail or Remark("")
         template = "; ".join(filter(None, (detail.template, excess.template)))
         return replace(item, detail=Remark(template, (*detail.words, *excess.words)))
     detail = Remark("accepted: {}", (entry.reason,))
     return replace(item, verdict=Verdict.UNCHANGED, reason=Reason.ACCEPTED, detail=detail)
 
 
-def _is_deleted(
-    key: FunctionKey, known: Mapping[FunctionKey, StaticFacts], *, is_complete: bool
-) -> bool:
+def _is_deleted(key: FunctionKey, known: Mapping[FunctionKey, Facts], *, is_complete: bool) -> bool:
     """Return whether the target was compiled, but not this function of a compiled launch,
     or not this kernel.
     """
@@ -183,11 +242,16 @@ def _is_deleted(
 # --- the file
 
 
+def entry_key(entry: Entry) -> FunctionKey:
+    return FunctionKey(entry.case_id, entry.implementation, entry.function, entry.target)
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: Literal[1]
     accepted: tuple[Accepted, ...] = ()
+    accepted_analysis: tuple[AcceptedAnalysis, ...] = ()
 
 
 def parse_baseline(text: str, *, name: str) -> Baseline:
@@ -204,13 +268,14 @@ def parse_baseline(text: str, *, name: str) -> Baseline:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(step) for step in first["loc"]) or "the file"
         raise BaselineError(f"{name}: {where}: {first['msg']}") from None
-    by_function: dict[FunctionKey, Accepted] = {}
-    for entry in file.accepted:
-        if function_key(entry) in by_function:
+    by_function: dict[FunctionKey, Entry] = {}
+    entries: list[Entry] = [*file.accepted, *file.accepted_analysis]
+    for entry in entries:
+        if entry_key(entry) in by_function:
             raise BaselineError(
                 f"{name}: {entry.function} for {entry.target} of {entry.case_id} is accepted twice"
             )
-        by_function[function_key(entry)] = entry
+        by_function[entry_key(entry)] = entry
     return by_function
 
 
@@ -218,15 +283,20 @@ def to_toml(baseline: Baseline) -> str:
     """Return the text of a baseline file; equal baselines give equal text."""
     tables = [_HEADING]
     for _, entry in sorted(baseline.items()):
+        if isinstance(entry, AcceptedAnalysis):
+            tables.append(_table("accepted_analysis", entry.model_dump(mode="json")))
+            continue
         stored = _STORED_FACTS | {"instructions", "reason"}
         fields = entry.model_dump(
             mode="json", include=stored, exclude_none=True, exclude_defaults=True
         )
-        tables.append(
-            "[[accepted]]\n"
-            + "".join(f"{name} = {_toml_value(value)}\n" for name, value in fields.items())
-        )
+        tables.append(_table("accepted", fields))
     return "\n".join(tables)
+
+
+def _table(name: str, fields: Mapping[str, object]) -> str:
+    lines = "".join(f"{key} = {_toml_value(value)}\n" for key, value in fields.items())
+    return f"[[{name}]]\n{lines}"
 
 
 def _toml_value(value: object) -> str:

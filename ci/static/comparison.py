@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.messages import Remark
+from roofwatch.ci.static.analyses import Analysis, judge_analysis
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.model.history import Cause
@@ -20,6 +21,8 @@ _WORDS = {
     Reason.REMOVED_CASE: "gone",
     Reason.ACCEPTED: "accepted",
     Reason.TARGET_LOST: "lost",
+    Reason.OFFSET_OVERFLOW: "unsafe",
+    Reason.ALREADY_FAILING: "unsafe before and after",
 }
 
 
@@ -41,7 +44,7 @@ class FunctionKey:
         return self.case_id, self.implementation
 
 
-def function_key(facts: StaticFacts) -> FunctionKey:
+def function_key(facts: StaticFacts | Analysis) -> FunctionKey:
     return FunctionKey(facts.case_id, facts.implementation, facts.function, facts.target)
 
 
@@ -56,6 +59,8 @@ class StaticJudgement(FunctionKey):
     cause: Cause = Cause.CODE
     """`toolchain` if different compilers made the two sides."""
     detail: Remark | None = None
+    analysis: Analysis | None = None
+    """The head's, if this is about offsets or operators; base and head are None then."""
 
     @property
     def key(self) -> FunctionKey:
@@ -87,7 +92,7 @@ class StaticJudgement(FunctionKey):
             return False
         return (
             self.verdict is not Verdict.UNCHANGED
-            or self.reason is Reason.ACCEPTED
+            or self.reason in {Reason.ACCEPTED, Reason.ALREADY_FAILING}
             or bool(self.moved_facts)
         )
 
@@ -100,6 +105,32 @@ class StaticComparison:
     """Number of functions with identical machine code."""
     gone: tuple[tuple[str, str], ...]
     """Cases and implementations that only the base has."""
+
+
+def compare_analyses(
+    base: Sequence[Analysis], head: Sequence[Analysis]
+) -> tuple[StaticJudgement, ...]:
+    """Compare what is known about offsets and operators; only what decides differs is judged."""
+    by_key = {function_key(analysis): analysis for analysis in base}
+    judged: list[StaticJudgement] = []
+    for analysis in sorted(head, key=function_key):
+        found = judge_analysis(by_key.get(function_key(analysis)), analysis)
+        if found is not None:
+            judged.append(
+                StaticJudgement(
+                    case_id=analysis.case_id,
+                    implementation=analysis.implementation,
+                    function=analysis.function,
+                    target=analysis.target,
+                    verdict=found.verdict,
+                    reason=found.reason,
+                    base=None,
+                    head=None,
+                    detail=found.detail,
+                    analysis=analysis,
+                )
+            )
+    return tuple(judged)
 
 
 def compare_static(
@@ -177,6 +208,12 @@ def toolchain_of(environment: Environment) -> dict[str, str]:
     """Return compiler versions and settings that hold for all functions of a run."""
     versions = {} if environment.triton_version is None else {"triton": environment.triton_version}
     return {**versions, **environment.compile_knobs}
+
+
+def has_one_toolchain(base: Environment, head: Environment) -> bool:
+    """Whether equal sources mean equal code: compilers, their settings and torch are the same."""
+    is_one_torch = base.torch_version == head.torch_version
+    return is_one_torch and toolchain_of(base) == toolchain_of(head)
 
 
 def is_same_machine_code(

@@ -26,7 +26,6 @@ from roofwatch.model.check_report import Errors, TensorReport, WrongElement
 from roofwatch.spec import (
     BASELINE_FACTOR,
     Case,
-    Draws,
     Implementation,
     KernelSpec,
     Language,
@@ -45,14 +44,14 @@ def poisoned_buffers() -> Iterator[None]:
     Source: torch.utils.deterministic.fill_uninitialized_memory, on by default in torch's
     deterministic mode.
     """
-    was_on = torch.are_deterministic_algorithms_enabled()
-    was_warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    # operations without a deterministic version may stay as they are, so warn only
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    previous_mode = torch.get_deterministic_debug_mode()
+    # operations without a deterministic version may stay as they are, so warn only;
+    # torch.use_deterministic_algorithms would import the compiler, which takes seconds
+    torch.set_deterministic_debug_mode("warn")
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(was_on, warn_only=was_warn_only)
+        torch.set_deterministic_debug_mode(previous_mode)
 
 
 @dataclass(frozen=True)
@@ -71,32 +70,47 @@ class CheckCache:
     layout.
     """
 
-    def __init__(self, draws: Draws | None = None) -> None:
-        self._draws = draws
+    def __init__(self) -> None:
         self._last: PreparedCase | None = None
         self._baselines: dict[tuple[str, str], Baseline] = {}
+        self._varied: dict[str, tuple[PreparedCase, dict[str, Baseline]]] = {}
 
     def prepare(self, spec: KernelSpec, case: Case, device: str) -> PreparedCase:
         """Make the inputs and evaluate the reference, unless the last case was the same."""
         last = self._last
         if last is None or last.spec is not spec or (last.case, last.device) != (case, device):
-            self._last = None  # the device may not have memory for two cases
-            self._last = prepare(spec, case, device, self._draws)
+            self.free()  # the device may not have memory for two cases
+            self._last = prepare(spec, case, device)
         assert self._last is not None
         return self._last
 
     def free(self) -> None:
         self._last = None
+        self._varied = {}
+
+    def vary(
+        self,
+        prepared: PreparedCase,
+        implementation: Implementation,
+        change: Callable[[PreparedCase], PreparedCase],
+        name: str,
+    ) -> tuple[PreparedCase, Baseline]:
+        """The case with other values, and its baseline, made once for all implementations."""
+        if name not in self._varied:
+            self._varied[name] = change(prepared), {}
+        varied, baselines = self._varied[name]
+        eager, missing = _baseline_implementation(varied, implementation)
+        if eager is None:
+            return varied, Baseline(missing=missing)
+        if eager.name not in baselines:
+            baselines[eager.name] = _measure_baseline(varied, eager)
+        return varied, baselines[eager.name]
 
     def baseline(self, prepared: PreparedCase, implementation: Implementation) -> Baseline:
         """The baseline for an implementation, measured once per case and device."""
-        eager = prepared.spec.implementations.get(BASELINE_NAME)
-        if eager is None or eager.language is not Language.TORCH or eager.is_compiled:
-            return Baseline(missing="there is no torch implementation")
-        if implementation.name == eager.name:
-            return Baseline(missing="it is the baseline itself")
-        if prepared.case.direction not in eager.directions:
-            return Baseline(missing=f"the torch implementation has no {prepared.case.direction}")
+        eager, missing = _baseline_implementation(prepared, implementation)
+        if eager is None:
+            return Baseline(missing=missing)
         key = (prepared.case.id, prepared.device)
         if key not in self._baselines:
             self._baselines[key] = _measure_baseline(prepared, eager)
@@ -130,8 +144,9 @@ def run_once(
         if not has_same_bits(original, prepared.inputs[name]):
             if name not in prepared.spec.mutates:
                 changed.append(name)
-            with torch.no_grad():
-                prepared.inputs[name].copy_(original)
+            if 0 not in prepared.inputs[name].stride():
+                with torch.no_grad():
+                    prepared.inputs[name].copy_(original)
     if changed:
         raise IncorrectResultError(
             f"changes its input {', '.join(changed)}; work on a copy or return a new tensor"
@@ -156,7 +171,8 @@ def compare_with_reference(
     results = []
     for name, expected in prepared.expected.items():
         tolerance = prepared.spec.tolerance(prepared.case, dtype_name(actual[name]))
-        results.append(_compare(name, expected, actual[name], tolerance, baseline))
+        least_rms = prepared.least_rms.get(name, 0.0)
+        results.append(_compare(name, expected, actual[name], tolerance, baseline, least_rms))
     return tuple(results)
 
 
@@ -187,7 +203,25 @@ def require_same_bits(
 
 
 def dtype_name(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+    return name_of(tensor.dtype)
+
+
+def name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _baseline_implementation(
+    prepared: PreparedCase, implementation: Implementation
+) -> tuple[Implementation | None, str | None]:
+    """The torch implementation that limits another one's errors, or why there is none."""
+    eager = prepared.spec.implementations.get(BASELINE_NAME)
+    if eager is None or eager.language is not Language.TORCH or eager.is_compiled:
+        return None, "there is no torch implementation"
+    if implementation.name == eager.name:
+        return None, "it is the baseline itself"
+    if prepared.case.direction not in eager.directions:
+        return None, f"the torch implementation has no {prepared.case.direction}"
+    return eager, None
 
 
 def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline:
@@ -200,7 +234,8 @@ def _measure_baseline(prepared: PreparedCase, eager: Implementation) -> Baseline
     }:
         return Baseline(missing="the torch implementation returns other tensors than the reference")
     deviations = {
-        name: deviation(expected, results[name]) for name, expected in prepared.expected.items()
+        name: deviation(expected, results[name], least_rms=prepared.least_rms.get(name, 0.0))
+        for name, expected in prepared.expected.items()
     }
     return Baseline(
         errors={
@@ -237,8 +272,9 @@ def _compare(
     actual: torch.Tensor,
     tolerance: Tolerance,
     baseline: Baseline,
+    least_rms: float,
 ) -> TensorReport:
-    found = deviation(expected, actual)
+    found = deviation(expected, actual, least_rms=least_rms)
     eager = baseline.errors.get(name)
     limits = _limits(tolerance, eager)
     message = None
@@ -274,16 +310,18 @@ def _compare(
         max_abs_error=found.max_abs_error,
         nonfinite_count=found.nonfinite_count,
         message=message,
-        **({} if message is None else _explain(expected, actual, limits)),
+        **({} if message is None else _explain(expected, actual, limits, least_rms)),
     )
 
 
-def _explain(expected: torch.Tensor, actual: torch.Tensor, limits: Errors) -> dict[str, Any]:
+def _explain(
+    expected: torch.Tensor, actual: torch.Tensor, limits: Errors, least_rms: float
+) -> dict[str, Any]:
     # if only the RMS is too large, elements beyond half of its limit count as wrong
-    thresholds = (limits.elementwise, limits.rmse_ratio / 2, 0.0)
-    mask, worst = next(
-        found for limit in thresholds if (found := wrong_elements(expected, actual, limit))[1]
-    )
+    for threshold in (limits.elementwise, limits.rmse_ratio / 2, 0.0):
+        mask, worst = wrong_elements(expected, actual, threshold, least_rms=least_rms)
+        if worst:
+            break
     flat_expected, flat_actual = expected.reshape(-1), actual.detach().reshape(-1)
     return {
         "wrong_count": int(mask.sum()),

@@ -1,85 +1,35 @@
-"""Check one case of one implementation, as declared or in another memory layout."""
+"""Check one case of one implementation, as declared, in another layout or with other values."""
 
 from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 
 from roofwatch.collector.accuracy.accuracy import (
+    Baseline,
     CheckCache,
     compare_with_reference,
+    name_of,
     require_same_bits,
     run_once,
     worst_message,
 )
-from roofwatch.collector.accuracy.evaluation import (
-    IncorrectResultError,
-    PreparedCase,
-    differentiated_names,
-)
-from roofwatch.model.check_report import Arrangement, CheckReport, Layout, TensorReport
+from roofwatch.collector.accuracy.evaluation import IncorrectResultError, PreparedCase
+from roofwatch.collector.accuracy.fairness import why_unfair
+from roofwatch.collector.accuracy.layouts import in_layout
+from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
+from roofwatch.collector.accuracy.regimes import in_regime
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout, Regime, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.spec import Case, Implementation, KernelSpec, Language
-
-UPSTREAM = "upstream"
-"""Names the gradients that are passed to the backward pass."""
 
 _REFUSALS = (ValueError, TypeError, NotImplementedError, AssertionError)
 _MAX_REFUSAL_CHARACTERS = 300
 
 
-def layouts_of(prepared: PreparedCase) -> tuple[Layout, ...]:
-    """Layouts to try: each input with two or more dims, and the upstream gradients, in every
-    arrangement.
-    """
-    tensors = {
-        name: value for name, value in prepared.inputs.items() if isinstance(value, torch.Tensor)
-    }
-    if prepared.case.is_backward:
-        gradients = {
-            f"grad_{name}"
-            for name in differentiated_names(prepared.spec, prepared.case, prepared.inputs)
-        }
-        outputs = [each for name, each in prepared.expected.items() if name not in gradients]
-        tensors[UPSTREAM] = max(outputs, key=lambda output: output.ndim)
-    return tuple(
-        Layout(tensor=name, arrangement=arrangement)
-        for name, tensor in tensors.items()
-        for arrangement in Arrangement
-        if tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1 and tensor.numel()
-    )
-
-
-def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
-    """The case with one tensor in another layout."""
-    if layout.tensor == UPSTREAM:
-        return replace(
-            prepared, lay_out_upstream=lambda tensor: rearranged(tensor, layout.arrangement)
-        )
-    tensor = prepared.inputs[layout.tensor]
-    moved = rearranged(tensor.detach(), layout.arrangement).requires_grad_(tensor.requires_grad)
-    return replace(prepared, inputs={**prepared.inputs, layout.tensor: moved})
-
-
-def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:
-    """Copy a tensor into another arrangement; with fewer than two dims it is returned as it is."""
-    if tensor.ndim < 2:
-        return tensor
-    *leading, n_rows, n_cols = tensor.shape
-    if arrangement is Arrangement.TRANSPOSED:
-        return tensor.new_empty(*leading, n_cols, n_rows).mT.copy_(tensor)
-    # The gap between rows holds the largest number, which shows in a result that uses it. NaN would
-    # also fail kernels that read the gap and multiply it by zero, as torch's bfloat16 matmul does
-    # on a CPU.
-    kind = tensor.dtype
-    largest = (
-        1
-        if kind == torch.bool
-        else (torch.finfo if kind.is_floating_point else torch.iinfo)(kind).max
-    )
-    wider = tensor.new_full((*leading, n_rows, n_cols + 1), largest)
-    return wider.narrow(-1, 1, n_cols).copy_(tensor)
+class _NotTriedError(Exception):
+    """Other values of a case that a right implementation may fail at."""
 
 
 def check_case(
@@ -91,9 +41,10 @@ def check_case(
     launch: Callable[..., Any] | None = None,
     device: str = "cpu",
     layout: Layout | None = None,
+    regime: Regime | None = None,
 ) -> CheckReport:
-    """Compare the outputs and gradients of exactly this case, or of it in another layout, with the
-    float64 reference.
+    """Compare the outputs and gradients of exactly this case, or of it in another layout or with
+    other values, with the float64 reference.
 
     `launch` replaces that of the implementation, for example by its compiled form.
 
@@ -101,40 +52,114 @@ def check_case(
         Exception: whatever the implementation, the reference or the input maker raises, unless it
         refuses a layout.
     """
-    prepared = cache.prepare(spec, case, device)
-    baseline = cache.baseline(prepared, implementation)
-    if layout is not None:
-        prepared = in_layout(prepared, layout)
     # Triton's interpreter runs programs one after another, so a second run is always equal
     is_interpreted = implementation.language is Language.TRITON and device == "cpu"
-    outcome, message = Outcome.OK, None
-    tensors: tuple[TensorReport, ...] = ()
-    try:
-        actual = run_once(prepared, implementation, launch)
-        tensors = compare_with_reference(prepared, actual, baseline)
-        message = worst_message(tensors)
-        if (
-            message is None
-            and implementation.is_deterministic
-            and layout is None
-            and not is_interpreted
-        ):
-            require_same_bits(actual, run_once(prepared, implementation, launch))
-    except IncorrectResultError as error:
-        message = str(error)
-    except Exception as error:
-        if layout is None or not _is_refusal(error, implementation):
-            raise
-        outcome, message = _refused(error)
-    return CheckReport(
+    report = CheckReport(
         case_id=case.id,
         implementation=implementation.name,
         executor="interpreter" if is_interpreted else "device",
         layout=layout,
-        outcome=Outcome.INCORRECT if outcome is Outcome.OK and message is not None else outcome,
-        message=message,
-        baseline_missing=baseline.missing,
-        tensors=tensors,
+        regime=regime,
+        outcome=Outcome.OK,
+    )
+    prepared = cache.prepare(spec, case, device)
+    try:
+        if regime is not None:
+            prepared, baseline = _in_fair_regime(prepared, implementation, cache, regime)
+        elif layout is not None:
+            prepared, baseline = _in_layout(prepared, implementation, cache, layout)
+        else:
+            baseline = cache.baseline(prepared, implementation)
+    except _NotTriedError as error:
+        reason = f"not tried: {error}"[:_MAX_REFUSAL_CHARACTERS]
+        return report.model_copy(update={"outcome": Outcome.UNSUPPORTED, "message": reason})
+    may_refuse = layout is not None
+    is_repeated = implementation.is_deterministic and not is_interpreted
+    is_repeated = is_repeated and layout is None and regime is None
+    outcome = Outcome.OK
+    message: str | None = None
+    tensors: tuple[TensorReport, ...] = ()
+    watch = MemoryWatch()
+    try:
+        with GUARD.watching(watch):
+            actual = run_once(prepared, implementation, launch)
+        tensors = compare_with_reference(prepared, actual, baseline)
+        message = worst_message(tensors)
+        if message is None and is_repeated:
+            require_same_bits(actual, run_once(prepared, implementation, launch))
+    except IncorrectResultError as error:
+        message = str(error)
+    except Exception as error:
+        if watch.faults:
+            message = f"then {type(error).__name__}: {error}"
+        elif may_refuse and _is_refusal(error, implementation):
+            outcome, message = _refused(error)
+        else:
+            raise
+    if watch.faults:
+        # the cause of everything else that is wrong
+        message = "; ".join(filter(None, (watch.faults[0].message, message)))
+    if outcome is Outcome.OK and message is not None:
+        outcome = Outcome.INCORRECT
+    return report.model_copy(
+        update={
+            "outcome": outcome,
+            "message": message,
+            "baseline_missing": baseline.missing,
+            "tensors": tensors,
+            "faults": watch.faults,
+            "unknown_pointer_count": watch.unknown_pointer_count,
+        }
+    )
+
+
+def _in_layout(
+    prepared: PreparedCase, implementation: Implementation, cache: CheckCache, layout: Layout
+) -> tuple[PreparedCase, Baseline]:
+    if layout.arrangement is not Arrangement.EXPANDED:
+        return in_layout(prepared, layout), cache.baseline(prepared, implementation)
+    # its values differ, so it has a reference and a baseline of its own
+    change = partial(in_layout, layout=layout)
+    return cache.vary(prepared, implementation, change, f"{layout.tensor} expanded")
+
+
+def _in_fair_regime(
+    prepared: PreparedCase, implementation: Implementation, cache: CheckCache, regime: Regime
+) -> tuple[PreparedCase, Baseline]:
+    """The case with other values, and its baseline.
+
+    Raises:
+        _NotTriedError: a right implementation may fail there.
+    """
+    change = partial(in_regime, regime=regime)
+    try:
+        varied, baseline = cache.vary(prepared, implementation, change, regime)
+        reason = _why_unfair(varied, baseline)
+    except Exception as error:  # a reference that does not allow these values
+        raise _NotTriedError(f"the reference: {type(error).__name__}: {error}") from error
+    if reason is not None:
+        raise _NotTriedError(reason)
+    return varied, baseline
+
+
+def _why_unfair(prepared: PreparedCase, baseline: Baseline) -> str | None:
+    """Why a right implementation may fail at other values."""
+    dtypes: dict[str, torch.dtype] = {}
+    for name, expected in prepared.expected.items():
+        if bool(expected.isnan().any()):
+            return f"{name} of the reference has NaN"
+        plain = expected.dtype
+        if expected.is_floating_point():
+            plain = getattr(torch, prepared.case.dtype)
+        dtypes[name] = baseline.dtypes.get(name, plain)
+    if baseline.dtypes and baseline.errors.keys() != prepared.expected.keys():
+        return "the torch implementation has NaN or infinity where the reference has none"
+    for name, errors in baseline.errors.items():
+        limit = prepared.spec.tolerance(prepared.case, name_of(dtypes[name]))
+        if errors.elementwise > limit.elementwise or errors.rmse_ratio > limit.rmse_ratio:
+            return f"the torch implementation is not accurate enough for {name}"
+    return why_unfair(
+        prepared, dtypes, lambda case, outputs: compare_with_reference(case, outputs, baseline)
     )
 
 

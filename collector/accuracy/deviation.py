@@ -13,6 +13,8 @@ from roofwatch.model.check_report import Errors
 
 _TINY = 1e-30
 _HUGE = 1e30
+_ZERO = 1e-6
+"""Results this much smaller than their usual RMS may be rounding errors of zero."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,13 @@ class Deviation:
     """The result is zero everywhere and the reference is not."""
 
 
-def deviation(expected: torch.Tensor, actual: torch.Tensor) -> Deviation:
-    """Compare a result of any dtype with a reference of the same shape."""
+def deviation(expected: torch.Tensor, actual: torch.Tensor, *, least_rms: float = 0.0) -> Deviation:
+    """Compare a result of any dtype with a reference of the same shape.
+
+    Errors are relative to the reference's RMS, or to `least_rms` if that is larger.
+    """
     error, is_nonfinite = _absolute_error(expected, actual)
-    rms = _rms(expected)
+    rms = max(root_mean_square(expected), least_rms)
     rmse = float(error.square().mean().sqrt()) if error.numel() else 0.0
     nonfinite_count = int(is_nonfinite.sum())
     return Deviation(
@@ -42,12 +47,18 @@ def deviation(expected: torch.Tensor, actual: torch.Tensor) -> Deviation:
         max_abs_error=_largest(error),
         nonfinite_count=nonfinite_count,
         first_nonfinite=int(is_nonfinite.int().argmax()) if nonfinite_count else None,
-        is_all_zero=rms > 0 and not bool(actual.to(torch.float64).any()),
+        is_all_zero=root_mean_square(expected) > _ZERO * rms
+        and not bool(actual.to(torch.float64).any()),
     )
 
 
 def wrong_elements(
-    expected: torch.Tensor, actual: torch.Tensor, limit: float, *, worst_count: int = 5
+    expected: torch.Tensor,
+    actual: torch.Tensor,
+    limit: float,
+    *,
+    worst_count: int = 5,
+    least_rms: float = 0.0,
 ) -> tuple[torch.Tensor, tuple[int, ...]]:
     """Find elements whose relative error exceeds a limit, or that are NaN or infinite on one side.
 
@@ -55,7 +66,8 @@ def wrong_elements(
         A mask of the tensor's shape, and flat positions of the worst elements, worst first.
     """
     error, is_nonfinite = _absolute_error(expected, actual)
-    score = _relative_error(error, expected, _rms(expected)).masked_fill_(is_nonfinite, torch.inf)
+    rms = max(root_mean_square(expected), least_rms)
+    score = _relative_error(error, expected, rms).masked_fill_(is_nonfinite, torch.inf)
     mask = score > limit
     wrong = mask.nonzero().reshape(-1)
     worst = wrong[score[wrong].argsort(descending=True, stable=True)[:worst_count]]
@@ -105,7 +117,7 @@ def _relative_error(error: torch.Tensor, expected: torch.Tensor, rms: float) -> 
     )
 
 
-def _rms(expected: torch.Tensor) -> float:
+def root_mean_square(expected: torch.Tensor) -> float:
     """RMS of the finite elements."""
     values = _wide(expected)
     values = values[values.isfinite()]

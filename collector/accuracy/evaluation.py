@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from roofwatch.spec import Case, Draws, InputMaker, KernelSpec, SpecError
+from roofwatch.spec import Case, InputMaker, KernelSpec, Role, SpecError
+from roofwatch.spec.seeded_numbers import normal_numbers
 
 
 class IncorrectResultError(Exception):
@@ -31,24 +32,37 @@ class PreparedCase:
     """Outputs and gradients of the reference, in float64."""
     lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity
     """Changes the memory layout of upstream gradients."""
+    least_rms: Mapping[str, float] = field(default_factory=dict)
+    """Least RMS that errors are relative to, for results that are zero but for rounding."""
+    roles: Mapping[str, Role] = field(default_factory=dict)
+    """Of the inputs that have one."""
 
 
-def prepare(spec: KernelSpec, case: Case, device: str, draws: Draws | None = None) -> PreparedCase:
+def prepare(spec: KernelSpec, case: Case, device: str) -> PreparedCase:
     """Make a case's inputs, and evaluate the reference in float64 on the same numbers."""
-    return prepare_inputs(spec, case, device, make_inputs(spec, case, device, draws=draws))
+    maker = InputMaker(case, device)
+    inputs = inputs_of(spec, case, maker)
+    prepared = prepare_inputs(spec, case, device, inputs)
+    return replace(prepared, roles=maker.roles_of(inputs))
 
 
 def prepare_inputs(
-    spec: KernelSpec, case: Case, device: str, inputs: Mapping[str, Any]
+    spec: KernelSpec,
+    case: Case,
+    device: str,
+    inputs: Mapping[str, Any],
+    lay_out_upstream: Callable[[torch.Tensor], torch.Tensor] = _identity,
 ) -> PreparedCase:
-    """Evaluate the reference in float64 on given inputs."""
+    """Evaluate the reference in float64 on given inputs and upstream gradients."""
     originals = {
         name: value.detach().clone()
         for name, value in inputs.items()
         if isinstance(value, torch.Tensor)
     }
     wide = {name: _widen(value) for name, value in inputs.items()}
-    expected = evaluate(spec.reference, spec, case, wide, who="the reference")
+    expected = evaluate(
+        spec.reference, spec, case, wide, who="the reference", lay_out_upstream=lay_out_upstream
+    )
     return PreparedCase(
         spec,
         case,
@@ -56,6 +70,7 @@ def prepare_inputs(
         inputs,
         originals,
         {name: each.detach() for name, each in expected.items()},
+        lay_out_upstream,
     )
 
 
@@ -65,7 +80,6 @@ def make_inputs(
     device: str,
     *,
     only_integers: bool = False,
-    draws: Draws | None = None,
 ) -> dict[str, Any]:
     """Make the case's seeded inputs by name; in the `bwd` direction with `requires_grad`.
 
@@ -75,7 +89,16 @@ def make_inputs(
         SpecError: `inputs` does not return a dict, or `gradients` names something that cannot be
         differentiated.
     """
-    inputs = spec.inputs(case, InputMaker(case, device, only_integers=only_integers, draws=draws))
+    return inputs_of(spec, case, InputMaker(case, device, only_integers=only_integers))
+
+
+def inputs_of(spec: KernelSpec, case: Case, maker: InputMaker) -> dict[str, Any]:
+    """Make the case's inputs with a maker.
+
+    Raises:
+        SpecError: as `make_inputs`.
+    """
+    inputs = spec.inputs(case, maker)
     if not isinstance(inputs, dict):
         raise SpecError(
             f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "
@@ -168,17 +191,20 @@ def upstream_gradients(outputs: Mapping[str, torch.Tensor], case: Case) -> list[
     """Seeded random gradients for the differentiable outputs, rounded to the case's dtype for the
     reference too.
     """
-    generator = torch.Generator(device="cpu").manual_seed(case.seed + 1)
     dtype = getattr(torch, case.dtype)
     if not dtype.is_floating_point or dtype.itemsize == 1:
         dtype = torch.float32
-    return [
-        torch.randn(output.shape, generator=generator)
-        .to(dtype)
-        .to(device=output.device, dtype=output.dtype)
-        for output in outputs.values()
-        if output.is_floating_point()
-    ]
+    gradients = []
+    for position, output in enumerate(differentiable(outputs)):
+        numbers = normal_numbers(
+            tuple(output.shape),
+            # seeds of inputs count down from the case's
+            seed=case.seed + 1 + position,
+            device=str(output.device),
+            dtype=dtype,
+        )
+        gradients.append(numbers.to(output.dtype))
+    return gradients
 
 
 def differentiable(outputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Make Triton's interpreter compute as a GPU does.
+"""Make Triton's interpreter compute as a GPU does, and test its accesses to memory.
 
 Triton's own stores bfloat16 values as integers and computes with these, passes Python floats as
 they are, has no libdevice, and cannot time the configurations of an autotuner.
@@ -15,6 +15,8 @@ from triton.language.extra import libdevice
 from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 
+from roofwatch.collector.accuracy.guarded_launch import guard_memory, with_operand
+from roofwatch.collector.accuracy.interpreted_reduce import reduce_as_tree
 from roofwatch.spec.case import UnsupportedError
 
 _TORCH_DTYPES = {
@@ -50,8 +52,12 @@ def patch_interpreter() -> None:
     _Builder.get_bf16 = lambda builder, value: _cast(builder.get_fp32(value), tl.bfloat16)
     for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
         setattr(_Builder, name, _in_float32(getattr(_Builder, name)))
-    for operations in (interpreter.ReduceOps, interpreter.ScanOps):
-        operations.apply_impl = _reduce_in_float32(operations.apply_impl)
+    interpreter.ReduceOps.apply_impl = reduce_as_tree(
+        in_order=interpreter.ReduceOps.generic_reduce,
+        exact=_reduce_in_float32(interpreter.ReduceOps.apply_impl),
+    )
+    interpreter.ScanOps.apply_impl = _reduce_in_float32(interpreter.ScanOps.apply_impl)
+    guard_memory()
     # all take equally long, so the first one is chosen
     Autotuner._bench = lambda *_, **__: 0.0
     Autotuner.check_disk_cache = lambda _autotuner, _key, _configs, benchmark: benchmark()
@@ -81,7 +87,7 @@ def _convert_argument(argument: Any) -> Any:
         return tl.tensor(
             interpreter.TensorHandle(np.array([argument], np.float32), tl.float32), tl.float32
         )
-    return _original_implicit_conversion(argument)
+    return with_operand(argument, _original_implicit_conversion(argument))
 
 
 def _libdevice_function(name: str) -> Callable[..., tl.tensor]:
@@ -130,7 +136,7 @@ def _is_bfloat16(operand: Any) -> bool:
 
 
 def _reduce_in_float32(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Reduce or scan bfloat16 tensors in float32, and round the results."""
+    """Scan bfloat16 tensors in float32, or find their extremes, and round the results."""
 
     @functools.wraps(apply)
     def compute(operations: Any, tensors: tuple[Any, ...]) -> list[Any]:

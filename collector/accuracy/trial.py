@@ -21,11 +21,11 @@ from roofwatch.collector.accuracy.evaluation import (
     IncorrectResultError,
     PreparedCase,
     differentiated_names,
-    evaluate,
     make_inputs,
     prepare_inputs,
     upstream_gradients,
 )
+from roofwatch.collector.accuracy.fairness import why_unfair
 from roofwatch.collector.accuracy.variations import Test, Trial
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import (
@@ -44,8 +44,6 @@ _REFUSALS = frozenset(
     {"ValueError", "TypeError", "NotImplementedError", "AssertionError", "RuntimeError"}
 )
 _PLAIN = (bool, int, float, str, type(None))
-_MARGIN = 3.0
-"""Right kernels may be less accurate than the reference by this factor."""
 _ERRORS = ("elementwise", "rmse_ratio")
 _FAR = 3.0
 """Two right results may be apart by twice the tolerance."""
@@ -197,24 +195,8 @@ class Bench:
             map(dtype_name, base.outputs.values())
         ):
             return "equal values may be chosen in any order"
-        prepared = self._prepare(case, arguments)
-        single = {
-            name: each.detach().float().requires_grad_(each.requires_grad)
-            if _is_low_precision(each)
-            else each
-            for name, each in prepared.inputs.items()
-        }
-        outputs = evaluate(self.spec.reference, self.spec, case, single, who="the reference")
-        rounded = {
-            name: outputs[name].detach().to(each.dtype) for name, each in base.outputs.items()
-        }
-        for report in self._compare(prepared, rounded):
-            if report.nonfinite_count or any(
-                _MARGIN * getattr(report.errors, name) > getattr(report.limits, name)
-                for name in _ERRORS
-            ):
-                return f"single precision is not accurate enough for {report.tensor}"
-        return None
+        dtypes = {name: each.dtype for name, each in base.outputs.items()}
+        return why_unfair(self._prepare(case, arguments), dtypes, self._compare)
 
     def _prepare(self, case: Case, arguments: Arguments) -> PreparedCase:
         tensors = {
@@ -281,10 +263,6 @@ class Bench:
             self._forms[case.id] = self._call_base(arguments, self.against).outputs
         upstream = tuple(upstream_gradients(self._forms[case.id], case))
         return case, replace(arguments, gradients=gradients, upstream=upstream)
-
-
-def _is_low_precision(value: object) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.itemsize < 4
 
 
 def _other_form(pair: Pair) -> str | None:

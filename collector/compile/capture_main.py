@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from roofwatch.collector.accuracy.memory_guard import GUARD, MemoryWatch
 from roofwatch.collector.suite import CAPTURE_HEADER
 from roofwatch.model.files import atomic_write
 
@@ -52,6 +53,9 @@ class Capture:
         if os.environ.get("TRITON_INTERPRET") == "1":
             from triton.runtime.interpreter import InterpretedFunction
 
+            from roofwatch.collector.accuracy.interpreter import patch_interpreter
+
+            patch_interpreter()
             Autotuner.run = _run_first_configuration  # the interpreter compiles nothing to tune
             kinds.append(InterpretedFunction)
         for kind in kinds:
@@ -211,6 +215,18 @@ def main(arguments: list[str]) -> None:
     capture = Capture(Path(file))
     capture.install()
     atexit.register(capture.write)
+    watch = MemoryWatch()
+    atexit.register(_print_faults, watch)
+    with GUARD.watching(watch):
+        _run(command)
+
+
+def _print_faults(watch: MemoryWatch) -> None:
+    for fault in watch.faults:
+        print(f"roofwatch: {fault.message}", file=sys.stderr)
+
+
+def _run(command: list[str]) -> None:
     if command[0] == "-m":
         sys.argv = command[1:]
         sys.path.insert(0, str(Path.cwd()))

@@ -24,6 +24,8 @@ from typing import Any
 
 import torch
 
+from roofwatch.collector.compile.autotuned import every_chosen_configuration
+from roofwatch.collector.compile.target_device import driver_properties
 from roofwatch.collector.compile.targets import parse_target
 from roofwatch.cuda import CudaCompileError, CudaKernel
 from roofwatch.model.errors import ToolchainError
@@ -129,13 +131,16 @@ def without_aslr() -> Iterator[bool]:
             personality(ctypes.c_ulong(before))
 
 
-def target_driver(target: Any) -> SimpleNamespace:
-    """Make the part of a Triton driver that compiling needs, for a `GPUTarget`."""
+def target_driver(gpu: Any, name: str) -> SimpleNamespace:
+    """Make the part of a Triton driver that launchers and compiling need, for a `GPUTarget`."""
+    properties = driver_properties(name)
     return SimpleNamespace(
+        utils=SimpleNamespace(get_device_properties=lambda _device: properties),
+        get_device_interface=lambda: torch.cuda,
         get_current_device=lambda: 0,
         set_current_device=lambda _device: None,
         get_current_stream=lambda _device: 0,
-        get_current_target=lambda: target,
+        get_current_target=lambda: gpu,
         get_active_torch_device=lambda: torch.device("cpu"),
     )
 
@@ -177,32 +182,12 @@ def _compiling_triton(target: str, launches: list[Launch]) -> Iterator[None]:
             self.device_caches.clear()
         return kernel
 
-    def every_configuration(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        chosen = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
-        kernel = None
-        for config in chosen:
-            if config.pre_hook is not None:
-                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
-            if len(self.configs) > 1:
-                options = [
-                    f"{name}={value}"
-                    for name, value in config.all_kwargs().items()
-                    if value is not None
-                ]
-                tuned[:] = [f"[{','.join(options)}]"]
-            try:
-                kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
-            finally:
-                tuned.clear()
-        return kernel
-
     wanted = parse_target(target)
     gpu = GPUTarget(wanted.backend, wanted.arch, wanted.warp_size)
     with (
         _replaced(JITFunction, "run", compile_only),
-        _replaced(Autotuner, "run", every_configuration),
-        _replaced(driver, "_active", target_driver(gpu)),
+        _replaced(Autotuner, "run", every_chosen_configuration(tuned)),
+        _replaced(driver, "_active", target_driver(gpu, target)),
         triton.knobs.compilation.scope(),
     ):
         triton.knobs.compilation.listener = note_times

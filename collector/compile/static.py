@@ -8,15 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from roofwatch.collector.accuracy.evaluation import (
-    differentiable,
-    differentiated_names,
-    make_inputs,
-    outputs_by_name,
-)
 from roofwatch.collector.compile.binary import amd_resources, machine_code, nvidia_resources
+from roofwatch.collector.compile.counted_calls import CountingMode
+from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
 from roofwatch.collector.compile.instructions import TOTAL, Counts, instruction_counts
 from roofwatch.collector.compile.launches import Compiled, Launch, compiling_for
 from roofwatch.collector.compile.targets import (
@@ -53,17 +47,12 @@ def compile_case(
     """
     for target in targets:
         parse_target(target)
-    inputs = make_inputs(
-        spec, case, "cpu", only_integers=True
-    )  # only sizes, strides and alignment matter
     facts: list[StaticFacts] = []
     for target in targets:
         named = {"case_id": case.id, "implementation": implementation.name, "target": target}
         reason = implementation.unsupported_targets.get(target)
         launches = (
-            []
-            if reason is not None
-            else _distinct(_launches(spec, implementation, case, target, inputs))
+            [] if reason is not None else _distinct(_launches(spec, implementation, case, target))
         )
         if launches:
             facts += _facts(launches, target, named)
@@ -85,24 +74,24 @@ def compile_case(
 
 
 def _launches(
-    spec: KernelSpec,
-    implementation: Implementation,
-    case: Case,
-    target: str,
-    inputs: dict[str, Any],
+    spec: KernelSpec, implementation: Implementation, case: Case, target: str
 ) -> list[Launch]:
     with compiling_for(target) as launches:
-        outputs = outputs_by_name(implementation.launch(**inputs))
-        names = differentiated_names(spec, case, inputs)
-        if names:
+
+        def call(*, has_data: bool) -> None:
             launches.clear()
-            roots = differentiable(outputs)
-            torch.autograd.grad(
-                roots,
-                [inputs[name] for name in names],
-                [torch.empty_like(output) for output in roots],
-                allow_unused=True,
+            call_for_target(
+                spec,
+                implementation,
+                case,
+                target,
+                mode=CountingMode(),
+                before_backward=launches.clear,
+                ranges={},
+                has_data=has_data,
             )
+
+        call_with_or_without_data(call)
     return launches
 
 

@@ -212,6 +212,7 @@ def _last_level_cache_bytes(device: str) -> int:
 
 def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
     """Rate of the vendor's matmul; None if the device or torch has none for the dtype."""
+    is_tf32_allowed = torch.backends.cuda.matmul.allow_tf32
     try:
         rates = dict(_matmul_rates(bench, dtype, _MATMUL_SIZES["cuda" if bench.is_gpu else "cpu"]))
     except (RuntimeError, ValueError):  # raised by torch if it has no kernel
@@ -219,7 +220,8 @@ def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
             raise
         return None
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = False
+        # the worker times the suite next, with what the suite has chosen
+        torch.backends.cuda.matmul.allow_tf32 = is_tf32_allowed
     size = max(rates, key=lambda each: rates[each])
     name = _MATMUL_NAMES.get(dtype, "matmul")
     return Ceiling(

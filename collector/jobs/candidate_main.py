@@ -120,6 +120,7 @@ class _Server:
     ) -> dict[str, Any]:
         """Call the kernel, and copy its outputs into the shared memory."""
         views = {name: self._view(**place) for name, place in tensors.items()}
+        self._declare_operands([*tensors.values(), *upstream])
         for name in gradients:
             views[name].requires_grad_(True)
         weights = [self._view(**place) for place in upstream]
@@ -146,6 +147,14 @@ class _Server:
     ) -> Any:
         storage = self._arena[start : start + byte_count].view(getattr(self._torch, dtype))
         return storage.as_strided(shape, stride, storage.storage_offset() + offset)
+
+    def _declare_operands(self, places: Sequence[Mapping[str, Any]]) -> None:
+        """Let the interpreter know where each tensor ends in the shared memory."""
+        from roofwatch.collector.accuracy.memory_guard import GUARD
+
+        begin = self._arena.data_ptr()
+        starts = [(begin + place["start"], place["byte_count"]) for place in places]
+        GUARD.divide_storage({start: start + byte_count for start, byte_count in starts})
 
     def _copy(self, results: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
         outputs = []
@@ -257,14 +266,16 @@ def _call(
     import torch
 
     from roofwatch.collector.accuracy.evaluation import outputs_by_name
+    from roofwatch.collector.accuracy.memory_guard import GUARD
 
     leaves = [arguments[name] for name in differentiated]
     if not leaves:
-        with torch.no_grad():
+        with torch.no_grad(), GUARD.refusing():
             return outputs_by_name(launch(**arguments))
-    outputs = outputs_by_name(launch(**arguments))
-    roots = [output for output in outputs.values() if output.is_floating_point()]
-    gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
+    with GUARD.refusing():
+        outputs = outputs_by_name(launch(**arguments))
+        roots = [output for output in outputs.values() if output.is_floating_point()]
+        gradients = torch.autograd.grad(roots, leaves, upstream, allow_unused=True)
     return outputs | {
         f"grad_{name}": each for name, each in zip(differentiated, gradients, strict=True)
     }

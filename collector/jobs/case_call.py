@@ -1,5 +1,6 @@
 """Turn a case into a call without arguments, and an exception into an outcome."""
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,14 @@ from roofwatch.collector.accuracy.evaluation import (
     outputs_by_name,
     upstream_gradients,
 )
+from roofwatch.collector.accuracy.user_code import kernel_error, place_in_user_code
 from roofwatch.model.errors import SuiteError, ToolchainError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.worker_protocol import Failure
-from roofwatch.spec import Case, Direction, Draws, Implementation, KernelSpec, UnsupportedError
+from roofwatch.spec import Case, Direction, Implementation, KernelSpec, UnsupportedError
 
 _MAX_MESSAGE_LENGTH = 2_000
+_MAX_TRACEBACK_LENGTH = 8_000
 _MAX_SHAPES = 100_000
 
 # texts of errors for which torch raises a plain RuntimeError
@@ -41,9 +44,14 @@ _COMPILE_ERROR_TYPES = frozenset(
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Classify an error of an implementation, its compiler or its inputs."""
+    """Classify an error of an implementation, its compiler or its inputs, and locate it."""
+    cause = kernel_error(error)
+    place = place_in_user_code(cause)
+    message = f"{type(cause).__name__}: {cause}"[:_MAX_MESSAGE_LENGTH]
     return Failure(
-        outcome=_outcome_of(error), message=f"{type(error).__name__}: {error}"[:_MAX_MESSAGE_LENGTH]
+        outcome=_outcome_of(cause),
+        message=f"{message} ({place})" if place else message,
+        traceback="".join(traceback.format_exception(error))[-_MAX_TRACEBACK_LENGTH:],
     )
 
 
@@ -90,7 +98,6 @@ def prepare_call(
     spec: KernelSpec,
     case: Case,
     device: str,
-    draws: Draws | None = None,
 ) -> Callable[[], object]:
     """Make the inputs of a case, and return the call to time: the forward pass without a graph, or
     only the gradients.
@@ -98,7 +105,7 @@ def prepare_call(
     Raises:
         SuiteError: the result of the launcher cannot be differentiated.
     """
-    inputs = make_inputs(spec, case, device, draws=draws)
+    inputs = make_inputs(spec, case, device)
     if case.direction is Direction.FWD:
 
         def forward() -> object:

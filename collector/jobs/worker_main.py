@@ -21,10 +21,13 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_case, layouts_of
+from roofwatch.collector.accuracy.accuracy import BASELINE_NAME, CheckCache
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.layouts import layouts_of
+from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.autotune import AutotuneRecorder
 from roofwatch.collector.build.provenance import ProjectFiles, installed_names
+from roofwatch.collector.compile.proof import prove_case
 from roofwatch.collector.compile.sources import ProjectPackages, source_digests
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.device.ceilings import measure_ceilings
@@ -55,12 +58,13 @@ from roofwatch.model.worker_protocol import (
     MeasureCeilings,
     Mode,
     ProfileCalls,
+    ProveCase,
     Reply,
     SuiteInfo,
     TimeBlock,
     WorkerSettings,
 )
-from roofwatch.spec import Case, Draws, Implementation, KernelSpec, Language, UnsupportedError
+from roofwatch.spec import Case, Implementation, KernelSpec, Language, UnsupportedError
 from roofwatch.spec.workload import WORKLOADS
 
 _JOB: TypeAdapter[Job] = TypeAdapter(Job)
@@ -172,8 +176,7 @@ class _Suite:
         self._modules = frozenset(sys.modules) - self.preloaded
         self._launch_device = "cpu" if settings.mode is Mode.INTERPRETER else self._device
         self._ranks = Ranks(settings.rank, self._device)
-        self._draws = Draws()
-        self._checks = CheckCache(self._draws)
+        self._checks = CheckCache()
         self._autotuning = AutotuneRecorder()
         self._compiled: dict[tuple[str, str], Callable[..., Any]] = {}
         self._has_timed = False
@@ -190,7 +193,10 @@ class _Suite:
             source = self._settings.source
             folders = (*source.builds, *filter(None, [source.root]))
             project = ProjectPackages(installed_names(source), folders)
-            return Reply(source_digests=source_digests(self._specs, self._modules, project))
+            specs = [
+                spec for spec in self._specs if job.kernels is None or spec.name in job.kernels
+            ]
+            return Reply(source_digests=source_digests(specs, self._modules, project))
         if isinstance(job, DescribeEnvironment):
             return Reply(
                 environment=collect_environment(self._device), device_uuid=device_uuid(self._device)
@@ -206,6 +212,8 @@ class _Suite:
         spec, case, implementation = find_case(self._specs, job.case_id, job.implementation)
         if isinstance(job, CompileStatic):
             return Reply(static_facts=tuple(compile_case(spec, implementation, case, job.targets)))
+        if isinstance(job, ProveCase):
+            return Reply(proof=prove_case(spec, implementation, case, job.target))
         self._join_ranks(spec, case)
         if isinstance(job, CheckAccuracy):
             return self._check(spec, case, implementation, job)
@@ -248,12 +256,20 @@ class _Suite:
                 launch=self._launcher(spec, implementation),
                 device=self._launch_device,
                 layout=job.layout,
+                regime=job.regime,
             )
-        is_done = job.layout is not None or report.outcome is not Outcome.OK or case in spec.edges
-        layouts = (
-            () if is_done else layouts_of(self._checks.prepare(spec, case, self._launch_device))
+        is_varied = job.layout is not None or job.regime is not None
+        if is_varied or report.outcome is not Outcome.OK or case in spec.edges:
+            return Reply(checked=Checked(report=report))
+        prepared = self._checks.prepare(spec, case, self._launch_device)
+        # the torch implementation decides which values are fair to the others
+        is_baseline = implementation.name == BASELINE_NAME
+        checked = Checked(
+            report=report,
+            layouts=layouts_of(prepared),
+            regimes=() if is_baseline else regimes_of(prepared),
         )
-        return Reply(checked=Checked(report=report, layouts=layouts))
+        return Reply(checked=checked)
 
     def _time(
         self, spec: KernelSpec, case: Case, implementation: Implementation, job: TimeBlock
@@ -264,7 +280,7 @@ class _Suite:
             gc.freeze()
             self._has_timed = True
         launcher = self._launcher(spec, implementation)
-        make_call = partial(prepare_call, launcher, spec, case, self._device, self._draws)
+        make_call = partial(prepare_call, launcher, spec, case, self._device)
         with timing_stream(self._device):
             floor = memory_floor(self._device)
             with self._watch_autotuner(implementation) as tuned:
@@ -289,7 +305,7 @@ class _Suite:
         self._checks.free()
         launcher = self._launcher(spec, implementation)
         with timing_stream(self._device):
-            call = prepare_call(launcher, spec, case, self._device, self._draws)
+            call = prepare_call(launcher, spec, case, self._device)
             profile = profile_calls(
                 call,
                 self._device,

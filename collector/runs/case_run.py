@@ -12,6 +12,7 @@ from roofwatch.collector.runs.run_plan import ALL, RunPlan, matches
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CaseRecord, Measurement, MemoryUse
+from roofwatch.model.proofs import CaseProof
 from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
 from roofwatch.model.timing_method import TimingMethod
 from roofwatch.model.worker_protocol import (
@@ -35,6 +36,7 @@ class CaseRun:
     """Whether the device can run it. Triton code is only compiled and interpreted on a CPU."""
     accuracy: Accuracy | None = None
     static_facts: tuple[StaticFacts, ...] = ()
+    proof: CaseProof | None = None
     profile: CaseProfile | None = None
     blocks: list[Block] = field(default_factory=list)
     failure: Failure | None = None

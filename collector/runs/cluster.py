@@ -303,6 +303,18 @@ def join(records: Sequence[RunRecord], run_id: uuid.UUID) -> tuple[RunRecord, ..
     )
 
 
+_RESULTS = (
+    "cases",
+    "measurements",
+    "accuracies",
+    "static_facts",
+    "overflow_proofs",
+    "operator_costs",
+    "counters",
+    "profiles",
+)
+
+
 def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
     spent_ns: Counter[str] = Counter()
     for record in records:
@@ -317,8 +329,11 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "source_lines": tuple(
             dict.fromkeys(line for record in records for line in record.source_lines)
         ),
+        "source_digests": dict(
+            chain.from_iterable(record.source_digests.items() for record in records)
+        ),
     }
-    for results in ("cases", "measurements", "accuracies", "static_facts", "counters", "profiles"):
+    for results in _RESULTS:
         changed[results] = tuple(
             chain.from_iterable(getattr(record, results) for record in records)
         )

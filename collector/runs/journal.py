@@ -19,6 +19,7 @@ from roofwatch.collector.suite import SuiteAt, digest_of_suite
 from roofwatch.model.errors import JournalError
 from roofwatch.model.files import is_locked, make_folder, reason_of, sync_folder
 from roofwatch.model.machine import Ceiling, Environment, Telemetry
+from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.model.results import Accuracy, CaseProfile, StaticFacts
@@ -99,6 +100,7 @@ class Entry(_Line):
     accuracy: Accuracy | None = None
     compiled: tuple[StaticFacts, ...] = ()
     """Of one case and implementation."""
+    proof: CaseProof | None = None
     timed: TimedStep | None = None
     profile: CaseProfile | None = None
     share: RunRecord | None = None

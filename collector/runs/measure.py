@@ -130,6 +130,8 @@ def _prepare(run: SuiteRun, steps: Steps) -> None:
     run.describe_machine()
     fork_server = run.workers.fork_server
     steps.total += len(run.to_compile) + len(run.to_interpret) + len(run.to_check)
+    if any(case.case.direction == "bwd" for case in run.cases.values()):
+        fork_server.load("backward")
     # not during checks on the device, in which Triton's autotuner times kernels
     run.compile()
     worker_count = _parallel_check_count(run)

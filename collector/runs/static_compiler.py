@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -21,37 +22,57 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Outcome
+from roofwatch.model.proofs import CaseProof, OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import (
     CompileStatic,
     DescribeSources,
+    ProveCase,
     Reply,
     Subject,
     WorkerSettings,
 )
 
 _DESCRIBE_TIMEOUT_S = 60.0
+_MAX_MESSAGE = 1_000
 _CACHED_OUTCOMES = frozenset({Outcome.OK, Outcome.UNSUPPORTED})
 """Other failures may come from a lack of memory and are tried again."""
 _FACTS = TypeAdapter(tuple[StaticFacts, ...])
 
 
-def compile_suite(
+@dataclass(frozen=True)
+class StaticResults:
+    """What is known of a suite without running it, in the order of the suite."""
+
+    facts: tuple[StaticFacts, ...] = ()
+    proofs: tuple[OverflowProof, ...] = ()
+    costs: tuple[OperatorCost, ...] = ()
+
+
+def compile_suite(source: SuiteSource, plan: RunPlan) -> tuple[StaticFacts, ...]:
+    """Compile every Triton and CUDA C++ kernel of a suite for every target, and run none.
+
+    Raises:
+        SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
+        ToolchainError: a compiler or disassembler is missing.
+    """
+    return analyse_suite(source, plan, has_proofs=False).facts
+
+
+def analyse_suite(
     source: SuiteSource,
     plan: RunPlan,
     on_progress: OnProgress = lambda _: None,
     *,
     use_cache: bool = True,
     packages: Path | None = None,
-) -> tuple[StaticFacts, ...]:
-    """Compile every Triton and CUDA C++ kernel of a suite for every target, and run none.
+    has_proofs: bool = True,
+) -> StaticResults:
+    """Compile every Triton and CUDA C++ kernel of a suite for every target, and analyse its calls.
 
     Without the cache, everything is compiled again and nothing is stored. `packages` is a folder of
     packages that come before the installed ones, such as another release of Triton.
-
-    Returns:
-        The facts in the order of the suite.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing in it matches the plan.
@@ -78,12 +99,24 @@ def compile_suite(
             for each in select(workers.start(), plan)
             if each.implementation.language != "torch"
         ]
-        facts = {}
-        for subject, found in compile_subjects(workers, subjects, plan, cache):
-            facts[subject] = found
-            on_progress(Progress(len(facts), len(subjects), f"compiled {subject}"))
+        step_count = len(subjects) * (2 if has_proofs else 1)
+        facts: dict[Subject, tuple[StaticFacts, ...]] = {}
+        for subject, compiled in compile_subjects(workers, subjects, plan, cache):
+            facts[subject] = compiled
+            on_progress(Progress(len(facts), step_count, f"compiled {subject}"))
+        proofs: dict[Subject, CaseProof] = {}
+        if has_proofs:
+            for subject, proof in prove_subjects(workers, subjects, plan, cache):
+                proofs[subject] = proof
+                done = len(subjects) + len(proofs)
+                on_progress(Progress(done, step_count, f"analysed {subject}"))
         require_own_code(source, workers.loaded)
-    return tuple(fact for subject in subjects for fact in facts[subject])
+    in_order = [proofs[subject] for subject in subjects if subject in proofs]
+    return StaticResults(
+        facts=tuple(fact for subject in subjects for fact in facts[subject]),
+        proofs=tuple(proof.overflow for proof in in_order),
+        costs=tuple(proof.cost for proof in in_order if proof.cost is not None),
+    )
 
 
 def compilers(fork_server: ForkServer, source: SuiteSource) -> WorkerPool:
@@ -100,18 +133,9 @@ def compile_subjects(
         SuiteError: the suite cannot be loaded.
     """
     cache = cache or DiskCache.of_user()
-    codes = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
-    if codes is None:
-        raise CollectorError("the source files of the suite cannot be read")
-    toolchain, keys = toolchain_digest({**os.environ, **workers.fork_server.extra_environment}), {}
+    keys = _cache_keys(workers, subjects, plan.targets)
     missing: list[CompileStatic] = []
     for subject in subjects:
-        code = codes[subject.case_id.partition("/")[0]]
-        keys[subject] = digest_of(
-            toolchain, code, subject.case_id, subject.implementation, plan.targets
-        )
-        if workers.python is not None:  # with compilers of its own
-            keys[subject] = digest_of(keys[subject], str(workers.python))
         try:
             facts = _FACTS.validate_python(cache.get(keys[subject]))
         except ValidationError:
@@ -130,6 +154,64 @@ def compile_subjects(
             cache.put(keys[job.subject], _FACTS.dump_python(facts, mode="json"))
         yield job.subject, facts
     cache.shrink()
+
+
+def prove_subjects(
+    workers: WorkerPool, subjects: Sequence[Subject], plan: RunPlan, cache: DiskCache | None = None
+) -> Iterator[tuple[Subject, CaseProof]]:
+    """Analyse each subject for the first target of the plan; cached results come first.
+
+    Raises:
+        SuiteError: the suite cannot be loaded.
+    """
+    cache = cache or DiskCache.of_user()
+    target = plan.targets[0]
+    keys = _cache_keys(workers, subjects, ("proof", target))
+    missing: list[ProveCase] = []
+    for subject in subjects:
+        try:
+            proof = CaseProof.model_validate(cache.get(keys[subject]))
+        except ValidationError:
+            missing.append(ProveCase(**subject.named, target=target))
+        else:
+            yield subject, proof
+    if not missing:
+        return
+    workers.fork_server.load("triton")
+    worker_count = len(os.sched_getaffinity(0))
+    for job, reply in workers.do_all(missing, worker_count=worker_count, timeout_s=plan.timeout_s):
+        if reply.proof is not None:
+            cache.put(keys[job.subject], reply.proof.model_dump(mode="json"))
+        yield job.subject, reply.proof or _not_proven(job.subject, reply)
+
+
+def _cache_keys(
+    workers: WorkerPool, subjects: Sequence[Subject], wanted: tuple[str, ...]
+) -> dict[Subject, str]:
+    codes = workers.request(DescribeSources(), timeout_s=_DESCRIBE_TIMEOUT_S).source_digests
+    if codes is None:
+        raise CollectorError("the source files of the suite cannot be read")
+    toolchain = toolchain_digest({**os.environ, **workers.fork_server.extra_environment})
+    if workers.python is not None:  # with compilers of its own
+        toolchain = digest_of(toolchain, str(workers.python))
+    return {
+        subject: digest_of(
+            toolchain,
+            codes[subject.case_id.partition("/")[0]],
+            subject.case_id,
+            subject.implementation,
+            wanted,
+        )
+        for subject in subjects
+    }
+
+
+def _not_proven(subject: Subject, reply: Reply) -> CaseProof:
+    failure = reply.failure
+    assert failure is not None
+    message = f"{failure.outcome}: {failure.message}"[:_MAX_MESSAGE]
+    proof = OverflowProof(**subject.named, proof=Proof.UNKNOWN, message=message)
+    return CaseProof(overflow=proof)
 
 
 def _failed(subject: Subject, plan: RunPlan, reply: Reply) -> tuple[StaticFacts, ...]:

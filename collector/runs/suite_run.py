@@ -14,12 +14,13 @@ from roofwatch.collector.redaction import Redaction, redact
 from roofwatch.collector.runs.case_run import CaseRun, select
 from roofwatch.collector.runs.journal import ALONE, Entry, Journal, TimedStep, changes
 from roofwatch.collector.runs.run_plan import HARNESS_VERSION, Activity, RunPlan, SpentTime, Steps
-from roofwatch.collector.runs.static_compiler import compile_subjects, compilers
+from roofwatch.collector.runs.static_compiler import compile_subjects, compilers, prove_subjects
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.collector.workload_values import workload_values
 from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
+from roofwatch.model.measurement import with_references
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Pairing, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
@@ -28,6 +29,7 @@ from roofwatch.model.worker_protocol import (
     CheckAccuracy,
     ChooseTiming,
     DescribeEnvironment,
+    DescribeSources,
     Job,
     MeasureCeilings,
     ProfileCalls,
@@ -40,6 +42,8 @@ from roofwatch.model.worker_protocol import (
 _MACHINE_TIMEOUT_S = 120.0
 """Time limit of describing the machine, of choosing a timer and of measuring the ceilings."""
 
+_PATCH_LEVELS = {"os", "driver_version"}
+"""Differences that do not keep a run from being resumed; the class has the driver's major."""
 _IMPORT_ERRORS = ("ModuleNotFoundError", "ImportError")
 
 
@@ -83,6 +87,7 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
+        self._source_digests: dict[str, str] = {}
 
     def load(self, *, may_be_empty: bool = False) -> None:
         """Load the suite, select what to measure, and restore results of an interrupted run.
@@ -102,6 +107,12 @@ class SuiteRun:
                 raise
             selected = ()
         self.cases = {one.subject: one for one in selected}
+        kernels = tuple(dict.fromkeys(one.case.kernel for one in selected))
+        with self.spent.on(Activity.START):
+            reply = self.workers.request(
+                DescribeSources(kernels=kernels), timeout_s=_MACHINE_TIMEOUT_S
+            )
+        self._source_digests = reply.source_digests or {}
         entries = () if self._journal is None else self._journal.entries(self._side)
         for entry in entries:
             self._apply(entry)
@@ -124,10 +135,13 @@ class SuiteRun:
         if self._environment is None:
             self._take(environment=environment)
         else:
-            before, now = (
-                each.model_dump(mode="json") for each in (self._environment, environment)
-            )
-            if changed := ", ".join(changes(before, now)):
+            # machines of one runner class differ in patch levels
+            first_machine = self._environment.model_dump(mode="json", exclude=_PATCH_LEVELS)
+            this_machine = environment.model_dump(mode="json", exclude=_PATCH_LEVELS)
+            changed = ", ".join(changes(first_machine, this_machine))
+            if self._environment.runner_class != environment.runner_class and not changed:
+                changed = f"{self._environment.runner_class} before, {environment.runner_class} now"
+            if changed:
                 raise JournalError(
                     f"the run was started on another machine: {changed}; resume there, or delete "
                     f"its journal"
@@ -201,7 +215,8 @@ class SuiteRun:
 
     def compile(self) -> None:
         missing = [case for case in self.to_compile if not case.static_facts]
-        if not missing:
+        unproven = [case for case in self.to_compile if case.proof is None]
+        if not (missing or unproven):
             return
         with (
             self.spent.on(Activity.COMPILE),
@@ -213,6 +228,9 @@ class SuiteRun:
                 self._note_loaded(workers)
                 self._take(compiled=facts)
                 self._steps.step(f"compiled {subject}")
+            subjects = [case.subject for case in unproven]
+            for _, proof in prove_subjects(workers, subjects, self.plan):
+                self._take(proof=proof)
 
     def check(self, workers: WorkerPool, cases: Sequence[CaseRun], *, worker_count: int) -> None:
         """Check cases on the device or in Triton's interpreter, `worker_count` at a time."""
@@ -297,10 +315,11 @@ class SuiteRun:
         found = [case for case in self.cases.values() if not self._is_later(case)]
         cases = tuple({case.case.case_id: case.case for case in found}.values())
         method = self._chosen.method
-        measurements = tuple(
+        measurements = with_references(
             case.measurement(method, self.ceilings, self._environment) for case in found
         )
         profiles = tuple(case.profile for case in found if case.profile is not None)
+        proofs = [case.proof for case in found if case.proof is not None]
         source_lines = (line for case in found for line in case.implementation.source_lines)
         record = RunRecord(
             run_id=self._run_id,
@@ -317,6 +336,8 @@ class SuiteRun:
             measurements=measurements,
             accuracies=tuple(case.accuracy for case in found if case.accuracy is not None),
             static_facts=tuple(fact for case in found for fact in case.static_facts),
+            overflow_proofs=tuple(proof.overflow for proof in proofs),
+            operator_costs=tuple(proof.cost for proof in proofs if proof.cost is not None),
             profiles=profiles,
             imported=tuple(workload_values(cases, measurements, profiles, self.ceilings)),
             suite=self.suite.source.name,
@@ -324,6 +345,7 @@ class SuiteRun:
             provenance=self._provenance.listed,
             requirements=self._requirements,
             is_isolated=self.suite.source.python is not None,
+            source_digests=self._source_digests,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )
@@ -365,7 +387,9 @@ class SuiteRun:
         self._provenance.restore(entry.loaded)
         self._environment = entry.environment or self._environment
         self.ceilings = entry.ceilings or self.ceilings
-        for result in (entry.accuracy, *entry.compiled[:1], entry.timed, entry.profile):
+        overflow = None if entry.proof is None else entry.proof.overflow
+        results = (entry.accuracy, *entry.compiled[:1], overflow, entry.timed, entry.profile)
+        for result in results:
             case = (
                 None
                 if result is None
@@ -375,6 +399,7 @@ class SuiteRun:
                 continue
             case.accuracy = entry.accuracy or case.accuracy
             case.static_facts = entry.compiled or case.static_facts
+            case.proof = entry.proof or case.proof
             case.profile = entry.profile or case.profile
             # after a damaged line, later blocks of a pair would be compared with other blocks of
             # its other side

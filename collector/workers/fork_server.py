@@ -80,9 +80,9 @@ class ForkServer:
                 return status
             time.sleep(_POLL_S)
 
-    def load(self, what: Literal["triton", "torch_compile"]) -> None:
-        """Load what every compilation by Triton or torch.compile needs, once for all workers that
-        are forked later.
+    def load(self, what: Literal["triton", "torch_compile", "backward"]) -> None:
+        """Load what every compilation by Triton or torch.compile needs, or every backward pass,
+        once for all workers that are forked later.
 
         `torch_compile` only without a GPU: it must not be used before a fork, and torch's compilers
         may use it.
@@ -178,12 +178,21 @@ def read_tail(log: IO[bytes]) -> str:
     """Read the end of a process's output."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(0, size - _LOG_TAIL_BYTES))
-    return log.read().decode(errors="replace").replace("\0", "").strip()
+    return without_modules(log.read().decode(errors="replace").replace("\0", "").strip())
+
+
+def without_modules(text: str) -> str:
+    """Leave out the list of extension modules that faulthandler adds when a process crashes."""
+    head, found, modules = text.partition("\nExtension modules:")
+    _, _, tail = modules.partition("\n")
+    return "\n".join(filter(None, (head.strip(), tail.strip()))) if found else text
 
 
 # --- in the process that forks
 
 _MAX_PADDING_PAGES = 256
+_USED_BY_BACKWARD = "torch.fx.experimental.symbolic_shapes"
+"""torch.autograd.grad imports it in its first call, with SymPy: two seconds in each process."""
 
 
 def main(control_fd: int) -> None:
@@ -206,6 +215,8 @@ def main(control_fd: int) -> None:
                 answer = _exit_status(question["wait"])
             elif question["load"] == "torch_compile":
                 _load_torch_compile()
+            elif question["load"] == "backward":
+                import_module(_USED_BY_BACKWARD)
             else:
                 _load_triton()
             control.send(json.dumps(answer).encode())

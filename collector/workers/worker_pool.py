@@ -14,13 +14,14 @@ from roofwatch.model.worker_protocol import (
     CompileStatic,
     Job,
     LoadedModule,
+    ProveCase,
     Reply,
     Subject,
     SuiteInfo,
     WorkerSettings,
 )
 
-SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic)
+SomeJob = TypeVar("SomeJob", CheckAccuracy, CompileStatic, ProveCase)
 
 
 class WorkerPool:

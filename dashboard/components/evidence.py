@@ -7,7 +7,7 @@ import streamlit as st
 from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
-from roofwatch.ci.messages import Remark
+from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.dashboard import data
@@ -15,10 +15,16 @@ from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.components.kernel_tables import FACT_TITLES
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
-from roofwatch.dashboard.wording import code_span, natural_order, outcome_text, percent
+from roofwatch.dashboard.wording import (
+    code_span,
+    natural_order,
+    outcome_text,
+    percent,
+    transition_text,
+)
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
-from roofwatch.model.history import ChangePoint, SeriesKey
+from roofwatch.model.history import ChangePoint
 from roofwatch.model.measurement import Measurement, median_of
 from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
@@ -34,6 +40,9 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     first.
     """
     series = change.series
+    if series.is_imported:
+        _show_imported_sides(change)
+        return
     sides = data.ask(
         questions.read_case_of_both,
         series.project,
@@ -75,15 +84,19 @@ def show_evidence(view: View, change: ChangePoint) -> None:
         same_code if found.unchanged_code_count else "No compiled code.": found.code,
         "No counter changed." if have_counters else "No counter data.": found.counters,
         "No GPU telemetry.": conditions,
-        _same_environment(series): found.environment,
+        "The same machine, driver and toolchain on both sides.": found.environment,
     }
     st.caption(" ".join(sentence for sentence, rows in empty.items() if not rows))
 
 
-def _same_environment(series: SeriesKey) -> str:
-    if series.definition.layer is Layer.IMPORTED:
-        return "Machine, driver and toolchain are unknown: the file of the other tool lacks them."
-    return "The same machine, driver and toolchain on both sides."
+def _show_imported_sides(change: ChangePoint) -> None:
+    """Show what an import knows about both sides: their levels."""
+    levels = code_span(transition_text(change))
+    st.markdown(f"{code_span(change.series.definition.title)}, base and head: {levels}.")
+    st.caption(
+        "Samples, compiled code, counters, machine, driver and toolchain are unknown: the files "
+        "of the other tool do not have them."
+    )
 
 
 def _inert(remark: Remark) -> str:
@@ -106,7 +119,9 @@ def _side_text(measurement: Measurement | None) -> str:
     if measurement.median_ns is None:
         message = f" {code_span(measurement.message)}" if measurement.message else ""
         return f"{outcome_text(measurement.outcome)}{message}"
-    return f"median {format_ns(measurement.median_ns)} of {len(measurement.samples_ns)} samples"
+    blocks = count_of(len(measurement.blocks), "block")
+    count = len(measurement.samples_ns)
+    return f"median {format_ns(measurement.median_ns)} of {blocks}, {count} samples"
 
 
 def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:

@@ -9,7 +9,6 @@ import streamlit as st
 from roofwatch.ci.ab.noise_floor import RunnerNoise
 from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
 from roofwatch.ci.history.recent import (
-    RUNS_FOR_A_VERDICT,
     HistoryNoise,
     noise_from_history,
     possible_changes,
@@ -19,7 +18,7 @@ from roofwatch.ci.report.not_measured import coverage_gaps
 from roofwatch.dashboard import data
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
-from roofwatch.dashboard.wording import age_text, code_span, percent
+from roofwatch.dashboard.wording import age_text, code_span
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.model.history import Regression
@@ -134,20 +133,17 @@ def show_newest(
     possible = possible_changes(admitted, regressions)
     for change in possible[:_POSSIBLE_SHOWN]:
         line = st.container(horizontal=True, vertical_alignment="center")
-        how = "possibly slower" if change.relative_change > 0 else "possibly faster"
         line.markdown(
-            f":orange-badge[? {how}] **{code_span(change.kernel)}** "
-            f"{percent(change.relative_change)} on "
-            f"{code_span(change.runner_class)}: {change.series_count} series, {change.run_count} "
-            f"of "
-            f"{RUNS_FOR_A_VERDICT} runs needed"
+            f":orange-badge[?] **{code_span(change.kernel)}** on "
+            f"{code_span(change.runner_class)}, {change.series_count} series: {change.claim}"
         )
         base, head = change.base.sha, change.head.sha
         view.compare_link(
             "Compare", base=base, head=head, runner_class=change.runner_class, place=line
         )
-    if possible:
-        worst = possible[0]
+    measured = [change for change in possible if not change.is_imported]
+    if measured:
+        worst = measured[0]
         st.caption("To decide one now, on a machine of that runner class:")
         revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
         st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)

@@ -27,7 +27,7 @@ from roofwatch.dashboard.components.regressions import sparkline
 from roofwatch.dashboard.components.table import Column, grouped, show_html_table, show_table
 from roofwatch.dashboard.wording import natural_order, percent, shortened
 from roofwatch.db.queries import questions
-from roofwatch.model.metrics import format_ns, metric
+from roofwatch.model.metrics import TIME, format_ns, metric
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import RecentRuns, RecentSeries
 from roofwatch.model.verdict import Verdict
@@ -50,7 +50,7 @@ class _Newest:
     def rates(self) -> list[float]:
         """Return the tokens per second of each run; empty without tokens."""
         return (
-            [self.token_count / median_ns * 1e9 for median_ns in self.series.medians_ns]
+            [self.token_count / median_ns * 1e9 for median_ns in self.series.values]
             if self.token_count
             else []
         )
@@ -102,17 +102,19 @@ def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
     own = [
         one
         for one in runner.series
-        if one.key.case_id in tokens and view.filters.admits_series(one.key)
+        if one.key.metric == TIME.key
+        and one.key.case_id in tokens
+        and view.filters.admits_series(one.key)
     ]
     by_case = grouped(own, lambda one: one.key.case_id)
     best = {
-        case: min(own, key=lambda one: (-one.places[-1], one.medians_ns[-1]))
+        case: min(own, key=lambda one: (-one.places[-1], one.values[-1]))
         for case, own in by_case.items()
     }
     known = {
-        (case, one.key.implementation): one.medians_ns
+        (case, one.key.implementation): one.values
         for case, one in best.items()
-        if len(one.medians_ns) > 1
+        if len(one.values) > 1
     }
     spreads = {
         case: spread
@@ -129,7 +131,7 @@ def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
 
 def _cells(view: View, one: _Newest) -> Iterator[str]:
     """Write the cells of a row as HTML. Text from records is escaped."""
-    key, times_ns = one.series.key, one.series.medians_ns
+    key, times_ns = one.series.key, one.series.values
     name = "tokens_per_s" if one.token_count else "median_ns"
     case = escape(shortened(key.case_id.removeprefix(f"{key.kernel}/")))
     yield (
@@ -172,7 +174,7 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
     for one in part.measurements:
         if one.median_ns is not None:
             count, time = token_counts[one.case_id], format_ns(one.median_ns)
-            yield one.case_id, one.implementation, "time", time, "median of the samples"
+            yield one.case_id, one.implementation, "time", time, "median of the block medians"
             if count:
                 rate = metric("tokens_per_s")
                 text = rate.format(count / one.median_ns * 1e9)

@@ -2,6 +2,7 @@
 most relevant difference first.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci import messages
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import distribution_figure
 from roofwatch.dashboard.comparison import (
@@ -20,11 +22,13 @@ from roofwatch.dashboard.comparison import (
     By,
     ComparedCase,
     compare_runs,
+    is_pair,
     run_for,
     runs_by,
     title_of,
     why_not_comparable,
 )
+from roofwatch.dashboard.components.imported_values import show_imported_pairs
 from roofwatch.dashboard.components.page import (
     MAIN_FIGURE,
     View,
@@ -35,10 +39,12 @@ from roofwatch.dashboard.components.page import (
 from roofwatch.dashboard.components.table import Column, frame_of, show_table
 from roofwatch.dashboard.components.workloads import show_step_changes
 from roofwatch.dashboard.wording import choice_text, code_span, percent, written
+from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import format_ns, metric
 from roofwatch.model.stored_results import MeasuredCase, RunDetail
+from roofwatch.model.verdict import Reason
 
 _METRICS = {
     "utilisation": "Achieved share of the roofline: base → head. Comparable across devices.",
@@ -47,17 +53,9 @@ _METRICS = {
 }
 """Further metrics with their help text; columns without any value are left out."""
 _NOT_COMPARED = "not compared"
-_TIME_HELP = "Median of the samples; lower is better."
+_TIME_HELP = "Median of the block medians; lower is better."
 _BEGINS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _BEST_RUNS = "any"
-_SIGNIFICANCES = (
-    "slower",
-    "probably slower",
-    "faster",
-    "probably faster",
-    "within noise",
-    "noise unknown",
-)
 _MAX_RUNS = 500
 """Runs among which sides other than commits are found."""
 
@@ -88,9 +86,11 @@ def show() -> None:
         recent = data.ask(
             questions.read_recent_runs, view.project, runner_classes=(head.summary.runner_class,)
         )
+        regressions = data.list_regressions(view.project)
+        pair = _judge_pair(base, head)
         rows = [
             row
-            for row in compare_runs(base, head, data.list_regressions(view.project), recent)
+            for row in compare_runs(base, head, regressions, recent, pair=pair)
             if view.filters.admits_case(row.case_id)
         ]
         is_shown = SHOWN[view.link.choose("Show", list(SHOWN), parameter="show", place=third)]
@@ -105,11 +105,18 @@ def show() -> None:
                 "The head is older than the base. Verdicts are stored from old to new: swap the "
                 "two to see them."
             )
-        counted = Counter(row.significance for row in rows if row.significance)
+        counted = Counter(row.claim_text for row in rows if row.claim_text)
         if counted:
-            st.markdown(
-                ", ".join(f"**{counted[word]}** {word}" for word in _SIGNIFICANCES if counted[word])
-            )
+            words = (f"**{count}** {text}" for text, count in counted.most_common())
+            st.markdown(", ".join(words))
+        if any(row.claim is not None and row.claim.reason is Reason.NOT_PAIRED for row in rows):
+            st.caption("Separate runs give no verdict on time. To get one, measure a pair:")
+            shas = (side.summary.commit.short_sha for side in (base, head))
+            revisions = "--base {} --head {}".format(*shas)
+            st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)
+        has_imported = show_imported_pairs(view, base, head, is_main=not rows)
+        if has_imported and not rows:
+            return
         count, rows = len(rows), [row for row in rows if is_shown(row)]
         if not rows:
             text = f"No such case among {count:,}: set *Show* to everything, or widen the filters."
@@ -125,9 +132,9 @@ def show() -> None:
             rows, *shown_columns, *links, key=MAIN_FIGURE, is_muted=lambda row: row.is_within_noise
         )
         st.caption(
-            "Times are medians; lower is better. Grey: within the noise from run to run, at a "
-            "false discovery rate of "
-            "5 %. *Verdict* comes from stored change points between the two commits."
+            "Times are medians of block medians; lower is better. Grey: within the usual noise. "
+            "*Claim* is what these two runs prove; *verdict* comes from stored change points "
+            "between the two commits."
         )
         refused = sum(bool(row.refusal) for row in rows)
         if refused and refusal is None:
@@ -143,6 +150,16 @@ def show() -> None:
         )
         show_step_changes(view, rows, *(UUID(side.summary.run_id) for side in (base, head)))
         _show_samples(view, rows, base, head)
+
+
+def _judge_pair(base: RunDetail, head: RunDetail) -> PullRequestJudgement | None:
+    """Judge two runs as a pair; None if they are none, or their samples are no longer stored."""
+    if not is_pair(base, head):
+        return None
+    try:
+        return data.judge_pair(UUID(base.summary.run_id), UUID(head.summary.run_id))
+    except StoreError:
+        return None
 
 
 def _commits(
@@ -250,6 +267,7 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
         ),
         *map(metric_column, _METRICS),
     ]
+    interval = Column("95 % interval", _interval_text, help="Of the change of a pair.")
     return [
         Column(
             "verdict",
@@ -264,14 +282,10 @@ def comparison_columns(rows: Sequence[ComparedCase]) -> list[Column[ComparedCase
             "change",
             lambda row: row.relative_change,
             percent,
-            "(head − base) / base of the two medians.",
+            "(head − base) / base: of a pair from neighbouring blocks, else the plain difference.",
         ),
-        Column(
-            "95 % interval",
-            _interval_text,
-            help="Of the change, from the noise of the newest runs.",
-        ),
-        Column("significance", lambda row: row.significance),
+        *([interval] if any(map(interval.value, rows)) else []),
+        Column("claim", lambda row: row.claim_text, help="What these two runs prove."),
         *(column for column in further if any(map(column.value, rows))),
         Column("outcome", _outcomes_text, help="How the measurement ended: base → head."),
         Column(
@@ -337,9 +351,11 @@ def to_markdown(frame: pd.DataFrame) -> bytes:
 
 
 def _interval_text(row: ComparedCase) -> str:
-    if row.judged is None:
+    if row.comparison is None:
         return ""
-    low, high = row.judged.relative_interval
+    low, high = row.comparison.relative_interval
+    if not math.isfinite(high):
+        return ""
     return f"{percent(low)} to {percent(high)}"
 
 

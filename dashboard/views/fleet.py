@@ -99,7 +99,19 @@ def show() -> None:
         window = view.link.choose(
             "Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place
         )
-        runs = view.list_runs(limit=int(window))
+        every_run = view.list_runs(limit=int(window))
+        runs = [run for run in every_run if run.environment.imported_from is None]
+        if not runs:
+            st.info(
+                "Costs need runs that roofwatch measured: imported results do not say how long "
+                "they took.",
+                icon=":material/bar_chart:",
+            )
+            return
+        if len(runs) < len(every_run):
+            st.caption(
+                f"Without {len(every_run) - len(runs)} imported runs, whose cost is unknown."
+            )
         run_ids = tuple(UUID(run.run_id) for run in runs)
         energies_j = data.ask(questions.read_run_energies, run_ids)
         costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)

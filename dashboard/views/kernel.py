@@ -11,6 +11,7 @@ from roofwatch.ci.diagnosis.finding import Diagnosis
 from roofwatch.collector.device.datasheets import datasheet_ceilings
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts import kernel as charts
+from roofwatch.dashboard.components.imported_values import show_imported_values
 from roofwatch.dashboard.components.kernel_tables import (
     show_accuracy,
     show_best,
@@ -20,6 +21,7 @@ from roofwatch.dashboard.components.kernel_tables import (
     show_tried,
 )
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
+from roofwatch.dashboard.components.ratios import show_ratios
 from roofwatch.dashboard.components.table import grouped
 from roofwatch.dashboard.components.workloads import show_step_values
 from roofwatch.dashboard.wording import choice_text, code_span, written
@@ -56,6 +58,13 @@ def show() -> None:
         kernel = view.link.choose("Kernel", kernels, parameter="kernel", place=choices)
         part = view.filters.narrowed(record, kernel=kernel)
         _show_where(view, record, kernel)
+        show_ratios(view, part)
+        if record.environment.imported_from is not None:
+            show_imported_values(part, title="Values of this run")
+            st.caption(
+                "Roofline, diagnosis, machine code and counters need a run that roofwatch measured."
+            )
+            return
         if any(case.family == WORKLOADS for case in part.cases):
             show_step_values(part)
         else:

@@ -9,6 +9,7 @@ from html import escape
 import streamlit as st
 
 from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.history.recent import is_judged
 from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.ci.messages import count_of
 from roofwatch.dashboard import data
@@ -39,7 +40,7 @@ from roofwatch.dashboard.components.workloads import show_workloads
 from roofwatch.dashboard.wording import percent, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.metrics import Layer
-from roofwatch.model.stored_results import RunnerCoverage
+from roofwatch.model.stored_results import RecentRuns, RunnerCoverage
 from roofwatch.model.triage import TriagedRegression, TriageState
 
 _ROWS_AT_FIRST = 10
@@ -47,6 +48,7 @@ _WINDOWS = {"7 days": 7, "30 days": 30, "90 days": 90, "all": None}
 _WINDOW_AT_FIRST = "30 days"
 _SPILL_METRICS = {"spilled_registers", "spill_store_count", "spill_load_count", "local_bytes"}
 _UNCHANGED = "="
+_UNDECIDED = "?"
 _SLOWER, _FASTER = "213, 94, 0", "0, 114, 178"
 """Red, green, blue."""
 _FULL_COLOUR_AT = math.log(1.5)
@@ -88,7 +90,7 @@ def show() -> None:
             show_newest(view, runners, recent, [one.regression for one in found])
         show_workloads(view, recent)
         since = _choose_window(view, runners)
-        _show_movements(view, found, runners, since, now)
+        _show_movements(view, found, runners, recent, since, now)
         if runners:
             show_gaps(runners)
             show_quarantine(view)
@@ -146,6 +148,7 @@ def _show_movements(
     view: View,
     found: Sequence[TriagedRegression],
     runners: Sequence[RunnerCoverage],
+    recent: Sequence[RecentRuns],
     since: datetime | None,
     now: datetime,
 ) -> None:
@@ -174,9 +177,11 @@ def _show_movements(
         size = math.inf if one.relative_change is None else abs(one.relative_change)
         sizes[one.kernel] = max(size, sizes.get(one.kernel, 0.0))
     kernels = sorted(sizes, key=lambda kernel: (-sizes[kernel], kernel))
-    unchanged = {kernel for kernel, _ in measured} - set(kernels)
+    undecided, judged = _undecided_and_judged(recent)
+    rest = {kernel for kernel, _ in measured} - set(kernels)
+    rest_words = _words_on_rest(rest, undecided, judged)
     if not kernels:
-        st.text(f"No change in this time range; {len(unchanged)} kernels were measured.")
+        st.text(f"No decided change in this time range. {rest_words}")
         return
     newest = max(runner.newest_commit_at for runner in runners) if runners else now
     stale = {
@@ -188,7 +193,10 @@ def _show_movements(
 
     def cell(kernel: str, runner_class: str) -> str:
         movement = moved.get((kernel, runner_class))
-        text = "" if (kernel, runner_class) not in measured else _UNCHANGED
+        text = ""
+        if (kernel, runner_class) in measured:
+            is_unchanged = (kernel, runner_class) in judged - undecided
+            text = _UNCHANGED if is_unchanged else _UNDECIDED
         if movement is not None:
             change = (
                 "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
@@ -203,27 +211,50 @@ def _show_movements(
 
     with st.container(key=MAIN_FIGURE):
         show_html_table(map(row, kernels), "kernel", *(escape(shortened(one)) for one in classes))
-    rest = (
-        f" Not listed, because unchanged: {count_of(len(unchanged), 'kernel')}."
-        if unchanged
-        else ""
-    )
     st.caption(
-        f"Change in median time over the range; worst case per cell. {_UNCHANGED} no significant "
-        f"change. Blank: no "
-        f"data. Hatched: the runner is silent or has not measured the newest commit.{rest}"
+        f"Change in median time, or in a value of another tool, over the range; worst case per "
+        f"cell. {_UNCHANGED} no significant "
+        f"change. {_UNDECIDED} undecided: too few values, or no time. Blank: no data. Hatched: the "
+        f"runner is silent or has not measured the newest commit. {rest_words}"
     )
+
+
+_Place = tuple[str, str]
+"""Kernel and runner class."""
+
+
+def _undecided_and_judged(recent: Sequence[RecentRuns]) -> tuple[set[_Place], set[_Place]]:
+    """Return where times wait for a verdict, and where they support one."""
+    undecided: set[_Place] = set()
+    judged: set[_Place] = set()
+    for runner in recent:
+        for series in runner.series:
+            place = (series.key.kernel, runner.runner_class)
+            if is_judged(series.values):
+                judged.add(place)
+            else:
+                undecided.add(place)
+    return undecided, judged
+
+
+def _words_on_rest(kernels: set[str], undecided: set[_Place], judged: set[_Place]) -> str:
+    """Say why kernels are not in the table of changes: each only as far as it was measured."""
+    waiting = kernels & {kernel for kernel, _ in undecided}
+    unchanged = kernels & {kernel for kernel, _ in judged} - waiting
+    parts = {
+        "unchanged": unchanged,
+        "undecided, with too few values": waiting,
+        "without a time": kernels - waiting - unchanged,
+    }
+    texts = [f"{words}: {count_of(len(own), 'kernel')}" for words, own in parts.items() if own]
+    return f"Not listed: {'; '.join(texts)}." if texts else ""
 
 
 def cell_colour(movement: Movement | None) -> str:
     """Return the style of a cell: stronger for larger changes, readable on light and dark pages."""
     if movement is None:
         return ""
-    depth = (
-        _FULL_COLOUR_AT
-        if movement.relative_change is None
-        else math.log1p(movement.relative_change)
-    )
+    depth = _FULL_COLOUR_AT if movement.relative_change is None else movement.log_cost_change
     strength = 0.1 + 0.4 * min(abs(depth) / _FULL_COLOUR_AT, 1.0)
     return f"background-color: rgba({_SLOWER if depth > 0 else _FASTER}, {strength:.2f})"
 

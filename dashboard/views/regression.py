@@ -84,8 +84,12 @@ def show() -> None:
         _show_changes(view, one.regression, change)
         show_evidence(view, change)
         st.header("Bisection", anchor=False)
-        regression_id = one.triage.regression_id
-        _show_bisection(data.ask(questions.read_newest_bisection, regression_id), regression_id)
+        regression_id, found_changes = one.triage.regression_id, one.regression.change_points
+        bisection = data.ask(questions.read_newest_bisection, regression_id)
+        if bisection is None and all(one.series.is_imported for one in found_changes):
+            st.text("Not bisected: a bisection runs a benchmark file, which roofwatch init writes.")
+        else:
+            _show_bisection(bisection, regression_id)
         st.header("Decisions", anchor=False)
         decided = data.ask(questions.list_decisions, view.project, regression_id)
         show_trail(decided, view.zone)
@@ -142,10 +146,14 @@ def _show_commit(view: View, regression: Regression) -> None:
             f"{code_span(commit.short_sha)}."
         )
     elif regression.is_range:
+        count = regression.commit_count
+        which = "a commit" if count is None else f"one of {count} commits"
+        is_imported = regression.change_points[0].series.is_imported
+        how = "" if is_imported else "; a bisection finds the one"
         st.markdown(
-            f"In one of {regression.commit_count} commits after "
+            f"In {which} after "
             f"{view.sources.commit(regression.base.sha)}, up to {view.sources.commit(commit.sha)}, "
-            f"{when}. No commit between them was measured; a bisection finds the one."
+            f"{when}. No commit between them was measured{how}."
         )
     else:
         subject, author = shortened(commit.subject), shortened(commit.author)
@@ -248,9 +256,8 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
         "kernel": series.kernel,
         **({"runner": runner_class} if runner_class else {}),
     }
-    view.page_link(
-        "kernel", "Roofline at this commit", icon=":material/memory:", place=links, **asked
-    )
+    title = "Kernel at this commit" if series.is_imported else "Roofline at this commit"
+    view.page_link("kernel", title, icon=":material/memory:", place=links, **asked)
 
 
 def _pinned_change(view: View, regression: Regression) -> ChangePoint:

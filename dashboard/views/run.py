@@ -17,6 +17,7 @@ from roofwatch.dashboard.charts.runs import (
     device_timeline_figure,
     run_timeline_figure,
 )
+from roofwatch.dashboard.components.imported_values import show_imported_values
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
 from roofwatch.dashboard.components.run_tables import (
     show_ceilings,
@@ -80,6 +81,10 @@ def show() -> None:
         else:
             _show_comparison(view, run, found)
         _show_outcomes(record)
+        show_imported_values(record, title="Values")
+        if record.environment.imported_from is not None:
+            st.caption("Timeline, profile, ceilings and files need a run that roofwatch measured.")
+            return
         _show_timeline(record, view.zone)
         show_spent_time(run)
         show_launches(record)
@@ -102,6 +107,17 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
     st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
     counts = _outcome_counts(record)
     failed = sum(count for outcome, count in counts.items() if outcome.is_failure)
+    tool = record.environment.imported_from
+    if tool is not None:
+        show_numbers(
+            ("Values", f"{counts.get(Outcome.OK, 0)} of {counts.total()}", None),
+            ("Failed", failed, None),
+        )
+        st.caption(
+            f"Imported from {code_span(tool)}. Machine, driver, toolchain, duration and energy are "
+            f"unknown: the file does not have them."
+        )
+        return
     energies = [
         joules
         for joules in (record.telemetry.energy_j if record.telemetry else ())
@@ -121,6 +137,8 @@ def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
 
 
 def _outcome_counts(record: RunRecord) -> Counter[Outcome]:
+    if record.environment.imported_from is not None:
+        return Counter(value.outcome for value in record.imported)
     return Counter(measurement.outcome for measurement in record.measurements)
 
 
@@ -150,9 +168,7 @@ def _show_comparison(view: View, own: FleetRun, runs: Iterable[FleetRun]) -> Non
 def _show_outcomes(record: RunRecord) -> None:
     st.header("Outcomes and errors", anchor=False)
     counts = _outcome_counts(record)
-    if not counts and record.imported:
-        st.text(f"{len(record.imported)} values of {record.environment.imported_from or 'a file'}")
-    elif not counts:
+    if not counts:
         st.info("This run timed nothing.", icon=":material/timer_off:")
     else:
         st.text(

@@ -17,6 +17,7 @@ from roofwatch.dashboard.charts.runners import (
     ceiling_name,
     runner_history_figure,
 )
+from roofwatch.dashboard.charts.trend import trend_figure
 from roofwatch.dashboard.components.health import health_columns, read_noise
 from roofwatch.dashboard.components.page import (
     MAIN_FIGURE,
@@ -30,6 +31,7 @@ from roofwatch.dashboard.components.table import Column, grouped, show_table
 from roofwatch.dashboard.components.trend import show_changes
 from roofwatch.dashboard.wording import duration_text, natural_order, rate_text, written
 from roofwatch.db.queries import questions
+from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.model.machine import Ceiling
 from roofwatch.model.metrics import metric
 from roofwatch.model.stored_results import FleetRun
@@ -38,6 +40,8 @@ _RUNS_READ = 300
 """Maximum runs over all runner classes."""
 _RUNS_COUNTED = 60
 """Maximum runs per runner class whose measurements are counted."""
+_DRAWN = 8
+"""Maximum series of another tool in a figure."""
 
 Runs = Mapping[str, Sequence[FleetRun]]
 """By runner class, newest first."""
@@ -110,6 +114,8 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
         _show_noise(known.cases)
     elif known is not None and view.filters.case_ids is not None:
         show_no_match("calibrated cases")
+    elif _is_imported(runs[runner_class][0]):
+        st.text("Not known: a calibration needs a machine that roofwatch measures on.")
     else:
         st.info("Not calibrated (no A/A run on this runner class).", icon=":material/tune:")
         st.markdown(
@@ -158,6 +164,8 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
         )
         if any(point.value is not None for point in one.points)
     }
+    if not history and _show_imported_history(view, case_id, runner_class):
+        return
     if not history:
         st.info(
             "This case has no times on this runner class: choose another.",
@@ -179,6 +187,32 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
         "temperature are those of the blocks of this case, if they were read."
     )
     show_changes([series], data.list_regressions(view.project))
+
+
+def _show_imported_history(view: View, case_id: str, runner_class: str) -> bool:
+    """Show the values of other tools for a case on a runner class; False without any."""
+    keys = [
+        key
+        for key in data.ask(
+            questions.list_series_keys, view.project, include_dirty=False, include_branches=False
+        )
+        if key.is_performance and key.case_id == case_id and key.runner_class == runner_class
+    ]
+    if not keys:
+        return False
+    trend = data.ask(questions.read_trend, TrendQuestion(view.project, tuple(keys[:_DRAWN])))
+    if not trend.series:
+        return False
+    regressions = data.list_regressions(view.project)
+    st.header("Values of another tool", anchor=False)
+    figure = trend_figure(trend.series, regressions, view.zone, places=trend.places)
+    st.plotly_chart(figure, key=MAIN_FIGURE)
+    st.caption(
+        "Clock, temperature and throttling are unknown: the files of the other tool do not have "
+        "them."
+    )
+    show_changes(trend.series, regressions)
+    return True
 
 
 def _show_ceilings(view: View, runs: Runs, runner_class: str) -> None:
@@ -225,7 +259,11 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
         Column("runner class", lambda own: own[0].runner_class),
         Column("harness", lambda own: own[0].harness_version),
         Column("runs", len),
-        Column("environments", lambda own: len(_by_environment(own))),
+        Column(
+            "environments",
+            lambda own: None if _is_imported(own[0]) else len(_by_environment(own)),
+            help="Not known of imported results.",
+        ),
         Column("first", lambda own: written(own[-1].started_at, view.zone)),
         Column("last", lambda own: written(own[0].started_at, view.zone)),
         key=MAIN_FIGURE,
@@ -235,6 +273,9 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
         "between rows."
     )
     st.header("Environment differences within a group", anchor=False)
+    if _is_imported(runs[runner_class][0]):
+        st.text("Not known: the files of the other tool have no driver, toolchain or machine.")
+        return
     environments = _by_environment(runs[runner_class])
 
     def environment_column(at: int, own: Sequence[FleetRun]) -> Column[Difference]:
@@ -249,6 +290,10 @@ def _show_environments(view: View, runs: Runs, runner_class: str) -> None:
         *(environment_column(at, own) for at, own in enumerate(environments)),
         if_empty="All runs on this runner class had the same environment.",
     )
+
+
+def _is_imported(run: FleetRun) -> bool:
+    return run.environment.imported_from is not None
 
 
 def _by_environment(runs: Sequence[FleetRun]) -> list[list[FleetRun]]:

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, insert
 from roofwatch.db.engine.session import driver_connection
 from roofwatch.db.ingest.shared_rows import SharedIds, as_json
 from roofwatch.db.schema.measurements import (
+    DOCUMENT_KINDS,
     AccuracyRow,
     CaseDocumentRow,
     CompilationRow,
@@ -31,6 +32,7 @@ DOCUMENT_FIELDS = {
     "provenance",
     "requirements",
     "skipped",
+    "source_digests",
     "source_lines",
     "spent_ns",
     "suite",
@@ -88,7 +90,7 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
         ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)),
     )
     copy_parts(ImportedRow, ((one, at, one) for at, one in enumerate(record.imported)))
-    documents = {"counters": record.counters, "profiles": record.profiles}
+    documents = {kind: getattr(record, kind) for kind in DOCUMENT_KINDS}
     _copy(
         connection,
         CaseDocumentRow,
@@ -169,13 +171,16 @@ def _has_samples(measurement: Measurement) -> bool:
         or measurement.memory is not None
         or measurement.autotuning
         or measurement.launches_per_sample != 1
+        or measurement.reference_ns is not None
     )
 
 
 def _sample_row(measurement: Measurement) -> dict[str, object]:
     """Columns of a measurement's samples, without their key."""
     facts = measurement.model_dump(
-        mode="json", exclude_defaults=True, include={"launches_per_sample", "memory", "autotuning"}
+        mode="json",
+        exclude_defaults=True,
+        include={"launches_per_sample", "memory", "autotuning", "reference_ns"},
     )
     facts["blocks"] = [
         block.model_dump(mode="json", exclude_defaults=True, exclude={"samples_ns"})

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, select, tuple_
+from sqlalchemy import ARRAY, Text, func, literal, select, tuple_
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
@@ -89,6 +89,17 @@ def list_imported(session: Session, row_ids: Collection[int]) -> set[Subject]:
         select(CaseRow.name, ImportedRow.implementation)
         .join(CaseRow, CaseRow.id == ImportedRow.case_id)
         .where(ImportedRow.case_id.in_(row_ids))
+        .distinct()
+    )
+    return {(name, implementation) for name, implementation in session.execute(query)}
+
+
+def list_marked_controls(session: Session, row_ids: Collection[int]) -> set[Subject]:
+    """List subjects that an import marked as rows of a library."""
+    query = (
+        select(CaseRow.name, ImportedRow.implementation)
+        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
+        .where(ImportedRow.case_id.in_(row_ids), ImportedRow.is_control)
         .distinct()
     )
     return {(name, implementation) for name, implementation in session.execute(query)}
@@ -178,6 +189,11 @@ def _documents(
 ) -> Iterator[tuple[UUID, str, CommitRef, dict[str, Any]]]:
     """Read documents of one kind with the run id, runner class and commit of each."""
     row = CaseDocumentRow
+    # arrays, because thousands of pairs in the statement take Postgres seconds to plan
+    names = literal([name for name, _ in subjects], ARRAY(Text))
+    implementations = literal([implementation for _, implementation in subjects], ARRAY(Text))
+    wanted = func.unnest(names, implementations).table_valued("name", "implementation")
+    pairs = wanted.render_derived()
     query = (
         select(RunRow.run_id, EnvironmentRow.runner_class, row.document, *COMMIT_COLUMNS)
         .join_from(row, CaseRow, CaseRow.id == row.case_id)
@@ -187,7 +203,9 @@ def _documents(
         .where(
             is_in_series(project, include_pairs=True),
             CaseRow.project_id == project_id(project),
-            tuple_(CaseRow.name, row.implementation).in_(subjects),
+            tuple_(CaseRow.name, row.implementation).in_(
+                select(pairs.c.name, pairs.c.implementation)
+            ),
             row.kind == kind,
         )
         .order_by(

@@ -184,7 +184,8 @@ def _imported(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     table = ImportedRow
     found = _first(_cases(project, wanted, wanted.c.implementation, CaseRow.id))
     columns = {
-        name: getattr(table, name) for name in ("value", "low", "high", "outcome", "message")
+        name: getattr(table, name)
+        for name in ("value", "low", "high", "outcome", "message", "code_hash")
     }
     return _points(found, table.run_number, **columns).join(
         table,

@@ -24,6 +24,7 @@ from roofwatch.db.queries import (
     project,
     records,
     runners,
+    runs,
     series,
     series_keys,
     trend,
@@ -154,6 +155,7 @@ read_runs = Question(comparing.read_runs)
 read_case_of_runs = Question(comparing.read_case_of_runs)
 read_kernel_of_run = Question(comparing.read_kernel_of_run)
 load_record = Question(records.load_record)
+read_imported_values = Question(runs.read_imported_values)
 list_artefacts = Question(artefacts.list_artefacts)
 list_step_shares = Question(evidence.list_step_shares)
 list_functions = Question(evidence.list_functions)

@@ -14,6 +14,7 @@ from roofwatch.db.errors import AgedError, NotStoredError
 from roofwatch.db.projects import record_name
 from roofwatch.db.queries.samples import split_blocks
 from roofwatch.db.schema.measurements import (
+    DOCUMENT_KINDS,
     AccuracyRow,
     CaseDocumentRow,
     CompilationRow,
@@ -188,13 +189,12 @@ def _record(
             for row in rows["accuracies"]
         ],
         "static_facts": [_of_case(StaticFacts, row) for row in rows["static_facts"]],
-        "counters": [row["document"] for row in rows["counters"]],
-        "profiles": [row["document"] for row in rows["profiles"]],
         "imported": [_of_case(ImportedValue, row) for row in rows["imported"]],
         "telemetry": run.telemetry,
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
-    return RunRecord.model_validate(document | run.document)
+    documents = {kind: [row["document"] for row in rows[kind]] for kind in DOCUMENT_KINDS}
+    return RunRecord.model_validate(document | documents | run.document)
 
 
 def _cases() -> Select[Any]:
@@ -300,8 +300,10 @@ _PARTS = {
     .where(TensorErrorRow.run_number == RunRow.number)
     .order_by(TensorErrorRow.position),
     "static_facts": _static_facts(),
-    "counters": _results(CaseDocumentRow).where(CaseDocumentRow.kind == "counters"),
-    "profiles": _results(CaseDocumentRow).where(CaseDocumentRow.kind == "profiles"),
+    **{
+        kind: _results(CaseDocumentRow).where(CaseDocumentRow.kind == kind)
+        for kind in DOCUMENT_KINDS
+    },
     "artefacts": select(RunArtefactRow.__table__)
     .where(RunArtefactRow.run_id == RunRow.run_id)
     .order_by(RunArtefactRow.position),
@@ -314,8 +316,7 @@ _CASE_OF_PART: Mapping[str, Any] = {
     "accuracies": AccuracyRow.case_id,
     "tensors": TensorErrorRow.case_id,
     "static_facts": StaticFactRow.case_id,
-    "counters": CaseDocumentRow.case_id,
-    "profiles": CaseDocumentRow.case_id,
+    **dict.fromkeys(DOCUMENT_KINDS, CaseDocumentRow.case_id),
     "imported": ImportedRow.case_id,
 }
 """The case row id in the query of each part."""

@@ -3,7 +3,7 @@ of them found.
 """
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +11,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
+from roofwatch.db.schema.measurements import ImportedRow, MeasurementRow, SeriesRow
 from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
     Limit,
@@ -24,6 +24,7 @@ from roofwatch.db.schema.run_filter import (
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import CommitRef, SeriesKey, timing_of
 from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import Better
 from roofwatch.model.stored_results import (
     CaseCoverage,
     RecentRuns,
@@ -73,10 +74,13 @@ def list_runner_coverage(
     )
     rows = session.execute(select(*columns).order_by(runner.c.runner_class)).all()
     cases: defaultdict[UUID, list[CaseCoverage]] = defaultdict(list)
-    for of_run, case_id, outcomes, count, degraded_count in session.execute(
-        _cases([row[-1] for row in rows])
-    ):
-        found = frozenset(map(Outcome, outcomes or ()))
+    run_ids = [row[-1] for row in rows]
+    imported = {
+        (of_run, case_id): frozenset(map(Outcome, outcomes))
+        for of_run, case_id, outcomes in session.execute(_imported_cases(run_ids))
+    }
+    for of_run, case_id, outcomes, count, degraded_count in session.execute(_cases(run_ids)):
+        found = frozenset(map(Outcome, outcomes or ())) | imported.get((of_run, case_id), set())
         cases[of_run].append(CaseCoverage(case_id, found, count, degraded_count))
     return [
         RunnerCoverage(
@@ -121,8 +125,8 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
 def read_recent_runs(
     session: Session, project: Word, *, runner_classes: Words = (), limit: Limit = 40
 ) -> list[RecentRuns]:
-    """Read the successful times of the newest runs on the default branch, of each runner class or
-    of some.
+    """Read the successful times, and the values of other tools with a known direction, of the
+    newest runs on the default branch, of each runner class or of some.
     """
     along = (CommitRow.first_parent_count, CommitRow.sha, RunRow.started_at)
     by_class: Any = {"partition_by": EnvironmentRow.runner_class}
@@ -177,7 +181,51 @@ def read_recent_runs(
         found[runner_class].append(
             RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
         )
+    classes = {number: runner_class for runner_class, number, *_ in rows}
+    for key, numbers, imported_values in _recent_imports(session, project, classes):
+        values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
+        places, numbers_in_order = zip(*values, strict=True)
+        found[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
     return [RecentRuns(one, tuple(own), tuple(found[one])) for one, own in sorted(commits.items())]
+
+
+def _recent_imports(
+    session: Session, project: str, classes: Mapping[int, str]
+) -> Iterator[tuple[SeriesKey, Sequence[int], Sequence[float]]]:
+    """Read the positive values of other tools in some runs, whose runner classes are given by
+    number: of each series, the numbers of its runs and their values.
+    """
+    row = ImportedRow
+    query = (
+        select(
+            CaseRow.name,
+            row.implementation,
+            row.key,
+            EnvironmentRow.runner_class,
+            func.array_agg(row.run_number),
+            func.array_agg(row.value),
+        )
+        .join(CaseRow, CaseRow.id == row.case_id)
+        .join(RunRow, RunRow.number == row.run_number)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(row.run_number.in_(classes), row.value > 0, row.better != Better.UNKNOWN.value)
+        .group_by(CaseRow.name, row.implementation, row.key, EnvironmentRow.runner_class)
+    )
+    for name, implementation, metric, runner_class, numbers, values in session.execute(query):
+        key = SeriesKey(project, name, implementation, metric, runner_class=runner_class)
+        if key.is_performance:
+            yield key, numbers, [value or 0.0 for value in values]
+
+
+def _imported_cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any]:
+    """Select the outcomes of other tools' values for each case of some runs."""
+    return (
+        select(RunRow.run_id, CaseRow.name, func.array_agg(ImportedRow.outcome.distinct()))
+        .join(ImportedRow, ImportedRow.run_number == RunRow.number)
+        .join(CaseRow, CaseRow.id == ImportedRow.case_id)
+        .where(RunRow.run_id.in_(run_ids))
+        .group_by(RunRow.run_id, CaseRow.name)
+    )
 
 
 def _cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any, int, int]:

@@ -34,7 +34,14 @@ from roofwatch.db.schema.runs import (
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import BOUNDS, OUTCOMES
 from roofwatch.model.machine import Ceiling, Outcome
-from roofwatch.model.stored_results import MeasuredCase, RunDetail, RunSummary, StaticRow
+from roofwatch.model.record import Pairing, Side
+from roofwatch.model.stored_results import (
+    ImportedPair,
+    MeasuredCase,
+    RunDetail,
+    RunSummary,
+    StaticRow,
+)
 
 NEWEST_FIRST = (RunRow.started_at.desc(), RunRow.run_id)
 _SUMMARY_COLUMNS = (
@@ -72,6 +79,7 @@ _MEASURED_COLUMNS = (
     MeasurementRow.utilisation,
     MeasurementRow.host_ns,
     MeasurementRow.peak_allocated_bytes,
+    MeasurementRow.ratio_to_reference,
 )
 """The fields of `MeasuredCase` after the outcome and the bound, without its check."""
 _STATIC_COLUMNS = (
@@ -111,19 +119,38 @@ def read_run_detail(session: Session, run_id: UUID) -> RunDetail | None:
 def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[RunDetail]:
     """Read everything that some runs found, newest first. Few of them should meet the condition."""
     rows = session.execute(
-        select_runs(*_PLACE, RunRow.document).where(condition).order_by(*NEWEST_FIRST)
+        select_runs(*_PLACE, RunRow.document, RunRow.pair_side, RunRow.environment_id)
+        .where(condition)
+        .order_by(*NEWEST_FIRST)
     ).all()
     runs = [row[0] for row in rows]
     cases, static_rows = _cases(session, runs), _static_rows(session, runs)
+    environments = {
+        row.id: row.to_environment()
+        for row in session.scalars(
+            select(EnvironmentRow).where(
+                EnvironmentRow.id.in_([run.environment_id for run in runs])
+            )
+        )
+    }
     return [
         RunDetail(
-            summarise(*row),
-            _measured_ceilings(run),
-            cases[run.number],
-            tuple(static_rows[run.number]),
+            summary=summarise(*row),
+            ceilings=_measured_ceilings(run),
+            cases=cases[run.number],
+            static_rows=tuple(static_rows[run.number]),
+            environment=environments[run.environment_id],
+            pairing=_pairing(run),
+            source_digests=run.document.get("source_digests", {}),
         )
         for run, row in zip(runs, rows, strict=True)
     ]
+
+
+def _pairing(run: RunRow) -> Pairing | None:
+    if run.pair_id is None or run.pair_side is None:
+        return None
+    return Pairing(pair_id=run.pair_id, side=Side(run.pair_side))
 
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
@@ -145,6 +172,34 @@ def list_imported_values(session: Session, run_id: UUID) -> list[tuple[str, str,
     return [
         (case_id, implementation, key, value or 0.0)
         for case_id, implementation, key, value in session.execute(query)
+    ]
+
+
+def read_imported_values(session: Session, base_id: UUID, head_id: UUID) -> list[ImportedPair]:
+    """Read the values of other tools that two runs have, by series."""
+    row = ImportedRow
+    query = (
+        select(RunRow.run_id, CaseRow.name, row.implementation, row.key, row.outcome, row.value)
+        .join(CaseRow, CaseRow.id == row.case_id)
+        .join(RunRow, RunRow.number == row.run_number)
+        .where(RunRow.run_id.in_((base_id, head_id)))
+        .order_by(CaseRow.name, row.implementation, row.key)
+    )
+    sides: dict[tuple[str, str, str], dict[UUID, tuple[Outcome, float | None]]] = {}
+    for run_id, case_id, implementation, key, outcome, value in session.execute(query):
+        of_series = sides.setdefault((case_id, implementation, key), {})
+        of_series[run_id] = OUTCOMES[outcome], value
+    return [
+        ImportedPair(
+            case_id=case_id,
+            implementation=implementation,
+            metric=key,
+            base_outcome=of_series.get(base_id, (None, None))[0],
+            base=of_series.get(base_id, (None, None))[1],
+            head_outcome=of_series.get(head_id, (None, None))[0],
+            head=of_series.get(head_id, (None, None))[1],
+        )
+        for (case_id, implementation, key), of_series in sides.items()
     ]
 
 

@@ -43,24 +43,12 @@ from roofwatch.model.history import (
     SeriesPoint,
     TunedChoice,
 )
+from roofwatch.model.run_setting import setting_of
 
 POINT_COLUMNS = ("outcome", "value", "low", "high", "code_hash", "message", "block_count", "timing")
 """Columns of `select_points` that a `SeriesPoint` has after its run, in its order."""
 _KEYS_PER_STATEMENT = 500
 _HISTORY_RUNS = 2_000
-_VERSIONS = ("torch_version", "triton_version", "cuda_version", "python_version")
-_MACHINE = (
-    "os",
-    "cpu_name",
-    "core_count",
-    "thread_count",
-    "device_count",
-    "clock_mode",
-    "locked_sm_clock_mhz",
-    "is_persistence_on",
-    "is_ecc_on",
-    "is_mig_on",
-)
 
 
 def count_series_runs(
@@ -153,25 +141,6 @@ def read_case_history(
         include_conditions=True,
         branches=branches,
         since=session.scalar(start_of_newest),
-    )
-
-
-def setting_of(environment: EnvironmentRow, harness_version: str) -> RunSetting:
-    """Summarise what a run was measured with."""
-    versions = {name.removesuffix("_version"): getattr(environment, name) for name in _VERSIONS}
-    toolchain = {name: str(version) for name, version in versions.items() if version is not None}
-    toolchain |= {name: str(value) for name, value in environment.compile_knobs.items()}
-    machine = {name: getattr(environment, name) for name in _MACHINE}
-    return RunSetting(
-        harness_version=harness_version,
-        driver_version=environment.driver_version,
-        compute_capability=environment.compute_capability,
-        toolchain=tuple(sorted(toolchain.items())),
-        machine=tuple(
-            (name.replace("_", " "), str(value))
-            for name, value in machine.items()
-            if value is not None
-        ),
     )
 
 

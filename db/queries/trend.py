@@ -27,12 +27,13 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session, aliased
 
 from roofwatch.db.queries.points import select_points
-from roofwatch.db.queries.series import POINT_COLUMNS, setting_of
+from roofwatch.db.queries.series import POINT_COLUMNS
 from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
 from roofwatch.model.history import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import is_metric
+from roofwatch.model.run_setting import setting_of
 from roofwatch.model.stored_results import Trend
 
 MAX_POINTS = 600

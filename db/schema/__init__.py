@@ -1,6 +1,6 @@
 """All tables."""
 
-from roofwatch.db.schema import access, measurements, regressions, runs
+from roofwatch.db.schema import access, agenda, measurements, regressions, runs
 from roofwatch.db.schema.table import Base
 
-__all__ = ["Base", "access", "measurements", "regressions", "runs"]
+__all__ = ["Base", "access", "agenda", "measurements", "regressions", "runs"]

@@ -232,13 +232,17 @@ class CompilationRow(Base):
     compile_ns: Mapped[dict[str, Any]]
 
 
+DOCUMENT_KINDS = ("counters", "profiles", "overflow_proofs", "operator_costs")
+"""Lists of the record that are stored as documents."""
+
+
 class CaseDocumentRow(_CaseResult, Base):
-    """Hardware counters of one launch, or a profile of some calls, as a document: no query filters
-    by their values.
+    """Hardware counters of one launch, a profile of some calls, or an analysis without a GPU, as a
+    document: no query filters by their values.
     """
 
     __tablename__ = "case_document"
-    __table_args__ = (Index(None, "case_id"), one_of("kind", ("counters", "profiles")))
+    __table_args__ = (Index(None, "case_id"), one_of("kind", DOCUMENT_KINDS))
 
     # the list of the record
     kind: Mapped[str] = mapped_column(primary_key=True)
@@ -269,3 +273,7 @@ class ImportedRow(_CaseResult, Base):
     low: Mapped[float | None]
     high: Mapped[float | None]
     sample_count: Mapped[int | None] = mapped_column(BigInteger)
+    # of a library, measured beside the code of the project
+    is_control: Mapped[bool]
+    # of the sources that the kernel imports
+    code_hash: Mapped[str | None]

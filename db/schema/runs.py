@@ -44,7 +44,7 @@ class EnvironmentRow(Base):
     __tablename__ = "environment"
     __table_args__ = (
         UniqueConstraint("fingerprint"),
-        one_of("device_kind", ("cpu", "cuda", "hip")),
+        one_of("device_kind", ("cpu", "cuda", "hip", "unknown")),
         one_of("clock_mode", ("free", "locked")),
         *not_negative("device_memory_bytes", "device_count", "core_count", "thread_count"),
     )
@@ -54,14 +54,15 @@ class EnvironmentRow(Base):
     runner_class: Mapped[str]
     device_kind: Mapped[str]
     device_name: Mapped[str]
-    device_memory_bytes: Mapped[int]
+    # unknown if another tool measured, as are the counts below
+    device_memory_bytes: Mapped[int | None]
     device_count: Mapped[int]
     power_limit_w: Mapped[float | None]
     driver_version: Mapped[str | None]
     compute_capability: Mapped[str | None]
     cpu_name: Mapped[str]
-    core_count: Mapped[int]
-    thread_count: Mapped[int]
+    core_count: Mapped[int | None]
+    thread_count: Mapped[int | None]
     os: Mapped[str]
     python_version: Mapped[str]
     torch_version: Mapped[str]

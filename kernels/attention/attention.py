@@ -9,6 +9,7 @@ Source: Dao, FlashAttention-2, 2023 (arXiv 2307.08691); Ainslie et al., GQA, 202
 2305.13245); Beltagy et al., Longformer, 2020 (arXiv 2004.05150), for the window.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from itertools import pairwise
@@ -382,8 +383,14 @@ def _attention_varlen_flash(
         raise UnsupportedError("supports only float16 and bfloat16")
     from torch.nn.attention.varlen import varlen_attn
 
-    is_grouped = q.shape[1] != k.shape[1]
-    ends = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    out = varlen_attn(q, k, v, *ends, window_size=(-1, 0), enable_gqa=is_grouped)
+    options: dict[str, Any] = {"window_size": (-1, 0)}
+    if q.shape[1] != k.shape[1]:
+        # torch 2.11 has no such argument
+        if "enable_gqa" not in inspect.signature(varlen_attn).parameters:
+            raise UnsupportedError(
+                "this torch has no grouped heads in varlen_attn; use a newer one"
+            )
+        options["enable_gqa"] = True
+    out = varlen_attn(q, k, v, cu_seqlens, cu_seqlens, max_seqlen, max_seqlen, **options)
     assert isinstance(out, Tensor)  # a tuple only with more requested outputs
     return out

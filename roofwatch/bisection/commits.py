@@ -31,6 +31,7 @@ from roofwatch.model.worker_protocol import (
 )
 
 _TIMEOUT_S = 120.0
+_COMMIT_FORMAT = "--format=%H%x00%cI%x00%an%x00%s"
 _SERIES = re.compile(r"(.+/.+/(?:fwd|bwd))(?:/([^/]+))?")
 
 
@@ -57,25 +58,55 @@ def list_commits(path: Path | None, good: str, bad: str) -> CommitRange:
     repository, end = repository_of(path), "--end-of-options"
     good_sha, bad_sha = resolve_commit(repository, good), resolve_commit(repository, bad)
     number = int(run_git(repository, "rev-list", "--first-parent", "--count", end, good_sha, "--"))
-    form = "--format=%H%x00%cI%x00%an%x00%s"
     listed = run_git(
-        repository, "log", "--first-parent", "--reverse", form, end, f"{good_sha}..{bad_sha}", "--"
+        repository,
+        "log",
+        "--first-parent",
+        "--reverse",
+        _COMMIT_FORMAT,
+        end,
+        f"{good_sha}..{bad_sha}",
+        "--",
     )
-    commits: list[CommitRef] = []
-    for line in filter(None, listed.split("\n")):
-        sha, committed_at, author, subject = line.split("\0")
-        place = number + len(commits) + 1
-        commits.append(
-            CommitRef(
-                place, sha, author[:500], subject[:1_000], datetime.fromisoformat(committed_at)
-            )
-        )
+    commits = _parse_commits(listed, first_count=number + 1)
     if not commits:
         raise SuiteError(
             f"no commits between {good} and {bad}: the good end must be the older one, on the "
             f"same line"
         )
     return CommitRange(good_sha, tuple(commits))
+
+
+def newest_commits(path: Path | None, branch: str, max_count: int) -> tuple[CommitRef, ...]:
+    """List the newest commits of a branch along first parents, the oldest first.
+
+    Raises:
+        GitError: the branch does not exist.
+    """
+    repository = repository_of(path)
+    tip = resolve_commit(repository, branch)
+    total = int(run_git(repository, "rev-list", "--first-parent", "--count", tip, "--"))
+    limit = f"--max-count={max_count}"
+    listed = run_git(
+        repository, "log", "--first-parent", "--reverse", limit, _COMMIT_FORMAT, tip, "--"
+    )
+    return tuple(_parse_commits(listed, first_count=max(1, total - max_count + 1)))
+
+
+def _parse_commits(listed: str, *, first_count: int) -> list[CommitRef]:
+    commits: list[CommitRef] = []
+    for line in filter(None, listed.split("\n")):
+        sha, committed_at, author, subject = line.split("\0")
+        commits.append(
+            CommitRef(
+                first_parent_count=first_count + len(commits),
+                sha=sha,
+                author=author[:500],
+                subject=subject[:1_000],
+                committed_at=datetime.fromisoformat(committed_at),
+            )
+        )
+    return commits
 
 
 def read_build_inputs(

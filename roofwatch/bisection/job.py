@@ -37,7 +37,7 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.queries.series import read_series
 from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.errors import JournalError
-from roofwatch.model.history import CommitRef
+from roofwatch.model.history import CommitRef, Regression
 from roofwatch.model.triage import (
     Answer,
     BisectionCommit,
@@ -167,14 +167,16 @@ def claim_next(
     return replace(plan, commit_range=known), claim
 
 
-def range_of_regression(
+def read_regression(
     url: str | None, folder: Path, project: str, regression_id: UUID
-) -> BisectionRange:
-    """Read what to bisect for a regression from the database at a URL, else from the embedded one
-    of a folder.
+) -> tuple[Regression, BisectionRange | None]:
+    """Read a regression from the database at a URL, else from the embedded one of a folder.
+
+    Returns:
+        The regression, and what to bisect; None if no time changed in a step.
 
     Raises:
-        StoreError: no such regression, or nothing of it to bisect.
+        StoreError: there is no such regression.
     """
     with open_store(url, folder=folder) as engine, Session(engine) as session:
         triaged = list_triaged(session, project)
@@ -185,11 +187,9 @@ def range_of_regression(
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
         point = series_to_bisect(found)
         if point is None:
-            raise StoreError(
-                f"regression {regression_id}: no time changed in a step, so there is nothing to "
-                f"bisect"
-            )
-        return range_of(project, point, read_series(session, project, keys=[point.series]))
+            return found, None
+        series = read_series(session, project, keys=[point.series])
+        return found, range_of(project, point, series)
 
 
 # --- the result as values and as text

@@ -1,8 +1,8 @@
-"""Commands that measure earlier commits: bisect and backfill."""
+"""The command that finds the commit of a change: bisect."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
@@ -15,12 +15,15 @@ from roofwatch.options import (
     RecordFolder,
     Resume,
     RunOptions,
-    StoreUrl,
     SuiteFrom,
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import fail, print_result, print_table
+from roofwatch.terminal import fail, print_result, progress
+
+if TYPE_CHECKING:
+    from roofwatch.collector.workers.fork_server import ForkServer
+    from roofwatch.model.history import Regression
 
 app = typer.Typer()
 
@@ -72,7 +75,7 @@ def bisect(
         claim_next,
         commit_table,
         exit_status,
-        range_of_regression,
+        read_regression,
         run_bisection,
         sentences,
     )
@@ -103,7 +106,11 @@ def bisect(
     url, claim = configured_url(), None
     with ForkServer() as fork_server:
         if regression is not None:
-            commit_range = range_of_regression(url, load_settings().data_dir, name, regression)
+            folder = load_settings().data_dir
+            stored, commit_range = read_regression(url, folder, name, regression)
+            if commit_range is None:
+                _locate_facts(path, name, stored, options, output, fork_server, as_json=as_json)
+                return
             plan = replace(plan, commit_range=commit_range)
         elif next_one:
             claimed = claim_next(plan, fork_server, url)
@@ -121,53 +128,37 @@ def bisect(
         raise typer.Exit(EXIT_WRONG)
 
 
-@app.command()
-@shared_options()
-def backfill(
-    path: SuitePath = None,
-    *,
-    commits: Annotated[
-        str, typer.Option("--range", metavar="A..B", help="The commits after A up to B.")
-    ],
-    records: Annotated[
-        Path | None,
-        typer.Option(help="Folder of records that were measured before. Default: the store."),
-    ] = None,
-    url: StoreUrl = None,
-    output: RecordFolder = Path("roofwatch-records"),
+def _locate_facts(
+    path: Path | None,
+    project: str,
+    regression: "Regression",
     options: RunOptions,
-    max_runs: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs.")] = None,
-    max_minutes: Annotated[
-        float | None, typer.Option(min=0.0, help="Time after which no run starts.")
-    ] = None,
-    suite_from: SuiteFrom = "head",
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also commits built like the commit before.")
-    ] = False,
-    project: ProjectName = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be measured, and why.")
-    ] = False,
-    as_json: AsJson = False,
+    output: Path,
+    fork_server: "ForkServer",
+    *,
+    as_json: bool,
 ) -> None:
-    """Measure commits that were never measured on this runner class, the most informative first.
+    """Find the commit of a change of compiled code or correctness, without timing."""
+    from roofwatch.bisection.commits import list_commits
+    from roofwatch.bisection.facts import FactSearch, fact_lines
 
-    The same command continues where it stopped. Records are sent if a server is configured. Exit
-    status 1: a commit could not be measured, or something in it failed.
-    """
-    from roofwatch.arguments import suite_at
-    from roofwatch.bisection.backfill import BackfillJob, as_json_document, order_table, sentences
-    from roofwatch.collector.workers.fork_server import ForkServer
-
-    plan = options.plan()
-    name = project or suite_at(path, None).project
-    with ForkServer() as fork_server:
-        benchmarks = path if suite_from == "head" else None
-        job = BackfillJob(path, name, commits, plan, output, records, fork_server, url, benchmarks)
-        backfilled = job.plan_it(skips_same=not everything)
-        if not as_json:
-            print_table(order_table(backfilled))
-        done = [] if dry_run else job.run(backfilled, max_runs=max_runs, max_minutes=max_minutes)
-    print_result(as_json_document(backfilled, done), *sentences(backfilled, done), as_json=as_json)
-    if any(one.error or one.failures for one in done):
+    point = regression.change_points[0]
+    target = point.series.target
+    plan = replace(options, targets=target or "", static=bool(target)).plan()
+    commits = list_commits(path, point.previous_commit.sha, point.commit.sha)
+    with progress("bisection") as on_progress:
+        search = FactSearch(
+            path=path,
+            project=project,
+            subject=(point.series.case_id, point.series.implementation),
+            commits=commits,
+            plan=plan,
+            output=output / f"{commits.good_sha[:12]}-{commits.shas[-1][:12]}-facts",
+            fork_server=fork_server,
+            on_progress=on_progress,
+        )
+        changes = search.run()
+    document = {"regressions": changes, "records": str(search.output)}
+    print_result(document, *fact_lines(changes), as_json=as_json)
+    if not any(not change.is_range for change in changes):
         raise typer.Exit(EXIT_WRONG)

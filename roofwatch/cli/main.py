@@ -7,9 +7,10 @@ Commands import what they need, so `roofwatch --help` loads no torch, database o
 
 import errno
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from roofwatch import __version__
 from roofwatch.cli import (
@@ -20,6 +21,7 @@ from roofwatch.cli import (
     pair,
     post,
     profile,
+    publish,
     records,
     serve,
     show,
@@ -27,10 +29,53 @@ from roofwatch.cli import (
     token,
     watch,
 )
-from roofwatch.terminal import OutputError, fail, is_expected, silence, stop_on_sigterm
+from roofwatch.terminal import (
+    OutputError,
+    fail,
+    is_debugging,
+    is_expected,
+    silence,
+    stop_on_sigterm,
+)
+
+_PANELS = {
+    "Start here": ("init", "check", "run", "ab", "static", "diagnose"),
+    "Measure": ("list", "calibrate", "submit", "submissions", "demo"),
+    "Compare and report": ("compare", "report", "post", "command", "action"),
+    "Explain": ("profile", "diff", "ncu", "read"),
+    "Keep a history": (
+        "watch",
+        "bisect",
+        "ingest",
+        "import",
+        "show",
+        "alert",
+        "artefact",
+    ),
+    "Exchange": ("push", "fetch", "export", "redact", "schema"),
+    "Serve": ("publish", "api", "dashboard", "mcp", "db", "token"),
+}
+"""Commands by what one wants to do, in the order of `roofwatch --help`."""
+
+
+class _PanelGroup(TyperGroup):
+    """Lists the commands panel by panel."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        unordered = dict(self.commands)
+        self.commands = {}
+        for panel, names in _PANELS.items():
+            for name in names:
+                command = unordered.pop(name)
+                command.rich_help_panel = panel  # type: ignore[attr-defined]  # typer's own
+                self.commands[name] = command
+        self.commands |= unordered
+
 
 app = typer.Typer(
     name="roofwatch",
+    cls=_PanelGroup,
     help="Find the commit that made a GPU kernel slower, by how much, how far it is from the "
     "hardware limit, and why.",
     no_args_is_help=True,
@@ -47,6 +92,7 @@ for group in (
     records,
     show,
     post,
+    publish,
     alert,
     serve,
     db,
@@ -71,7 +117,7 @@ def main() -> None:
 
     An expected error prints one line on standard error and exits with 2.
     """
-    debug = "--debug" in sys.argv[1:]
+    debug = is_debugging()
     stop_on_sigterm()
     try:
         _run()

@@ -1,8 +1,9 @@
 """Commands that list, check and measure a suite."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -17,7 +18,7 @@ from roofwatch.options import (
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import print_error, print_result, progress, write_text
+from roofwatch.terminal import is_debugging, print_error, print_result, progress, write_text
 
 app = typer.Typer()
 
@@ -119,17 +120,25 @@ def check(
             "quick ones.",
         ),
     ] = None,
+    depth: Annotated[
+        Literal["quick", "full"],
+        typer.Option(help="full adds torch.compile, and other values for every case."),
+    ] = "quick",
+    sanitize: Annotated[
+        bool, typer.Option("--sanitize", help="Run under compute-sanitizer, on a GPU.")
+    ] = False,
     options: RunOptions,
     as_json: AsJson = False,
 ) -> None:
-    """Check results and gradients, also at odd sizes and in other memory layouts, and explain what
-    is wrong.
+    """Check results, gradients and accesses to memory, at odd sizes, in other layouts and with
+    other values.
 
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
     from roofwatch import tables
     from roofwatch.collector.workers.fork_server import ForkServer
     from roofwatch.measurement.check import (
+        Depth,
         check_suite,
         check_summary,
         check_target,
@@ -137,16 +146,26 @@ def check(
         explain_failures,
         to_json,
     )
+    from roofwatch.measurement.proofs import proofs_of
+    from roofwatch.measurement.sanitize import run_sanitized
 
+    if sanitize:
+        status, errors = run_sanitized([word for word in sys.argv[1:] if word != "--sanitize"])
+        if errors is not None:
+            print_error(errors)
+        raise typer.Exit(EXIT_WRONG if errors is not None else status)
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
-        reports = check_suite(source, plan, on_progress, fork_server=fork_server)
+        reports = check_suite(
+            source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
+        )
     print_result(
         to_json(target, reports, options.device),
         tables.checks(reports),
         check_summary(reports),
-        *explain_failures(target, reports, options.device),
+        *(proof.text for proof in proofs_of(reports)),
+        *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
         as_json=as_json,
     )
     raise typer.Exit(exit_status(reports))

@@ -62,7 +62,12 @@ def ab(
 
     from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.comparison_tables import judgement_tables, verdict_line
+    from roofwatch.comparison_tables import (
+        claim_counts,
+        judgement_tables,
+        next_steps,
+        verdict_line,
+    )
     from roofwatch.measurement.revisions import (
         find_base,
         note_not_measured,
@@ -78,15 +83,16 @@ def ab(
     )
     from roofwatch.model.record import RunRecord
     from roofwatch.model.timing_method import Preset
-    from roofwatch.model.verdict import exit_code
     from roofwatch.records import device_summary
+    from roofwatch.settings import load_settings
     from roofwatch.static_gate import baseline_file, read_baseline
 
     accepted = read_baseline(baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))
+    policy = load_settings(path.parent).check.policy
 
     def judge(base: RunRecord, head: RunRecord) -> PullRequestJudgement:
-        return judge_pull_request(base, head, baseline=accepted, noise_floor=floor)
+        return judge_pull_request(base, head, baseline=accepted, noise_floor=floor, policy=policy)
 
     plan = options.plan(fewest_blocks=FIRST_BLOCKS)
     with ForkServer() as fork_server, noting_failure(path, head, output):
@@ -121,14 +127,21 @@ def ab(
     files, records = [str(file) for file, _ in measured], [record for _, record in measured]
     judged = judge(*records)
     print_result(
-        {"records": files, "judgement": judged, "exit_code": exit_code(judged.verdict)},
+        {
+            "records": files,
+            "summary": verdict_line(judged),
+            "claims": claim_counts(judged),
+            "judgement": judged,
+            "exit_code": judged.exit_code,
+        },
         *judgement_tables(judged),
         verdict_line(judged),
+        *next_steps(judged),
         *device_summary(*records),
         f"records: {' '.join(files)}",
         as_json=as_json,
     )
-    raise typer.Exit(exit_code(judged.verdict))
+    raise typer.Exit(judged.exit_code)
 
 
 @app.command()

@@ -11,6 +11,14 @@ from roofwatch.options import EXIT_CANNOT, AsJson, NoiseFloorFile, Output, Workl
 from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
+Requires = Annotated[
+    str,
+    typer.Option(help="Evidence whose absence fails: accuracy,code,time. Default: [check]."),
+]
+Untimed = Annotated[
+    str,
+    typer.Option(help="pass: changed kernels without a time do not count. Default: [check]."),
+]
 ReportName = Annotated[str, typer.Option(help="Name of the check-run and of the comment.")]
 
 
@@ -31,6 +39,8 @@ def post(
     name: ReportName = "roofwatch",
     noise_floor: NoiseFloorFile = None,
     workloads: WorkloadsFile = None,
+    requires: Requires = "",
+    untimed: Untimed = "",
     output: Output = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the comment and send nothing.")
@@ -47,6 +57,7 @@ def post(
     import os
 
     from roofwatch import posting
+    from roofwatch.check_policy import read_policy
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
@@ -66,6 +77,9 @@ def post(
             read_noise_floor(noise_floor),
             dashboard=load_settings().dashboard_url,
             workloads=workloads,
+            policy=read_policy(
+                os.environ, posting.event_of(os.environ), requires=requires, untimed=untimed
+            ),
         )
     if output is not None and report.comment is not None:
         write_text(output, report.comment)
@@ -98,6 +112,8 @@ def command(
     ] = None,
     *,
     name: ReportName = "roofwatch",
+    requires: Requires = "",
+    untimed: Untimed = "",
     as_json: AsJson = False,
 ) -> None:
     """Carry out a comment on a pull request: /roofwatch accept REASON, rerun, run or bisect.
@@ -110,6 +126,7 @@ def command(
     import os
 
     from roofwatch import posting
+    from roofwatch.check_policy import read_policy
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.github.event import (
@@ -127,7 +144,10 @@ def command(
         asked = requested_measurement(os.environ)
         if asked is None:
             raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
-        answer = report_result(asked, job_of(os.environ, event), result, name, os.environ)
+        policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
+        answer = report_result(
+            asked, job_of(os.environ, event), result, name, os.environ, policy=policy
+        )
         print_result({"answer": answer}, answer, as_json=as_json)
         return
     request = command_request(os.environ, event)
@@ -159,6 +179,8 @@ def action(
     ] = "auto",
     arguments: Annotated[str, typer.Option(help="Further arguments of roofwatch ab.")] = "",
     name: ReportName = "roofwatch",
+    requires: Requires = "",
+    untimed: Untimed = "",
 ) -> None:
     """Do what the GitHub action does in a job: measure, report, or answer a comment.
 
@@ -171,4 +193,6 @@ def action(
 
     if mode != "report" and not suite:
         fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)
-    raise typer.Exit(run_action(mode, suite, base, arguments, name, os.environ))
+    policy = [f"--requires={requires}"] if requires else []
+    policy += [f"--untimed={untimed}"] if untimed else []
+    raise typer.Exit(run_action(mode, suite, base, arguments, name, os.environ, policy=policy))

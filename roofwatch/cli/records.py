@@ -3,6 +3,7 @@ export them.
 """
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 from uuid import UUID
@@ -44,9 +45,12 @@ def ingest(
     """Store records in the database, each once, and analyse their projects for regressions."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
-    from roofwatch.comparison_tables import regressions_table
+    from roofwatch.ci.history.recent import possible_changes
+    from roofwatch.comparison_tables import possible_lines, regressions_table
     from roofwatch.db.ingest.ingest import ingest_record
+    from roofwatch.db.queries import questions
     from roofwatch.records import read_record_files
+    from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
     found = read_record_files(
@@ -64,7 +68,12 @@ def ingest(
             for reason in store_artefacts(engine, run_id, artefacts, file)
         ]
         projects = sorted({result.project for result in results})
-        regressions = [found for project in projects for found in analyse_project(engine, project)]
+        regressions, possible = [], []
+        for project in projects:
+            judged = analyse_project(engine, project)
+            recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)
+            regressions += judged
+            possible += possible_changes(recent, judged)
     new, replaced = (
         sum(result.was_new for result in results),
         sum(result.was_replaced for result in results),
@@ -75,9 +84,15 @@ def ingest(
         for reason in lacking:
             print_error(reason)
     print_result(
-        {"runs": results, "regressions": regressions, "lacking_artefacts": lacking},
+        {
+            "runs": results,
+            "regressions": regressions,
+            "possible_changes": possible,
+            "lacking_artefacts": lacking,
+        },
         f"records: {', '.join(counts)}; projects: {', '.join(projects)}",
         *([regressions_table(regressions)] if regressions else []),
+        *possible_lines(possible),
         as_json=as_json,
     )
 
@@ -146,13 +161,29 @@ def compare(
     base: ComparedSide, head: ComparedSide, *, options: CompareOptions, as_json: AsJson = False
 ) -> None:
     """Compare two records. Exit status 1: a regression; 2: inconclusive."""
-    from roofwatch.comparison_tables import judgement_tables, verdict_line
-    from roofwatch.model.verdict import exit_code
+    from roofwatch.comparison_tables import (
+        claim_counts,
+        judgement_tables,
+        next_steps,
+        verdict_line,
+    )
 
     sides, judgement = options.judge(base, head)
-    runs, status = [sides.base.run_id, sides.head.run_id], exit_code(judgement.verdict)
-    document = {"runs": runs, "judgement": judgement, "exit_code": status}
-    print_result(document, *judgement_tables(judgement), verdict_line(judgement), as_json=as_json)
+    runs, status = [sides.base.run_id, sides.head.run_id], judgement.exit_code
+    document = {
+        "runs": runs,
+        "summary": verdict_line(judgement),
+        "claims": claim_counts(judgement),
+        "judgement": judgement,
+        "exit_code": status,
+    }
+    print_result(
+        document,
+        *judgement_tables(judgement),
+        verdict_line(judgement),
+        *next_steps(judgement),
+        as_json=as_json,
+    )
     raise typer.Exit(status)
 
 
@@ -176,7 +207,6 @@ def report(
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.findings import to_junit, to_sarif
-    from roofwatch.model.verdict import exit_code
 
     _, judgement = options.judge(base, head)
     if junit is not None:
@@ -188,7 +218,7 @@ def report(
 
         write_text(html, report_page(judgement))
     print_or_write(to_markdown(judgement), output)
-    raise typer.Exit(exit_code(judgement.verdict))
+    raise typer.Exit(judgement.exit_code)
 
 
 @app.command()
@@ -202,9 +232,13 @@ def schema(*, output: Output = None) -> None:
 @app.command("import")
 def import_(
     files: Annotated[
-        list[Path], typer.Argument(help="Result files of other tools, or folders of them.")
-    ],
+        list[Path] | None, typer.Argument(help="Result files of other tools, or folders of them.")
+    ] = None,
     *,
+    git_history: Annotated[
+        str | None,
+        typer.Option(metavar="BRANCH:PATH", help="Every version of a file on a branch."),
+    ] = None,
     format_name: Annotated[
         str | None, typer.Option("--as", help="Format. Default: recognised.")
     ] = None,
@@ -226,6 +260,10 @@ def import_(
         Path | None,
         typer.Option(help="Commits without a repository: lines of SHA, date and subject."),
     ] = None,
+    repository: Annotated[
+        Path | None,
+        typer.Option(help="Repository of the commits: tells whether a kernel's sources changed."),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
     ] = False,
@@ -243,6 +281,7 @@ def import_(
     Nothing is written if a file is damaged.
     """
     from roofwatch.importers.commit_list import read_commit_list
+    from roofwatch.importers.git_history import versions_of
     from roofwatch.importers.records import (
         import_file,
         known_files,
@@ -250,13 +289,34 @@ def import_(
         mapping_table,
         to_records,
         turned,
+        with_controls,
     )
-    from roofwatch.importers.tables import TableMap
+    from roofwatch.importers.source_identity import with_source_identity
+    from roofwatch.importers.table_map import TableMap
+    from roofwatch.settings import load_settings
 
     table = TableMap.parse(columns) if columns else None
-    readable = files if table else known_files(files)
-    found = [(file, *import_file(file, format_name, table=table)) for file in readable]
-    runs = [(file, name, turned(run, direction) if direction else run) for file, name, run in found]
+    configured = load_settings().import_
+    presets = {
+        name: TableMap.of(preset, name=f"import.presets.{name}")
+        for name, preset in configured.presets.items()
+    }
+    is_table = table is not None or format_name in presets
+    with ExitStack() as closing:
+        paths = list(files or ())
+        if git_history is not None:
+            paths += closing.enter_context(versions_of(repository or Path.cwd(), git_history))
+        readable = paths if is_table else known_files(paths)
+        found = [
+            (file, *import_file(file, format_name, table=table, presets=presets))
+            for file in readable
+        ]
+    if not found:
+        raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
+    runs = []
+    for file, name, run in found:
+        marked = with_controls(run, configured.controls) if configured.controls else run
+        runs.append((file, name, turned(marked, direction) if direction else marked))
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]
@@ -265,12 +325,15 @@ def import_(
     listed = None if commits is None else read_commit_list(commits)
     written = []
     for file, _, run in runs:
+        completed = run if listed is None else listed.complete(run)
+        if repository is not None:
+            completed = with_source_identity(completed, repository, commit)
         records = to_records(
-            run if listed is None else listed.complete(run),
+            completed,
             file,
             project=project,
             revision=commit,
-            folder=Path.cwd(),
+            folder=repository or Path.cwd(),
         )
         written += list(records)
     paths = [output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz" for record in written]

@@ -77,7 +77,7 @@ def series(
     from roofwatch.ci.history.steps import series_noise
     from roofwatch.comparison_tables import series_table
     from roofwatch.db.errors import StoreError
-    from roofwatch.model.metrics import METRICS, is_metric
+    from roofwatch.model.metrics import METRICS, TIME, is_metric
     from roofwatch.store.reading import choose_project, open_source
 
     if metric is not None and not is_metric(metric):
@@ -98,11 +98,13 @@ def series(
         *([] if dirty else ["dirty work trees (--dirty)"]),
     ]
     hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
-    wanted = [
-        pair
-        for pair in zip(found, noise_floors, strict=True)
-        if pair[0].key.metric == (metric or "median_ns")
-    ]
+    has_times = any(one.key.metric == TIME.key for one in found)
+    wanted = []
+    for one, noise_floor in zip(found, noise_floors, strict=True):
+        # of a project that only has values of other tools, these are shown
+        is_default = one.key.metric == TIME.key or (not has_times and one.key.is_performance)
+        if is_default if metric is None else one.key.metric == metric:
+            wanted.append((one, noise_floor))
     shown = series_table(wanted) if wanted else f"project {project} has no such series{hint}"
     print_result({"series": found, "noise_floors": noise_floors}, shown, as_json=as_json)
 
@@ -123,7 +125,9 @@ def regressions(
     as_json: AsJson = False,
 ) -> None:
     """List the regressions of a project with their triage, newest commit first."""
-    from roofwatch.comparison_tables import regressions_table
+    from roofwatch.ci.history.recent import possible_changes
+    from roofwatch.comparison_tables import possible_lines, regressions_table
+    from roofwatch.db.queries import questions
     from roofwatch.model.history import RegressionState
     from roofwatch.model.triage import TriageState
     from roofwatch.store.reading import choose_project, open_source
@@ -135,6 +139,10 @@ def regressions(
             None if state is None else RegressionState(state),
             None if triage is None else TriageState(triage),
         )
+        judged = [one.regression for one in source.list_regressions(project)]
+        recent = source.ask(questions.read_recent_runs, project)
+    possible = possible_changes(recent, judged)
     table = regressions_table([one.regression for one in found], [one.triage for one in found])
     shown = table if found else f"project {project} has no such regressions"
-    print_result({"regressions": found}, shown, as_json=as_json)
+    document = {"regressions": found, "possible_changes": possible}
+    print_result(document, shown, *possible_lines(possible), as_json=as_json)

@@ -64,7 +64,9 @@ def static(
 
     Another release of Triton is installed into a folder of its own in the cache.
 
-    Exit status: 1 if machine code got worse, for example spills, 2 if that cannot be decided.
+    It also proves that offsets fit into 32 bits, and counts what each call costs in torch.
+
+    Exit status: 1 if code or calls got worse or an offset overflows, 2 if that cannot be decided.
     """
     from roofwatch import comparison_tables, tables
     from roofwatch.ci.report.findings import static_findings
@@ -88,6 +90,8 @@ def static(
     nothing = "nothing to compile: the suite has no Triton or CUDA C++ kernels"
     facts = tables.static_facts(answered.facts) if answered.facts else nothing
     shown = [facts] if answered.base is None or not answered.facts else []
+    if answered.base is None and answered.proofs:
+        shown.append(tables.analyses(answered.proofs, answered.costs))
     if any(item.is_listed for item in answered.applied.judged):
         shown.append(comparison_tables.findings_table(static_findings(answered.applied.judged)))
     print_result(to_json(answered), *shown, *notes(answered), as_json=as_json)

@@ -1,19 +1,26 @@
 """The command that measures a branch by its agenda: watch."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from roofwatch.options import (
     EXIT_WRONG,
     AsJson,
     ProjectName,
     RunOptions,
+    SuiteFrom,
     SuitePath,
     shared_options,
 )
-from roofwatch.terminal import make_table, print_result, print_table
+from roofwatch.terminal import make_table, print_result, print_table, progress
+
+if TYPE_CHECKING:
+    from roofwatch.ci.news import News
+    from roofwatch.model.agenda import Job
+    from roofwatch.watch.runner import Done, Watch
 
 app = typer.Typer()
 
@@ -23,7 +30,9 @@ app = typer.Typer()
 def watch(
     path: SuitePath = None,
     *,
-    branch: Annotated[str, typer.Option(help="Branch to watch.")] = "main",
+    branch: Annotated[
+        str, typer.Option(help="Branch to watch, such as main or origin/main.")
+    ] = "main",
     commits: Annotated[
         str | None,
         typer.Option("--range", metavar="A..B", help="Only the commits after A up to B."),
@@ -35,7 +44,17 @@ def watch(
         float, typer.Option(min=0.0, metavar="MINUTES", help="Time after which no job starts.")
     ] = 30.0,
     max_jobs: Annotated[int | None, typer.Option(min=1, help="Maximum number of jobs.")] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow/--once", help="Repeat for ever, and fetch new commits.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Pause between two rounds.")
+    ] = 60.0,
     options: RunOptions,
+    suite_from: SuiteFrom = "each",
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also kernels whose sources did not change.")
+    ] = False,
     project: ProjectName = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show the agenda, with reasons and minutes.")
@@ -45,42 +64,101 @@ def watch(
     """Measure a branch: new commits against the last measured one, suspicions as pairs, and the
     commit of each confirmed change.
 
-    Repeat it for every commit or night. Exit status 1: a regression is confirmed.
+    Repeat it for every commit or night. Exit status 1: this run found a regression.
     """
+    import time
+
     from roofwatch.arguments import suite_at
     from roofwatch.collector.workers.fork_server import ForkServer
-    from roofwatch.model.agenda import JobKind
-    from roofwatch.model.verdict import Verdict
+    from roofwatch.watch.branch import Branch
+    from roofwatch.watch.ledger import only_watch
     from roofwatch.watch.runner import Watch
 
     name = project or suite_at(path, None).project
-    with ForkServer() as fork_server:
-        watched = Watch(path, name, branch, options.plan(), records, fork_server, commits)
-        jobs = watched.agenda()
-        if not as_json:
-            rows = [
-                (job.kind, job.head.short_sha, f"{job.seconds / 60:.1f}", job.reason)
-                for job in jobs
-            ]
-            print_table(make_table(("job", "commit", "minutes", "why"), rows))
-        done = [] if dry_run else list(watched.run(budget_s=60 * budget, max_jobs=max_jobs))
-        regressions = watched.read().regressions
-        waiting = watched.agenda()
-    confirmed = [
-        one for one in regressions if one.is_confirmed and one.verdict is Verdict.REGRESSED
+    with only_watch(records), ForkServer() as fork_server:
+        watched = Watch(
+            branch=Branch(
+                path=path,
+                name=branch,
+                commit_range=commits,
+                fork_server=fork_server,
+                benchmarks=path if suite_from == "head" else None,
+                carries=not everything,
+            ),
+            project=name,
+            plan=options.plan(),
+            records=records,
+            fork_server=fork_server,
+        )
+        if dry_run:
+            planned = watched.agenda()
+            if not as_json:
+                print_table(agenda_table(planned))
+            _show(planned, [], [], watched, as_json=as_json)
+            return
+        while True:
+            agenda = watched.agenda()
+            if not as_json and agenda:
+                print_table(agenda_table(agenda))
+            with progress("watch") as watched.on_progress:
+                done = list(watched.run(budget_s=60 * budget, max_jobs=max_jobs))
+            news = watched.news()
+            if news or done or not follow:
+                _show(agenda, done, news, watched, as_json=as_json)
+            watched.ledger.add(news)
+            if not follow:
+                break
+            time.sleep(every)
+            watched.branch.fetch()
+    if any(message.is_alert for message in news):
+        raise typer.Exit(EXIT_WRONG)
+
+
+def _show(
+    agenda: "list[Job]",
+    done: "list[Done]",
+    news: "list[News]",
+    watched: "Watch",
+    *,
+    as_json: bool,
+) -> None:
+    from roofwatch.model.agenda import JobKind
+    from roofwatch.model.history import RegressionState
+    from roofwatch.model.verdict import Verdict
+
+    waiting = watched.agenda()
+    open_regressions = [
+        regression
+        for regression in watched.read().regressions
+        if regression.is_confirmed
+        and regression.verdict is Verdict.REGRESSED
+        and regression.state is RegressionState.OPEN
+        and regression.recovered_at is None
     ]
     lines = [
-        f"{one.job.kind} {one.job.head.short_sha}: {one.note or f'{one.seconds:.0f} s'}"
-        for one in done
+        f"{finished.job.kind} {finished.job.head.short_sha}: "
+        f"{finished.note or f'{finished.seconds:.0f} s'}"
+        for finished in done
     ]
-    lines += [f"{one.commit.short_sha} {one.verdict}: {one.summary}" for one in confirmed]
+    lines += [f"{message.kind} {message.sha[:8]} {message.text}" for message in news]
     # a suspicion is shown with its evidence until a pair has decided it
     lines += [
         f"suspected at {job.head.short_sha}, not confirmed: {job.reason}"
         for job in waiting
         if job.kind is JobKind.CONFIRM
     ]
-    document = {"agenda": jobs, "done": done, "waiting": waiting, "regressions": confirmed}
+    lines.append(f"open regressions: {len(open_regressions)}")
+    document = {
+        "agenda": agenda,
+        "done": done,
+        "news": news,
+        "waiting": waiting,
+        "regressions": open_regressions,
+    }
     print_result(document, *lines, as_json=as_json)
-    if confirmed:
-        raise typer.Exit(EXIT_WRONG)
+
+
+def agenda_table(jobs: "list[Job]") -> Table:
+    """The agenda with reasons and expected minutes."""
+    rows = [(job.kind, job.head.short_sha, f"{job.seconds / 60:.1f}", job.reason) for job in jobs]
+    return make_table(("job", "commit", "minutes", "why"), rows)

@@ -1,4 +1,4 @@
-"""Run the demo: measure, store, analyse, report and show sixteen commits."""
+"""Run the demo: watch a repository grow by sixteen commits, store and show what was found."""
 
 import contextlib
 import fcntl
@@ -6,20 +6,14 @@ import json
 import os
 import shutil
 import tempfile
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 from sqlalchemy import Engine
 
 from roofwatch.ci.history.analyse import analyse_project
-from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.report.comment import to_markdown
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.collector.build.revision import suite_at_revision
-from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import Progress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.db.engine.session import open_store
@@ -27,16 +21,20 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.projects import delete_project
 from roofwatch.demo.scenario import (
     BENCHMARK_FILE,
+    STEPS,
     CommitOutcome,
-    make_repository,
+    MadeCommit,
+    begin_repository,
+    commit_step,
     outcomes,
     outcomes_table,
 )
-from roofwatch.model.history import Regression
+from roofwatch.model.agenda import JobKind
 from roofwatch.model.record import RunRecord
 from roofwatch.model.timing_method import SamplingPlan
-from roofwatch.model.worker_protocol import Subject
 from roofwatch.terminal import print_note, print_table, progress, write_text
+from roofwatch.watch.branch import Branch
+from roofwatch.watch.runner import Watch
 
 PROJECT = "demo"
 DATABASE = "database"
@@ -45,15 +43,9 @@ DATABASE = "database"
 _COMMENT = "comment.md"
 _TEMPORARY = "tmp"
 _MARKER = ".roofwatch-demo"
-_SINGLE = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
-# Evidence of all rounds adds up.
-_CONFIRM = replace(
-    _SINGLE, targets=(), block_count=8, sampling=SamplingPlan(warmup_ms=20, budget_ms=100)
-)
-_CONFIRM_ROUNDS = 5
-_CONFIRM_BUDGET_S = 60.0
-"""After this, remaining suspicions stay unconfirmed."""
-_PULL_REQUEST = replace(_SINGLE, block_count=8)
+_PLAN = RunPlan(device="cpu", block_count=5, sampling=SamplingPlan(warmup_ms=10, budget_ms=60))
+_BUDGET_S = 120.0
+"""For the jobs after one commit; what is left is done after the next."""
 
 
 class DemoError(Exception):
@@ -118,7 +110,7 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
             if all_well
             else "a planted change was missed, or a false alarm: see the table"
         )
-        print_note(f"pull-request comment for the last commit: {root / _COMMENT}")
+        print_note(f"pull-request comment for the last change: {root / _COMMENT}")
         if serve:
             from roofwatch.dashboard.serve import serve as serve_dashboard
 
@@ -147,8 +139,10 @@ def use_settings(root: Path) -> None:
 
 
 def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
-    commits = make_repository(root / "repository")
-    count = len(commits)
+    """Commit one step after another, and let `watch` measure what each needs."""
+    repository = root / "repository"
+    watched: Watch | None = None
+    count = len(STEPS)
     # caches and temporary files of the workers stay in the folder
     environment = {
         "TRITON_CACHE_DIR": str(root / "cache" / "triton"),
@@ -157,64 +151,41 @@ def _measure_and_judge(root: Path, engine: Engine) -> list[CommitOutcome]:
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     with progress("demo") as show, ForkServer(environment) as fork_server:
-        show(Progress(0, count + 2, "loading torch and Triton"))
+        show(Progress(0, count + 1, "loading torch and Triton"))
         fork_server.load("triton")
 
-        def record(
-            name: str, plan: RunPlan, *shas: str, only: frozenset[Subject] | None = None
-        ) -> tuple[RunRecord, ...]:
-            """Measure one commit, or two as a pair; write and store the records."""
-            with contextlib.ExitStack() as stack:
-                benchmark = root / "repository" / BENCHMARK_FILE
-                suites = [
-                    stack.enter_context(suite_at_revision(benchmark, sha, project=PROJECT))
-                    for sha in shas
-                ]
-                records = measure(suites, plan, fork_server=fork_server, only=only)
-            for one in records:
-                one.write(root / "records" / f"{name}-{one.commit.sha[:12]}.json")
-                ingest_record(engine, one)
-            return records
-
-        for number, commit in enumerate(commits, start=1):
-            show(
-                Progress(
-                    number - 1, count + 2, f"commit {number} of {count}: {commit.step.subject}"
-                )
-            )
-            record(f"{number:02}", _SINGLE, commit.sha)
-        show(Progress(count, count + 2, "analysing the history, confirming suspected changes"))
-        regressions = _confirm(engine, record)
-        show(
-            Progress(
-                count + 1,
-                count + 2,
-                "comparing the last commit with its base, for the pull-request comment",
-            )
-        )
-        judgement = judge_pull_request(
-            *record("pull-request", _PULL_REQUEST, commits[-2].sha, commits[-1].sha)
-        )
-        write_text(root / _COMMENT, to_markdown(judgement))
-    return outcomes(commits, regressions)
+        made: list[MadeCommit] = []
+        pair: list[RunRecord] = []
+        begin_repository(repository)
+        for number, step in enumerate(STEPS, start=1):
+            made.append(commit_step(repository, number - 1))
+            if watched is None:
+                watched = _watch(root, fork_server)
+            show(Progress(number - 1, count + 1, f"commit {number} of {count}: {step.subject}"))
+            for done in watched.run(budget_s=_BUDGET_S):
+                records = [RunRecord.read(Path(file)) for file in done.files]
+                for record in records:
+                    ingest_record(engine, record)
+                if done.job.kind is JobKind.NEW and len(records) == 2:
+                    pair = records
+            news = watched.news()
+            for message in news:
+                text = f"commit {number}: {message.kind}: {message.text}"
+                show(Progress(number, count + 1, text, is_to_stay=True))
+            watched.ledger.add(news)
+        show(Progress(count, count + 1, "analysing the history"))
+        regressions = analyse_project(engine, PROJECT)
+    if pair:
+        write_text(root / _COMMENT, to_markdown(judge_pull_request(*pair)))
+    return outcomes(made, regressions)
 
 
-def _confirm(engine: Engine, record: Callable[..., object]) -> list[Regression]:
-    """Analyse the history, and measure suspected changes as pairs until none is left or the budget
-    is spent.
-    """
-    deadline = time.monotonic() + _CONFIRM_BUDGET_S
-    for number in range(1, _CONFIRM_ROUNDS + 1):
-        suspected: dict[tuple[str, str], set[Subject]] = defaultdict(set)
-        for step in unconfirmed(analyse_project(engine, PROJECT)):
-            subject = Subject(step.series.case_id, step.series.implementation)
-            suspected[step.previous_commit.sha, step.commit.sha].add(subject)
-        for shas, subjects in suspected.items():
-            if time.monotonic() > deadline:
-                break
-            plan = replace(
-                _CONFIRM,
-                kernels=tuple(sorted({subject.case_id.split("/")[0] for subject in subjects})),
-            )
-            record(f"confirm-{number}-{shas[1][:12]}", plan, *shas, only=frozenset(subjects))
-    return analyse_project(engine, PROJECT)
+def _watch(root: Path, fork_server: ForkServer) -> Watch:
+    benchmark = root / "repository" / BENCHMARK_FILE
+    return Watch(
+        branch=Branch(path=benchmark, name="main", commit_range=None, fork_server=fork_server),
+        project=PROJECT,
+        plan=_PLAN,
+        records=root / "records",
+        fork_server=fork_server,
+    )

@@ -154,25 +154,32 @@ STEPS = (
 
 def make_repository(folder: Path) -> tuple[MadeCommit, ...]:
     """Make the repository with its history; the newest commit is checked out on `main`."""
+    begin_repository(folder)
+    return tuple(commit_step(folder, number) for number in range(len(STEPS)))
+
+
+def begin_repository(folder: Path) -> None:
+    """Make the repository, without commits."""
     folder.mkdir(parents=True)
     _git(folder, "init", "--quiet", "--initial-branch=main")
-    made = []
-    for number, step in enumerate(STEPS):
-        _apply(folder, step, is_first=number == 0)
-        _git(folder, "add", "--all")
-        when = (_FIRST_COMMIT_AT + timedelta(days=number)).isoformat()
-        _git(
-            folder,
-            "commit",
-            "--quiet",
-            "--no-verify",
-            "--no-gpg-sign",
-            "-m",
-            step.subject,
-            when=when,
-        )
-        made.append(MadeCommit(_git(folder, "rev-parse", "HEAD").strip(), step))
-    return tuple(made)
+
+
+def commit_step(folder: Path, number: int) -> MadeCommit:
+    """Commit the numbered step; the steps before it were committed."""
+    step = STEPS[number]
+    _apply(folder, step, is_first=number == 0)
+    _git(folder, "add", "--all")
+    _git(
+        folder,
+        "commit",
+        "--quiet",
+        "--no-verify",
+        "--no-gpg-sign",
+        "-m",
+        step.subject,
+        when=(_FIRST_COMMIT_AT + timedelta(days=number)).isoformat(),
+    )
+    return MadeCommit(_git(folder, "rev-parse", "HEAD").strip(), step)
 
 
 def _apply(folder: Path, step: Step, *, is_first: bool) -> None:

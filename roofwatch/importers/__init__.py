@@ -38,6 +38,8 @@ class ImportedCommit:
     author: str = ""
     subject: str = ""
     is_dirty: bool = False
+    place: int | None = None
+    """Position on the branch, if a list of all commits gives it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class ImportedRow:
     low: float | None = None
     """Lower end of the spread that the file gives."""
     high: float | None = None
+    is_control: bool = False
+    """A row of a library, beside the code of the project."""
+    code_hash: str | None = None
+    """Digest of the sources that the kernel uses, if a repository was given."""
 
 
 @dataclass(frozen=True)

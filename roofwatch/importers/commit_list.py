@@ -48,6 +48,7 @@ class CommitList:
             sha=matching[0].sha,
             committed_at=matching[0].committed_at,
             subject=matching[0].subject,
+            place=matching[0].place,
         )
 
 
@@ -66,4 +67,7 @@ def read_commit_list(path: Path) -> CommitList:
         if committed_at is None:
             raise FileImportError(f"{path}: {line[:80]!r} is not a SHA, a date and a subject")
         commits.append(ImportedCommit(sha=sha, committed_at=committed_at, subject=subject))
-    return CommitList(path, tuple(commits))
+    # git lists the newest commit first
+    oldest_first = list(reversed(commits))
+    numbered = [replace(commit, place=place) for place, commit in enumerate(oldest_first, start=1)]
+    return CommitList(path, tuple(numbered))

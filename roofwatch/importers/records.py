@@ -3,12 +3,14 @@ and the mapping that `--dry-run` prints.
 """
 
 import hashlib
+import json
 import re
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from importlib.metadata import entry_points
 from itertools import groupby
 from pathlib import Path
@@ -28,9 +30,12 @@ from roofwatch.importers import (
 )
 from roofwatch.importers.histories import HISTORIES
 from roofwatch.importers.kernels import KERNELS
+from roofwatch.importers.presets import PRESETS
 from roofwatch.importers.programs import PROGRAMS
+from roofwatch.importers.ratios import ratios_to_libraries
 from roofwatch.importers.serving import SERVING
-from roofwatch.importers.tables import TABLES, TableImporter, TableMap
+from roofwatch.importers.table_map import TableMap
+from roofwatch.importers.tables import TableImporter
 from roofwatch.model.errors import GitError
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import CaseRecord
@@ -49,11 +54,15 @@ def importers() -> dict[str, Importer]:
     reads a file.
     """
     plug_ins = {point.name: point.load() for point in entry_points(group=_GROUP)}
-    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **TABLES}
+    return {**plug_ins, **HISTORIES, **KERNELS, **SERVING, **PROGRAMS, **PRESETS}
 
 
 def import_file(
-    path: Path, format_name: str | None = None, *, table: TableMap | None = None
+    path: Path,
+    format_name: str | None = None,
+    *,
+    table: TableMap | None = None,
+    presets: Mapping[str, TableMap] | None = None,
 ) -> tuple[str, ImportedRun]:
     """Read a file by the importer that recognises it, or by the named one; returns the format's
     name too.
@@ -62,11 +71,14 @@ def import_file(
         path: The file.
         format_name: `table` reads the columns that `table` maps.
         table: Map of the columns.
+        presets: Further maps by format.
 
     Raises:
         FileImportError: no importer knows the file, or it is damaged.
     """
     known = importers()
+    for preset, columns in (presets or {}).items():
+        known[preset] = TableImporter(columns, preset)
     if table is not None:
         known["table"] = TableImporter(table, "table")
     name = format_name or _recognised(path, known)
@@ -106,6 +118,17 @@ def _with_plausible_direction(row: ImportedRow) -> ImportedRow:
     return replace(row, better=Better.UNKNOWN) if is_wrong else row
 
 
+def with_controls(run: ImportedRun, patterns: Collection[str]) -> ImportedRun:
+    """Mark the rows whose implementation matches a pattern as rows of a library."""
+    rows = [
+        replace(row, is_control=True)
+        if any(fnmatchcase(row.implementation, pattern) for pattern in patterns)
+        else row
+        for row in run.rows
+    ]
+    return replace(run, rows=tuple(rows))
+
+
 def known_files(paths: Sequence[Path]) -> Iterator[Path]:
     """The files, and those of each folder that an importer knows."""
     for path in paths:
@@ -130,6 +153,12 @@ def _recognised(path: Path, known: Mapping[str, Importer]) -> str | None:
 
 
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_BACKWARD = re.compile(r"(?<![a-z])(backward|bwd)(?![a-z])", re.IGNORECASE)
+_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
+_DTYPE = re.compile(
+    rf"(?<![a-z0-9])({'|'.join(_DTYPES)}|bfloat16|float(?:16|32|64)|int8)(?![a-z0-9])",
+    re.IGNORECASE,
+)
 _MAX_TEXT = 100
 _MAX_NAME = 300
 
@@ -310,7 +339,9 @@ def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
     committed_at = datetime.fromtimestamp(time, UTC) if time is not None else utc_now()
     return Commit(
         sha=sha,
-        first_parent_count=max(0, int(committed_at.timestamp())),
+        first_parent_count=(
+            max(0, int(committed_at.timestamp())) if told.place is None else told.place
+        ),
         committed_at=committed_at,
         author=told.author[:500],
         subject=told.subject[:1_000],
@@ -321,19 +352,19 @@ def _by_time(told: ImportedCommit, sha: str, path: Path) -> Commit:
 
 def _environment(run: ImportedRun) -> Environment:
     return Environment(
-        device_kind="cpu",
+        device_kind="unknown",
         device_name=_shortened(run.device or "unknown device", _MAX_NAME),
         imported_from=run.tool,
         **dict.fromkeys(("cpu_name", "os", "python_version", "torch_version"), "unknown"),
-        **dict.fromkeys(("device_memory_bytes", "core_count", "thread_count"), 0),
+        **dict.fromkeys(("device_memory_bytes", "core_count", "thread_count")),
     )
 
 
 def _results(
     rows: Iterable[ImportedRow], tool: str
 ) -> tuple[tuple[CaseRecord, ...], tuple[ImportedValue, ...]]:
-    """Cases and values. Several numbers under one name, such as samples, become their median and
-    quartiles.
+    """Cases and values, with ratios to libraries. Several numbers under one name, such as samples,
+    become their median and quartiles.
     """
     cases: dict[str, CaseRecord] = {}
     groups: dict[tuple[Any, ...], list[ImportedRow]] = defaultdict(list)
@@ -350,11 +381,16 @@ def _results(
         )
         groups[*key, row.better].append(row)
     names = ("case_id", "implementation", "metric", "statistic", "unit", "better")
-    values = (
-        ImportedValue(**dict(zip(names, key, strict=True)), **_summary(own))
+    values = tuple(
+        ImportedValue(
+            **dict(zip(names, key, strict=True)),
+            **_summary(own),
+            is_control=own[0].is_control,
+            code_hash=own[0].code_hash,
+        )
         for key, own in groups.items()
     )
-    return tuple(cases.values()), tuple(values)
+    return tuple(cases.values()), (*values, *ratios_to_libraries(values))
 
 
 def _label(text: str) -> str:
@@ -399,11 +435,18 @@ def _case(row: ImportedRow) -> CaseRecord:
         kernel=kernel,
         family="imported",
         shape=shape,
-        dtype="unknown",
-        direction="fwd",
+        dtype=_dtype(row) or "unknown",
+        direction="bwd" if _BACKWARD.search(row.case) else "fwd",
         flop_count=0,
         memory_bytes=0,
     )
+
+
+def _dtype(row: ImportedRow) -> str | None:
+    """The only type of numbers in a case's name and parameters."""
+    text = f"{row.case} {json.dumps(dict(row.parameters), default=str)}"
+    found = {match.lower() for match in _DTYPE.findall(text)}
+    return _DTYPES.get(*found, *found) if len(found) == 1 else None
 
 
 def _length(value: object) -> int | str:

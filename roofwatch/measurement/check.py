@@ -4,10 +4,13 @@ failed.
 
 import math
 import os
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from roofwatch.collector.build.provenance import require_own_code
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
+from roofwatch.measurement.proofs import proofs_of
 from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
@@ -33,12 +37,20 @@ _FAST_TAGS = {"small", "quick"}
 """Tags of cases that a GPU checks within moments."""
 
 
-def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
+class Depth(StrEnum):
+    QUICK = "quick"
+    """Without torch.compile; other values for the first case of each dtype and direction."""
+    FULL = "full"
+
+
+def select_jobs(
+    info: SuiteInfo, plan: RunPlan, depth: Depth = Depth.QUICK
+) -> dict[CheckAccuracy, Mode]:
     """Select what to check and how, grouped by case so that implementations share its reference.
 
     Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the
     interpreter's stand-ins on a CPU. Without patterns of implementations, those compiled by
-    torch.compile are left out.
+    torch.compile are checked at full depth only.
 
     Raises:
         SuiteError: nothing matches the plan.
@@ -47,7 +59,9 @@ def select_jobs(info: SuiteInfo, plan: RunPlan) -> dict[CheckAccuracy, Mode]:
     if not kernels:
         known = ", ".join(kernel.name for kernel in info.kernels)
         raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
-    jobs = {job: mode for kernel in kernels for job, mode in _jobs_of(kernel, info.device, plan)}
+    jobs: dict[CheckAccuracy, Mode] = {}
+    for kernel in kernels:
+        jobs.update(_jobs_of(kernel, info.device, plan, depth))
     if not jobs:
         names = sorted(
             {implementation.name for kernel in kernels for implementation in kernel.implementations}
@@ -66,11 +80,14 @@ def check_suite(
     on_progress: OnProgress = lambda _: None,
     *,
     fork_server: ForkServer,
+    depth: Depth = Depth.QUICK,
 ) -> tuple[CheckReport, ...]:
-    """Check each selected case as declared and, if it passes, in other layouts.
+    """Check each selected case as declared and, if it passes, in other layouts and with other
+    values.
 
     Returns:
-        Reports in the order of the suite; a case's layouts follow it.
+        Reports in the order of the suite; a case's layouts and values follow it. Implementations
+        that this depth leaves out are reported once.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing matches the plan.
@@ -84,13 +101,18 @@ def check_suite(
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
-        jobs = select_jobs(workers.start(), plan)
+        info = workers.start()
+        jobs = select_jobs(info, plan, depth)
+        with_values = set(jobs) if depth is Depth.FULL else set(_first_of_each_kind(jobs))
         found: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
 
         def check_all(where: WorkerPool, mode: Mode) -> None:
             for job in jobs:
                 if jobs[job] is mode:
-                    found[job] = list(_reports(where, job, mode, plan.timeout_s))
+                    reports = _reports(
+                        where, job, mode, plan.timeout_s, with_values=job in with_values
+                    )
+                    found[job] = list(reports)
                     on_progress(
                         Progress(sum(map(bool, found.values())), len(jobs), str(job.subject))
                     )
@@ -99,11 +121,46 @@ def check_suite(
         check_all(workers, Mode.DEVICE)
         interpreting.result()
         require_own_code(source, workers.loaded | interpreter.loaded)
-    return tuple(report for reports in found.values() for report in reports)
+    checked = [report for reports in found.values() for report in reports]
+    return (*checked, *_left_out(info, plan, jobs))
+
+
+def _first_of_each_kind(jobs: Iterable[CheckAccuracy]) -> Iterable[CheckAccuracy]:
+    """The first case of each kernel, dtype, direction and implementation."""
+    first: dict[tuple[str, ...], CheckAccuracy] = {}
+    for job in jobs:
+        kernel, _shape, dtype, direction = job.case_id.split("/")
+        first.setdefault((kernel, dtype, direction, job.implementation), job)
+    return first.values()
+
+
+def _left_out(
+    info: SuiteInfo, plan: RunPlan, jobs: Iterable[CheckAccuracy]
+) -> Iterator[CheckReport]:
+    """One report of each implementation that only the depth left out."""
+    if plan.implementations:
+        return
+    first_cases: dict[str, str] = {}
+    checked: set[tuple[str, str]] = set()
+    for job in jobs:
+        name = job.case_id.partition("/")[0]
+        first_cases.setdefault(name, job.case_id)
+        checked.add((name, job.implementation))
+    for kernel in info.kernels:
+        for implementation in kernel.implementations:
+            is_left_out = (kernel.name, implementation.name) not in checked
+            if kernel.name in first_cases and implementation.is_compiled and is_left_out:
+                yield CheckReport(
+                    case_id=first_cases[kernel.name],
+                    implementation=implementation.name,
+                    executor="device",
+                    outcome=Outcome.UNSUPPORTED,
+                    message=f"{implementation.name} is checked with --depth full",
+                )
 
 
 def _jobs_of(
-    kernel: KernelInfo, device: str, plan: RunPlan
+    kernel: KernelInfo, device: str, plan: RunPlan, depth: Depth
 ) -> Iterator[tuple[CheckAccuracy, Mode]]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
@@ -112,7 +169,7 @@ def _jobs_of(
             is_selected = (
                 matches(implementation.name, patterns)
                 if patterns
-                else not implementation.is_compiled
+                else depth is Depth.FULL or not implementation.is_compiled
             )
             if case.direction not in implementation.directions or not is_selected:
                 continue
@@ -144,26 +201,35 @@ def _select_cases(
 
 
 def _reports(
-    workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float
+    workers: WorkerPool,
+    job: CheckAccuracy,
+    mode: Mode,
+    timeout_s: float,
+    *,
+    with_values: bool = False,
 ) -> Iterator[CheckReport]:
     reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
         yield reply.checked.report
         for layout in reply.checked.layouts:
             yield from _reports(workers, job.model_copy(update={"layout": layout}), mode, timeout_s)
+        for regime in reply.checked.regimes if with_values else ():
+            yield from _reports(workers, job.model_copy(update={"regime": regime}), mode, timeout_s)
         return
     failure = reply.failure
     assert failure is not None
     yield CheckReport(
         **job.subject.named,
         layout=job.layout,
+        regime=job.regime,
         executor="device" if mode is Mode.DEVICE else "interpreter",
         outcome=failure.outcome,
         message=failure.message,
+        traceback=failure.traceback,
     )
 
 
-_MAX_NAMED = 10
+_MAX_NAMED = 3
 
 
 def check_target(text: str) -> tuple[SuiteSource, tuple[str, ...]]:
@@ -186,18 +252,23 @@ def exit_status(reports: Sequence[CheckReport]) -> int:
 
 
 def check_summary(reports: Sequence[CheckReport]) -> str:
-    """Number of cases and layouts per outcome."""
-    cases = Counter(str(report.outcome) for report in reports if report.layout is None)
-    layouts = Counter(
-        "refused" if report.outcome is Outcome.UNSUPPORTED else str(report.outcome)
-        for report in reports
-        if report.layout is not None
-    )
-    return "; ".join(
-        f"{what}: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-        for what, counts in (("checked", cases), ("in other layouts", layouts))
-        if counts
-    )
+    """Number of cases, layouts and other values per outcome."""
+    groups: dict[str, Counter[str]] = {}
+    for report in reports:
+        outcome = str(report.outcome)
+        if report.layout is not None:
+            name = "in other layouts"
+            outcome = "refused" if report.outcome is Outcome.UNSUPPORTED else outcome
+        elif report.regime is not None:
+            name = "with other values"
+            outcome = "not tried" if report.outcome is Outcome.UNSUPPORTED else outcome
+        else:
+            name = "checked"
+        groups.setdefault(name, Counter())[outcome] += 1
+    texts = []
+    for name, counts in groups.items():
+        texts.append(f"{name}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+    return "; ".join(texts)
 
 
 def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
@@ -219,6 +290,7 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
     return {
         "target": target,
         "exit_status": exit_status(reports),
+        "proofs": [asdict(proof) for proof in proofs_of(reports)],
         "reports": [
             {
                 **report.model_dump(mode="json"),
@@ -231,47 +303,56 @@ def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> 
 
 
 def explain_failures(
-    target: str, reports: Sequence[CheckReport], device: str | None
+    target: str, reports: Sequence[CheckReport], device: str | None, *, with_traceback: bool = False
 ) -> Iterator[str]:
-    """Describe the first failure of each kind of a kernel's implementation, and name the others."""
+    """Describe the first failure of each cause, and name the others in one line."""
     kinds: dict[tuple[object, ...], list[CheckReport]] = {}
-    for report in filter(lambda report: report.outcome.is_failure, reports):
-        message = None if report.tensors else report.message
-        kind = (
-            report.case_id.partition("/")[0],
-            report.implementation,
-            report.outcome,
-            report.layout is None,
-            message,
-        )
-        kinds.setdefault(kind, []).append(report)
+    for report in reports:
+        if report.outcome.is_failure:
+            kinds.setdefault(_cause(report), []).append(report)
     for first, *others in kinds.values():
         lines = ["", *explain_failure(first)]
+        if with_traceback and first.traceback:
+            lines.append(first.traceback.rstrip())
         if others:
-            names = "".join(f"\n    {_name(other)}" for other in others[:_MAX_NAMED])
-            lines.append(
-                f"  {len(others)} more of this kind:{names}"
-                + ("\n    …" if len(others) > _MAX_NAMED else "")
-            )
-        yield "\n".join(
-            [*lines, f"  repeat, in all layouts: {repeat_command(target, first, device)}"]
-        )
+            names = [_name(other) for other in others[:_MAX_NAMED]]
+            ellipsis = ", …" if len(others) > _MAX_NAMED else ""
+            lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
+        repeat = repeat_command(target, first, device)
+        yield "\n".join([*lines, f"  repeat, in all layouts: {repeat}"])
+
+
+def _cause(report: CheckReport) -> tuple[object, ...]:
+    """What failures with one cause have in common."""
+    kernel = report.case_id.partition("/")[0]
+    if report.faults:
+        fault = report.faults[0]
+        return (fault.kernel, fault.file, fault.line, fault.access, fault.operand, fault.is_race)
+    variation = (report.layout is None, report.regime)
+    if report.tensors:
+        return (kernel, report.implementation, report.outcome, variation)
+    # a message about one cause differs in sizes
+    message = re.sub(r"\d+", "n", report.message or "")
+    return (kernel, report.implementation, report.outcome, message)
 
 
 def _name(report: CheckReport) -> str:
     layout = report.layout
-    where = (
-        ""
-        if layout is None
-        else f" with {layout.tensor} {layout.arrangement.replace('_', '-')} in memory"
-    )
+    where = ""
+    if report.regime is not None:
+        where = f" with {report.regime} values"
+    elif layout is not None:
+        arrangement = layout.arrangement.replace("_", "-")
+        where = f" with {layout.tensor} {arrangement} in memory"
     return f"{report.case_id} {report.implementation}{where}"
 
 
 def explain_failure(report: CheckReport) -> Iterator[str]:
     yield f"{_name(report)}: {report.outcome}"
+    for fault in report.faults:
+        yield f"  {fault.message}"
     wrong = [tensor for tensor in report.tensors if not tensor.passed]
-    if report.message and not wrong:
+    if report.message and not wrong and not report.faults:
         yield f"  {report.message}"
     for tensor in wrong:
         yield from _explain_tensor(tensor)

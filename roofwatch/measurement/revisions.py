@@ -277,9 +277,7 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
         GitError: a revision is unknown.
         CollectorError: the suite of the head cannot be loaded.
     """
-    shared_files = tuple(
-        sorted(file for file in _changed_files(path, base, head) if affects_every_kernel(file))
-    )
+    shared_files = changed_shared_files(path, base, head)
     with ForkServer() as fork_server:
         with (
             nullcontext(suite_at(path, None))
@@ -302,6 +300,12 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     return Affected(
         tuple(name for name in names if name not in skipped), tuple(skipped), shared_files
     )
+
+
+def changed_shared_files(path: Path | None, base: str, head: str | None) -> tuple[str, ...]:
+    """List the files that differ between two revisions and that any kernel may read."""
+    changed = _changed_files(path, base, head)
+    return tuple(sorted(file for file in changed if affects_every_kernel(file)))
 
 
 def affects_every_kernel(file: str) -> bool:

@@ -1,11 +1,14 @@
 """The agenda of a runner: what is known of a branch, and the jobs to measure next. Values only."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from roofwatch.model.history import CommitRef
+
+_MAX_REASON = 500
 
 Subject = tuple[str, str]
 """Case id and implementation."""
@@ -41,28 +44,43 @@ class Suspicion:
     noise_widths: float
     """Their distance from the level, in standard errors."""
 
+    def in_words(self) -> str:
+        """Size and evidence."""
+        values = "value differs" if self.value_count == 1 else f"{self.value_count} values differ"
+        return (
+            f"the newest {values} by {math.expm1(self.log_change):+.1%} from the level before, "
+            f"{self.noise_widths:.1f} standard errors"
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class SuspectCase:
-    """A suspicion of one case, with the commits of its pair."""
+    """A suspicion of one case that no pair has decided, with the commits of its pair."""
 
     subject: Subject
-    suspicion: Suspicion
+    evidence: str
+    """Size and evidence, in words."""
+    weight: float
+    """Distance from the old level, in standard errors."""
     base: CommitRef
     """Last commit of the old level."""
     head: CommitRef
     """First commit of the new level."""
+    since: datetime | None = None
+    """When the first value of the new level was measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChangedRange:
-    """A change of some cases that a pair confirmed."""
+    """A confirmed change of some cases, and the commits between which it lies."""
 
     subjects: frozenset[Subject]
     base: CommitRef
     head: CommitRef
-    probabilities: Mapping[str, float] = field(default_factory=dict)
-    """By sha, how likely the change came with this commit; equal if empty."""
+    is_timed: bool = True
+    """A time changed; False if compiling or checking a commit shows the change."""
+    candidates: frozenset[str] | None = None
+    """Shas whose sources of these kernels differ from the commit before; None if unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +93,17 @@ class OpenRegression:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Bridge:
+    """A change of driver or toolchain, over which some cases were not measured yet."""
+
+    commit: CommitRef
+    """The last commit at which the cases were measured before the change."""
+    subjects: frozenset[Subject]
+    differences: tuple[str, ...]
+    """In words, such as `driver 580 to 590`."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class WatchState:
     """What is known of one branch on one runner class."""
 
@@ -82,19 +111,17 @@ class WatchState:
     """Of the branch, oldest first."""
     measured: frozenset[str]
     """Shas with a run on this runner class."""
+    is_range: bool = False
+    """The commits are a range that was asked for, so those before the first measured one count."""
     skipped: frozenset[str] = frozenset()
     """Shas that cannot be measured, or are built like the commit before."""
-    paired: frozenset[tuple[str, str]] = frozenset()
-    """Base and head of the pairs on this runner class."""
+    paired: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Number of jobs that measured a base and a head as a pair, by their shas."""
     suspects: tuple[SuspectCase, ...] = ()
     ranges: tuple[ChangedRange, ...] = ()
     regressions: tuple[OpenRegression, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Driver, toolchain and machine of this runner now, by name."""
-    last_environment: Mapping[str, str] = field(default_factory=dict)
-    """The same of the newest run; empty without runs."""
-    bridged: bool = False
-    """The last commit before the change of environment was measured after it."""
+    bridges: tuple[Bridge, ...] = ()
+    """What was measured with another driver or toolchain and not with this one at that commit."""
     calibrated_at: datetime | None = None
     seconds_of_run: float = 600.0
     """Median wall time of a run."""
@@ -113,9 +140,45 @@ class Job:
     """None for a run of one commit."""
     subjects: frozenset[Subject] = frozenset()
     """Cases to time; empty for all."""
+    is_timed: bool = True
+    """False if the kernels of the subjects are only compiled and checked."""
 
     @property
     def key(self) -> str:
         """Equal for two jobs that measure the same commits for the same purpose."""
         base = "" if self.base is None else self.base.sha
         return f"{self.kind}:{base}:{self.head.sha}"
+
+    def planned(self) -> "PlannedJob":
+        """The job as the service stores it."""
+        return PlannedJob(
+            key=self.key,
+            kind=self.kind,
+            reason=self.reason[:_MAX_REASON],
+            expected_s=self.seconds,
+            base_sha=None if self.base is None else self.base.sha,
+            head_sha=self.head.sha,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedJob:
+    """A job as the service stores it."""
+
+    key: str
+    kind: JobKind
+    reason: str
+    expected_s: float
+    base_sha: str | None
+    head_sha: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredJob(PlannedJob):
+    """A job of a runner class: planned, taken or done."""
+
+    runner_class: str
+    spent_s: float | None
+    planned_at: datetime
+    leased_until: datetime | None
+    finished_at: datetime | None

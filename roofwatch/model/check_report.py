@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from roofwatch.model.machine import Outcome
+from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.results import Accuracy, TensorError
 
 
@@ -27,6 +28,8 @@ class Arrangement(StrEnum):
     """A slice of a wider buffer: rows are not contiguous and not aligned."""
     TRANSPOSED = "transposed"
     """The last two dims are swapped in memory."""
+    EXPANDED = "expanded"
+    """Stride 0, as the gradient that `out.sum()` passes back; an input repeats one slice."""
 
 
 class Layout(_Part):
@@ -35,6 +38,31 @@ class Layout(_Part):
     tensor: str
     """Name of the input, or `upstream` for the incoming gradients of the backward pass."""
     arrangement: Arrangement
+
+
+class Regime(StrEnum):
+    """How the values of a case differ from normally distributed ones."""
+
+    SHIFTED = "shifted"
+    """A mean far from zero, and a small variance."""
+    PEAKED = "peaked"
+    """One value of each row is much larger than the others."""
+    SPARSE = "sparse"
+    """Nine in ten are zero."""
+    EQUAL = "equal"
+    """All values of a row are equal."""
+    INFINITE = "infinite"
+    """One in eight is -inf, as masks set it."""
+    SHARP = "sharp"
+    """Large scores: one key of each query dominates."""
+    UNIFORM = "uniform"
+    """Scores near zero, so all keys count equally."""
+    SATURATED = "saturated"
+    """Large values, where sigmoid and tanh are flat."""
+    CANCELLING = "cancelling"
+    """Most of a sum cancels."""
+    DENORMAL = "denormal"
+    """Near the smallest numbers of the dtype."""
 
 
 class WrongElement(_Part):
@@ -87,12 +115,20 @@ class CheckReport(_Part):
     """`interpreter` is Triton's."""
     layout: Layout | None = None
     """None for the case as declared."""
+    regime: Regime | None = None
+    """None for the values that the case declares."""
     outcome: Outcome
     """With a layout, `unsupported` means that the implementation refuses it, which passes."""
     message: str | None = None
+    traceback: str | None = None
+    """Of the exception that the implementation raised."""
     baseline_missing: str | None = None
     """Why only the caps limit the error; None with a torch baseline."""
     tensors: tuple[TensorReport, ...] = ()
+    faults: tuple[MemoryFault, ...] = ()
+    """Accesses out of bounds and races, found by the interpreter; the first is in the message."""
+    unknown_pointer_count: int = 0
+    """Accesses through pointers whose operand is not known, because they were integers."""
 
     def accuracy(self, case_id: str) -> Accuracy:
         """The part that a record stores, for the case or the one that it stands in for."""

@@ -9,6 +9,10 @@ class RecordError(CollectorError):
     """A record cannot be read or written."""
 
 
+class NotARecordError(RecordError):
+    """A file is something other than a record."""
+
+
 class JournalError(CollectorError):
     """A journal cannot be written, or a run not be resumed."""
 

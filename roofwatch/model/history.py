@@ -6,7 +6,16 @@ from datetime import datetime
 from enum import StrEnum
 
 from roofwatch.model.machine import Outcome
-from roofwatch.model.metrics import Metric, metric
+from roofwatch.model.metrics import (
+    RATIO_TO,
+    RATIO_TO_REFERENCE,
+    SHARE_OF_STEP,
+    TIME,
+    Better,
+    Layer,
+    Metric,
+    metric,
+)
 from roofwatch.model.verdict import Verdict
 
 
@@ -38,9 +47,13 @@ class Scope(StrEnum):
     ADMIN = "admin"
 
 
+_FIRST_TIME_PLACE = 100_000_000
+"""Larger places on a branch are seconds since 1970: no repository has so many commits."""
+
+
 @dataclass(frozen=True, order=True, slots=True)
 class CommitRef:
-    """Ordered along the branch."""
+    """Ordered along the branch; by time if the results were imported without the repository."""
 
     first_parent_count: int
     sha: str
@@ -51,6 +64,11 @@ class CommitRef:
     @property
     def short_sha(self) -> str:
         return self.sha[:8]
+
+    @property
+    def is_ordered_by_time(self) -> bool:
+        """Whether its place is a time, so the number of commits before it is not known."""
+        return self.first_parent_count >= _FIRST_TIME_PLACE
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -86,6 +104,29 @@ class SeriesKey:
         return self.case_id.split("/", 1)[0]
 
     @property
+    def is_share_of_step(self) -> bool:
+        """Whether the values are a function's share of a workload's step."""
+        return self.metric.startswith(SHARE_OF_STEP)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another tool measured the values."""
+        return self.definition.layer is Layer.IMPORTED and not self.is_share_of_step
+
+    @property
+    def is_performance(self) -> bool:
+        """Whether it is a time, or a value of another tool whose better direction is known."""
+        if self.metric == TIME.key:
+            return True
+        is_judged = self.is_imported and self.definition.better is not Better.UNKNOWN
+        return is_judged and not self.is_ratio_to_reference
+
+    @property
+    def is_ratio_to_reference(self) -> bool:
+        """Whether the values are divided by those of a library in the same run."""
+        return self.metric == RATIO_TO_REFERENCE or RATIO_TO in self.metric
+
+    @property
     def label(self) -> str:
         """Short text for people, without metric and runner class."""
         parts = [self.case_id, self.implementation, self.function, self.target, self.tensor]
@@ -103,6 +144,11 @@ class RunSetting:
     """Versions of torch, Triton and CUDA, and compiler settings, by name."""
     machine: tuple[tuple[str, str], ...] = ()
     """Properties of the machine beyond its runner class, by name."""
+
+    @property
+    def software(self) -> tuple[object, ...]:
+        """Driver and toolchain: runs of one commit with different ones may differ in time."""
+        return self.driver_version, self.toolchain
 
 
 @dataclass(frozen=True)
@@ -268,30 +314,29 @@ class Regression:
     """Of the series of the first change point; None if it has no numbers."""
     base: CommitRef = field(init=False)
     """Last measured commit without the change, which lies after it, up to `commit`."""
-    commit_count: int = field(init=False)
-    """Commits in that range; 1 once it is narrowed to `commit`."""
+    commit_count: int | None = field(init=False)
+    """Commits in that range; 1 once it is narrowed to `commit`, None if the order is by time."""
 
     def __post_init__(self) -> None:
         bases = [one.previous_commit for one in self.change_points if one.commit == self.commit]
         base = max(bases, default=self.commit)
-        count = self.commit.first_parent_count - base.first_parent_count
+        count = max(1, self.commit.first_parent_count - base.first_parent_count)
+        is_known = not self.commit.is_ordered_by_time or base == self.commit
         object.__setattr__(self, "base", base)
-        object.__setattr__(self, "commit_count", max(1, count))
+        object.__setattr__(self, "commit_count", count if is_known else None)
 
     @property
     def is_range(self) -> bool:
         """Whether several commits may be the cause; a drift has no single one."""
-        return self.commit_count > 1 and not self.change_points[0].is_gradual
+        return self.commit_count != 1 and not self.change_points[0].is_gradual
 
     @property
     def range_text(self) -> str:
         """Which commit changed it, or in which range it lies until that is narrowed."""
         if not self.is_range:
             return self.commit.short_sha
-        return (
-            f"one of {self.commit_count} commits after {self.base.short_sha}, up to "
-            f"{self.commit.short_sha}"
-        )
+        count = "a commit" if self.commit_count is None else f"one of {self.commit_count} commits"
+        return f"{count} after {self.base.short_sha}, up to {self.commit.short_sha}"
 
     @property
     def ended(self) -> str | None:

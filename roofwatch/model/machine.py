@@ -67,16 +67,18 @@ class CaseResult(Part):
 
 
 class Environment(Part):
-    device_kind: Literal["cpu", "cuda", "hip"]
+    device_kind: Literal["cpu", "cuda", "hip", "unknown"]
+    """`unknown` only of an import."""
     device_name: Name
-    device_memory_bytes: Count
+    device_memory_bytes: Count | None
+    """None if another tool measured, as of all counts here."""
     device_count: Count = 1
     power_limit_w: float | None = None
     driver_version: str | None = None
     compute_capability: str | None = None
     cpu_name: str
-    core_count: Count
-    thread_count: Count
+    core_count: Count | None
+    thread_count: Count | None
     """Torch threads on the CPU."""
     os: str
     python_version: str
@@ -97,26 +99,26 @@ class Environment(Part):
 
     @property
     def runner_class(self) -> str:
-        """What must be equal for times to compare: device model, memory, power limit, driver major
-        and clock mode; on a CPU the threads. Of an import, the tool and the device that its file
-        names.
+        """What must be equal for times to compare: device model, memory, power limit and clock
+        mode; on a CPU the threads. Of an import, the tool and the device that its file names.
+
+        Driver and toolchain stay with each run: a commit measured with both connects the two.
         """
         if self.imported_from is not None:
             return f"{self.device_name}, imported from {self.imported_from}"
-        memory = f"{self.device_memory_bytes / 2**30:.0f} GiB"
+        memory = f"{(self.device_memory_bytes or 0) / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
             threads = f"{self.thread_count} thread{'' if self.thread_count == 1 else 's'}"
             return f"{self.device_name}, {threads}, {memory}"
         power = (
             "power limit unknown" if self.power_limit_w is None else f"{self.power_limit_w:.0f} W"
         )
-        driver = (self.driver_version or "unknown").split(".")[0]
         clocks = (
             f", clock locked at {self.locked_sm_clock_mhz or 0:.0f} MHz"
             if self.clock_mode == "locked"
             else ""
         )
-        return f"{self.device_name}, {memory}, {power}, driver {driver}{clocks}"
+        return f"{self.device_name}, {memory}, {power}{clocks}"
 
 
 _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None

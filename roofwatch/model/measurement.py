@@ -1,12 +1,16 @@
 """Cases, and their times: the samples of one case and implementation."""
 
 import statistics
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from itertools import accumulate
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from roofwatch.model.library import is_library, reference_among
 from roofwatch.model.machine import (
     CaseResult,
     Count,
@@ -164,6 +168,8 @@ class Measurement(CaseResult):
     memory: MemoryUse | None = None
     """None on a CPU."""
     autotuning: tuple[Autotuning, ...] = ()
+    reference_ns: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Median time of the library's row of the case in this run, if there is one."""
 
     @model_validator(mode="after")
     def _timed_only_if_ok(self) -> Self:
@@ -184,8 +190,18 @@ class Measurement(CaseResult):
 
     @property
     def median_ns(self) -> float | None:
-        """Median of all samples; None unless the outcome is `ok`."""
-        return statistics.median(self.samples_ns) if self.blocks else None
+        """Median of the blocks' medians, the one time of a case; None unless the outcome is `ok`.
+
+        A disturbed block counts once, however many samples it has.
+        """
+        return median_of(block.median_ns for block in self.blocks)
+
+    @property
+    def ratio_to_reference(self) -> float | None:
+        """Median time over that of the library's row, which the machine changes equally."""
+        if self.reference_ns is None or self.median_ns is None:
+            return None
+        return self.median_ns / self.reference_ns
 
     @property
     def host_ns(self) -> float | None:
@@ -199,10 +215,10 @@ class Measurement(CaseResult):
 
     @property
     def span_ns(self) -> float | None:
-        """Median time from the start of the first kernel to the end of the last, if the timer
-        measures it.
+        """Median of the blocks' median times from the start of the first kernel to the end of the
+        last, if the timer measures it.
         """
-        return median_of(span for block in self.blocks for span in block.span_ns)
+        return median_of(median_of(block.span_ns) for block in self.blocks)
 
     @property
     def joules_per_launch(self) -> float | None:
@@ -238,14 +254,58 @@ class Measurement(CaseResult):
 
     @property
     def quartiles_ns(self) -> tuple[float, float] | None:
-        """First and third quartile of all samples; None unless the outcome is `ok`."""
-        samples = self.samples_ns
-        if not samples:
+        """First and third quartile of all samples, in which all blocks weigh the same; None unless
+        the outcome is `ok`.
+        """
+        median_ns = self.median_ns
+        if median_ns is None:
             return None
-        if len(samples) == 1:
-            return samples[0], samples[0]
-        low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
-        return low, high
+        low, high = _quartiles([block.samples_ns for block in self.blocks])
+        return min(low, median_ns), max(high, median_ns)
+
+
+def _quartiles(blocks: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return weighted quartiles, by linear interpolation between samples.
+
+    Sample k (from 0) of n in order of size, with weight w and the sum W of the weights before it,
+    is at position k w + (n - 1) W; with equal weights these are the usual inclusive quartiles.
+    """
+    weighted = sorted((sample, 1 / len(block)) for block in blocks for sample in block)
+    samples = [sample for sample, _ in weighted]
+    weights = [weight for _, weight in weighted]
+    sums_before = accumulate(weights, initial=0.0)
+    positions = [
+        rank * weight + (len(samples) - 1) * sum_before
+        for rank, (weight, sum_before) in enumerate(zip(weights, sums_before, strict=False))
+    ]
+    low, high = (_at(share * positions[-1], positions, samples) for share in (0.25, 0.75))
+    return low, high
+
+
+def _at(position: float, positions: Sequence[float], samples: Sequence[float]) -> float:
+    right = bisect_left(positions, position)
+    if right == 0:
+        return samples[0]
+    left = right - 1
+    share = (position - positions[left]) / (positions[right] - positions[left])
+    return samples[left] + share * (samples[right] - samples[left])
+
+
+def with_references(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
+    """Give each measurement the time of the library's row of its case, timed in the same way."""
+    measured = tuple(measurements)
+    rows: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
+    for one in measured:
+        if is_library(one.implementation) and one.median_ns is not None:
+            rows[one.case_id, one.timer, one.cache][one.implementation] = one.median_ns
+    referred: list[Measurement] = []
+    for one in measured:
+        times_ns = rows.get((one.case_id, one.timer, one.cache), {})
+        reference = None if is_library(one.implementation) else reference_among(times_ns)
+        if reference is not None and one.median_ns is not None:
+            one = one.model_copy(update={"reference_ns": times_ns[reference]})
+        referred.append(one)
+    return tuple(referred)
 
 
 def median_of(values: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 
 
 class Better(StrEnum):
@@ -126,7 +126,10 @@ _format_flop_per_s, _format_bytes_per_s, _format_tokens_per_s = (
     partial(_format_rate, unit) for unit in ("FLOP/s", "B/s", " tokens/s")
 )
 _format_count, _format_share, _format_error = "{:.0f}".format, "{:.1%}".format, "{:.2e}".format
+_format_ratio = "{:.3g}×".format
 
+RATIO_TO_REFERENCE = "ratio_to_reference"
+"""Metric of a time over the time of a library in the same run."""
 _ROWS = (
     Metric("median_ns", "time", "ns", Better.LOWER, Layer.MEASURED, format_ns),
     Metric(
@@ -173,6 +176,14 @@ _ROWS = (
         Layer.MEASURED,
         _format_share,
         is_inverse_of_time=True,
+    ),
+    Metric(
+        RATIO_TO_REFERENCE,
+        "time / library's time",
+        "ratio",
+        Better.LOWER,
+        Layer.MEASURED,
+        _format_ratio,
     ),
     Metric(
         "joules_per_launch", "energy of a launch", "J", Better.LOWER, Layer.MEASURED, _format_joules
@@ -258,6 +269,8 @@ column of the table `measurement`, both named by its key.
 
 SHARE_OF_STEP = "share of step: "
 """Start of the metric of a function's share of a workload's step."""
+RATIO_TO = ", ratio to "
+"""In the title of an imported metric, before the reference that its values are divided by."""
 _NS_BY_UNIT = {
     **dict.fromkeys(("ns", "nsec"), 1.0),
     **dict.fromkeys(("us", "µs", "μs", "usec"), 1e3),
@@ -289,6 +302,7 @@ def is_metric(key: str) -> bool:
     return key in METRICS or _IMPORTED_KEY.fullmatch(key) is not None
 
 
+@lru_cache(maxsize=10_000)  # equal keys give one object, and queries group by it
 def metric(key: str) -> Metric:
     """Look a metric up, or read what the key of an imported metric says.
 
@@ -311,4 +325,6 @@ def metric(key: str) -> Metric:
         return f"{value:.4g} {unit}".rstrip()
 
     write_known = {"share": _format_share, "bytes": format_bytes}.get(unit, write)
+    if RATIO_TO in title:
+        write_known = _format_ratio
     return Metric(key, title, unit, Better(better), Layer.IMPORTED, write_known)

@@ -10,7 +10,7 @@ from uuid import UUID
 import orjson
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from roofwatch.model.errors import RecordError
+from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.files import (
     SUFFIX,
     TooLargeError,
@@ -31,6 +31,7 @@ from roofwatch.model.machine import (
     UtcDatetime,
 )
 from roofwatch.model.measurement import CaseRecord, Measurement
+from roofwatch.model.proofs import OperatorCost, OverflowProof
 from roofwatch.model.provenance import ForeignCodeError, LoadedFile
 from roofwatch.model.results import Accuracy, CaseProfile, Counters, ImportedValue, StaticFacts
 
@@ -148,6 +149,8 @@ class RunRecord(Part):
     measurements: tuple[Measurement, ...] = ()
     accuracies: tuple[Accuracy, ...] = ()
     static_facts: tuple[StaticFacts, ...] = ()
+    overflow_proofs: tuple[OverflowProof, ...] = ()
+    operator_costs: tuple[OperatorCost, ...] = ()
     counters: tuple[Counters, ...] = ()
     profiles: tuple[CaseProfile, ...] = ()
     imported: tuple[ImportedValue, ...] = ()
@@ -160,6 +163,8 @@ class RunRecord(Part):
     """Benchmark file or folder; None for the bundled suite and outside a repository."""
     source_lines: tuple[SourceLine, ...] = ()
     """Functions of each implementation in the suite's repository."""
+    source_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """Digest of all code and data that a kernel may use, by kernel; comments do not count."""
     skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
     provenance: tuple[LoadedFile, ...] = ()
@@ -185,6 +190,8 @@ class RunRecord(Part):
                 "counters",
                 [(c.case_id, c.implementation, c.function, c.launch_index) for c in self.counters],
             ),
+            ("overflow proof", [(p.case_id, p.implementation) for p in self.overflow_proofs]),
+            ("operator cost", [(c.case_id, c.implementation) for c in self.operator_costs]),
             ("profile", [(p.case_id, p.implementation) for p in self.profiles]),
             ("imported", [(v.case_id, v.implementation, v.key) for v in self.imported]),
         ):
@@ -263,7 +270,7 @@ class RunRecord(Part):
     def from_parsed(cls, parsed: object, *, name: str) -> Self:
         """Validate a parsed document, as `from_json` does."""
         if not isinstance(parsed, dict) or "schema_version" not in parsed or "run_id" not in parsed:
-            raise RecordError(
+            raise NotARecordError(
                 f"{name}: not a roofwatch record: it has no schema_version and run_id"
             )
         version = str(parsed["schema_version"])

@@ -243,6 +243,10 @@ class ImportedValue(CaseResult):
     high: _Number = None
     """Third quartile."""
     sample_count: Count | None = None
+    is_control: bool = False
+    """A row of a library, measured beside the code of the project."""
+    code_hash: str | None = None
+    """Digest of the sources that the kernel imports, if the repository was given."""
 
     @property
     def key(self) -> str:

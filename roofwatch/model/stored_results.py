@@ -7,7 +7,7 @@ from uuid import UUID
 
 from roofwatch.model.history import CommitRef, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
-from roofwatch.model.record import Artefact
+from roofwatch.model.record import Artefact, Pairing
 from roofwatch.model.results import CaseProfile, Counters
 
 
@@ -64,6 +64,8 @@ class MeasuredCase:
     host_ns: float | None = None
     """Host time to issue a launch; None if the timer does not measure it."""
     peak_allocated_bytes: float | None = None
+    ratio_to_reference: float | None = None
+    """Time over that of the library's row in the same run."""
     accuracy_outcome: Outcome | None = None
     rmse_ratio: float | None = None
     """Largest error of any tensor."""
@@ -90,6 +92,26 @@ class StaticRow:
 
 
 @dataclass(frozen=True)
+class ImportedPair:
+    """A value of another tool in two runs; None on a side that lacks it or failed."""
+
+    case_id: str
+    implementation: str
+    metric: str
+    base_outcome: Outcome | None
+    base: float | None
+    head_outcome: Outcome | None
+    head: float | None
+
+    @property
+    def relative_change(self) -> float | None:
+        """(head - base) / base."""
+        if not self.base or self.head is None:
+            return None
+        return (self.head - self.base) / self.base
+
+
+@dataclass(frozen=True)
 class RunDetail:
     summary: RunSummary
     ceilings: tuple[Ceiling, ...]
@@ -97,6 +119,10 @@ class RunDetail:
     cases: tuple[MeasuredCase, ...]
     static_rows: tuple[StaticRow, ...]
     """Machine code that it compiled, else that of its commit."""
+    environment: Environment | None = None
+    pairing: Pairing | None = None
+    source_digests: Mapping[str, str] = field(default_factory=dict)
+    """As in the record, by kernel."""
 
 
 @dataclass(frozen=True)
@@ -192,14 +218,16 @@ class RunnerCoverage:
 @dataclass(frozen=True)
 class RecentSeries:
     """The times of one series in the newest runs of a runner class,
-    for one timer and cache state.
+    for one timer and cache state; or values of another tool.
     """
 
     key: SeriesKey
     timing: str
+    """Empty for another tool's."""
     places: tuple[int, ...]
     """Positions of its runs in `RecentRuns.commits`."""
-    medians_ns: tuple[float, ...]
+    values: tuple[float, ...]
+    """In the metric's unit; all above 0."""
 
 
 @dataclass(frozen=True)

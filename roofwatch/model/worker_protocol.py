@@ -7,10 +7,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from roofwatch.model.check_report import CheckReport, Layout
+from roofwatch.model.check_report import CheckReport, Layout, Regime
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Autotuning, Block, CacheState, CaseRecord, MemoryUse, Timer
+from roofwatch.model.proofs import CaseProof
 from roofwatch.model.provenance import Origin
 from roofwatch.model.record import SourceLine
 from roofwatch.model.results import CaseProfile, StaticFacts
@@ -136,6 +137,8 @@ class Subject:
 
 class DescribeSources(_Message):
     job: Literal["describe_sources"] = "describe_sources"
+    kernels: tuple[str, ...] | None = None
+    """None for all."""
 
 
 class DescribeEnvironment(_Message):
@@ -179,6 +182,7 @@ class CaseJob(_Message):
 class CheckAccuracy(CaseJob):
     job: Literal["check_accuracy"] = "check_accuracy"
     layout: Layout | None = None
+    regime: Regime | None = None
     is_exact: bool = False
     """The case may be an edge or a stand-in. Otherwise, Triton's interpreter checks the stand-in of
     the case.
@@ -192,6 +196,15 @@ class CompileStatic(CaseJob):
     @property
     def group(self) -> str:
         """The kernel, whose cases share code that is compiled once."""
+        return self.case_id.partition("/")[0]
+
+
+class ProveCase(CaseJob):
+    job: Literal["prove_case"] = "prove_case"
+    target: str
+
+    @property
+    def group(self) -> str:
         return self.case_id.partition("/")[0]
 
 
@@ -215,6 +228,7 @@ Job = (
     | ChooseTiming
     | CheckAccuracy
     | CompileStatic
+    | ProveCase
     | TimeBlock
     | ProfileCalls
 )
@@ -228,6 +242,7 @@ class Failure(_Message):
 
     outcome: Outcome
     message: str
+    traceback: str | None = None
 
 
 class TimedBlock(_Message):
@@ -251,8 +266,10 @@ class TimedBlock(_Message):
 
 class Checked(_Message):
     report: CheckReport
-    layouts: tuple[Layout, ...]
+    layouts: tuple[Layout, ...] = ()
     """Layouts to check next."""
+    regimes: tuple[Regime, ...] = ()
+    """Other values to check next."""
 
 
 class Reply(_Message):
@@ -271,6 +288,7 @@ class Reply(_Message):
     chosen: ChosenMethod | None = None
     checked: Checked | None = None
     static_facts: tuple[StaticFacts, ...] | None = None
+    proof: CaseProof | None = None
     block: TimedBlock | None = None
     profile: CaseProfile | None = None
     failure: Failure | None = None

@@ -9,8 +9,8 @@ from roofwatch.spec.case import Direction as Direction
 from roofwatch.spec.case import SpecError as SpecError
 from roofwatch.spec.case import UnsupportedError as UnsupportedError
 from roofwatch.spec.case import cases as cases
-from roofwatch.spec.input_maker import Draws as Draws
 from roofwatch.spec.input_maker import InputMaker as InputMaker
+from roofwatch.spec.input_maker import Role as Role
 from roofwatch.spec.kernel_spec import Implementation as Implementation
 from roofwatch.spec.kernel_spec import KernelSpec as KernelSpec
 from roofwatch.spec.kernel_spec import Language as Language

@@ -132,6 +132,13 @@ class Server:
         """Return the parsed answer of a route."""
         return self._parse(self.get(path, query), kind)
 
+    def post(
+        self, path: str, query: Mapping[str, object], document: bytes, kind: TypeAdapter[_Value]
+    ) -> _Value:
+        """Post a document and return the parsed answer of a route."""
+        body = self._read(f"{path}?{_encode(query)}", document, _MAX_ANSWER_BYTES)
+        return self._parse(body, kind)
+
     def _post(self, question: str, document: bytes, kind: TypeAdapter[_Value]) -> _Value:
         """Post the parameters of a question and return the parsed answer."""
         return self._parse(

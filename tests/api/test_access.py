@@ -50,6 +50,7 @@ class Route:
 
 DECISION = {"person": "Example Engineer", "reason": "because"}
 OF_PROJECT = {"project": PROJECT}
+CLAIM = {"runner_class": "GPU A", "claim_id": "7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44"}
 ROUTES = [
     Route("post", "/v1/records", Scope.INGEST, body=RECORD.model_dump(mode="json")),
     Route("get", "/v1/runs/{run_id}/artefacts", Scope.READ, refusal_elsewhere=404),
@@ -86,6 +87,15 @@ ROUTES = [
         DECISION | {"state": "expected"},
     ),
     Route("post", "/v1/questions/{question}", Scope.READ, body=OF_PROJECT),
+    Route("get", "/v1/agenda", Scope.READ, OF_PROJECT),
+    Route("post", "/v1/agenda/take", Scope.INGEST, OF_PROJECT, CLAIM | {"jobs": []}),
+    Route(
+        "post",
+        "/v1/agenda/finish",
+        Scope.INGEST,
+        OF_PROJECT,
+        CLAIM | {"key": "new", "spent_s": 1.0},
+    ),
     Route("get", "/v1/audit", Scope.ADMIN, OF_PROJECT),
     Route("get", "/metrics", Scope.READ, refusal_elsewhere=None),
 ]

@@ -7,12 +7,12 @@ from typing import Any
 
 from roofwatch.ci.agenda import CALIBRATION_DAYS, make_agenda
 from roofwatch.model.agenda import (
+    Bridge,
     ChangedRange,
     Job,
     JobKind,
     OpenRegression,
     SuspectCase,
-    Suspicion,
     WatchState,
 )
 from tests.builders import NOON, make_commit_ref, sha_of
@@ -36,7 +36,8 @@ def agenda(**fields: Any) -> list[Job]:
 def suspect(subject: tuple[str, str] = CASE, widths: float = 8.0, head: int = 9) -> SuspectCase:
     return SuspectCase(
         subject=subject,
-        suspicion=Suspicion(value_count=1, log_change=0.1, noise_widths=widths),
+        evidence="+10.5% from the level before",
+        weight=widths,
         base=COMMITS[head - 1],
         head=COMMITS[head],
     )
@@ -53,31 +54,53 @@ def test_suspicions_of_the_same_commits_are_one_pair_of_the_suspect_cases() -> N
     assert (job.base, job.head) == (COMMITS[8], COMMITS[9])
     assert job.subjects == {CASE, OTHER}
     assert job.seconds == 40.0
-    assert job.reason.startswith("softmax/n=64/float32/fwd torch and 1 more: the newest 1")
+    assert job.reason == ("softmax/n=64/float32/fwd torch and 1 more: +10.5% from the level before")
 
 
-def test_the_clearest_suspicion_is_confirmed_first_and_a_decided_one_not_again() -> None:
-    suspects = (suspect(head=4), suspect(OTHER, widths=12.0, head=7), suspect(head=9))
+def test_the_clearest_suspicion_is_confirmed_first() -> None:
+    suspects = (suspect(head=4), suspect(OTHER, widths=12.0, head=7))
 
-    jobs = agenda(suspects=suspects, paired=frozenset({(sha_of(3), sha_of(4))}))
+    jobs = agenda(suspects=suspects)
 
-    assert [job.head for job in jobs] == [COMMITS[7], COMMITS[9]]
+    assert [job.head for job in jobs] == [COMMITS[7], COMMITS[4]]
 
 
-def test_a_confirmed_change_is_located_where_its_probability_is_halved() -> None:
-    wide = ChangedRange(subjects=frozenset({CASE}), base=COMMITS[1], head=COMMITS[9])
-    uneven = ChangedRange(
+def changed_range(base: int, head: int, *candidates: int, is_timed: bool = True) -> ChangedRange:
+    return ChangedRange(
         subjects=frozenset({CASE}),
-        base=COMMITS[1],
-        head=COMMITS[9],
-        probabilities={sha_of(7): 0.5, sha_of(8): 0.5},
+        base=COMMITS[base],
+        head=COMMITS[head],
+        candidates=frozenset(map(sha_of, candidates)) if candidates else None,
+        is_timed=is_timed,
     )
 
-    (halved,) = agenda(ranges=(wide,))
-    (weighted,) = agenda(ranges=(uneven,))
+
+def test_a_confirmed_change_is_located_by_halving_the_commits_that_changed_its_sources() -> None:
+    (halved,) = agenda(ranges=(changed_range(1, 9),))
+    (among_candidates,) = agenda(ranges=(changed_range(1, 9, 3, 7, 8),))
 
     assert (halved.kind, halved.base, halved.head) == (JobKind.LOCATE, COMMITS[1], COMMITS[5])
-    assert weighted.head == COMMITS[7]
+    assert (among_candidates.base, among_candidates.head) == (COMMITS[1], COMMITS[7])
+
+
+def test_the_only_commit_that_changed_the_sources_is_compared_with_the_one_before_it() -> None:
+    changed = changed_range(1, 9, 6)
+
+    (job,) = agenda(ranges=(changed,))
+    given_up = agenda(ranges=(changed,), paired={(sha_of(5), sha_of(6)): 3})
+
+    assert (job.base, job.head) == (COMMITS[5], COMMITS[6])
+    assert given_up == []
+
+
+def test_a_change_of_compiled_code_is_located_without_timing() -> None:
+    (halved,) = agenda(ranges=(changed_range(1, 9, is_timed=False),))
+    (last,) = agenda(ranges=(changed_range(1, 6, 6, is_timed=False),))
+    located = agenda(ranges=(changed_range(5, 6, 6, is_timed=False),))
+
+    assert (halved.base, halved.head, halved.is_timed) == (None, COMMITS[5], False)
+    assert (last.base, last.head) == (None, COMMITS[5])
+    assert located == []
 
 
 def test_a_change_known_to_its_commit_needs_no_search() -> None:
@@ -96,15 +119,15 @@ def test_the_newest_commit_is_measured_against_the_last_measured_one() -> None:
     assert job.seconds == 300.0
 
 
-def test_a_new_driver_is_bridged_once_by_the_last_measured_commit() -> None:
-    environment = {"driver": "590", "torch": "2.11"}
-    changed = {"environment": environment, "last_environment": environment | {"driver": "580"}}
+def test_a_new_driver_is_bridged_by_the_last_commit_before_it() -> None:
+    bridge = Bridge(
+        commit=COMMITS[8], subjects=frozenset({CASE}), differences=("driver 580 to 590",)
+    )
 
-    (job,) = agenda(**changed)
+    (job,) = agenda(bridges=(bridge,))
 
-    assert (job.kind, job.base, job.head) == (JobKind.BRIDGE, None, COMMITS[9])
+    assert (job.kind, job.base, job.head) == (JobKind.BRIDGE, None, COMMITS[8])
     assert job.reason.startswith("driver 580 to 590")
-    assert agenda(**changed, bridged=True) == []
 
 
 def test_an_open_regression_whose_kernel_changed_again_is_measured_again() -> None:
@@ -139,7 +162,7 @@ def test_the_longest_gap_is_halved() -> None:
 
     (job,) = agenda(measured=measured)
 
-    assert (job.kind, job.head) == (JobKind.FILL, COMMITS[6])
+    assert (job.kind, job.base, job.head) == (JobKind.FILL, COMMITS[2], COMMITS[6])
 
 
 def test_jobs_are_ordered_by_kind() -> None:

@@ -178,7 +178,7 @@ def make_records(
     base_fields: dict[str, Any] | None = None,
     head_fields: dict[str, Any] | None = None,
 ) -> tuple[RunRecord, RunRecord]:
-    """Records of commits 0 and 1 with these results, of one job by default."""
+    """Records of commits 0 and 1 with these results, by default of one job and of one source."""
 
     def one_side(
         number: int, side: Side, results: Sequence[Result], fields: dict[str, Any]
@@ -188,7 +188,11 @@ def make_records(
             measurements=[result for result in results if isinstance(result, Measurement)],
             accuracies=[result for result in results if isinstance(result, Accuracy)],
             static_facts=[result for result in results if isinstance(result, StaticFacts)],
-            **{"pairing": Pairing(pair_id=PAIR_ID, side=side) if is_paired else None} | fields,
+            **{
+                "pairing": Pairing(pair_id=PAIR_ID, side=side) if is_paired else None,
+                "source_digests": {result.case_id.partition("/")[0]: "a" for result in results},
+            }
+            | fields,
         )
 
     return (

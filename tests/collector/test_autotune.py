@@ -28,7 +28,7 @@ Tune = Callable[..., None]
 def tune(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tune:
     """Call the tuned function with what each configuration takes, in ms."""
     monkeypatch.setattr(JITFunction, "run", lambda *_, **__: None)
-    monkeypatch.setattr(driver, "_active", target_driver(GPUTarget("cuda", 90, 32)))
+    monkeypatch.setattr(driver, "_active", target_driver(GPUTarget("cuda", 90, 32), "sm_90"))
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(scale, "cache", {})
 

@@ -10,7 +10,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from roofwatch import Case, InputMaker, KernelSpec, UnsupportedError
 from roofwatch.collector.accuracy.accuracy import CheckCache
-from roofwatch.collector.accuracy.check import check_case, layouts_of
+from roofwatch.collector.accuracy.check import check_case
+from roofwatch.collector.accuracy.layouts import layouts_of
+from roofwatch.collector.accuracy.regimes import regimes_of
 from roofwatch.collector.compile.static import compile_case
 from roofwatch.collector.compile.targets import DEFAULT_TARGETS
 from roofwatch.kernels.building_blocks.errors import KernelError
@@ -107,6 +109,16 @@ def test_every_memory_layout_is_read_right_or_refused(spec: KernelSpec, device: 
     for layout in layouts_of(cache.prepare(spec, case, device)):
         report = check_case(spec, case, implementation, cache, device=device, layout=layout)
         assert not report.outcome.is_failure, f"{layout}: {report.message}"
+
+
+@pytest.mark.parametrize("spec", launched_alone(), ids=lambda spec: spec.name)
+def test_other_values_are_computed_right_or_not_tried(spec: KernelSpec, device: str):
+    case = smallest(spec)
+    implementation = spec.implementations["triton"]
+    cache = CheckCache()
+    for regime in regimes_of(cache.prepare(spec, case, device)):
+        report = check_case(spec, case, implementation, cache, device=device, regime=regime)
+        assert not report.outcome.is_failure, f"{regime}: {report.message}"
 
 
 @pytest.mark.xdist_group(

@@ -54,7 +54,8 @@ def _start(kind: str, path: Path, lifeline_fd: int) -> subprocess.Popen[bytes]:
     environment = {
         name: value
         for name, value in os.environ.items()
-        if name not in {"PYTHONPATH", "TRITON_INTERPRET"}
+        # a machine with a GPU may have our dependencies on its PYTHONPATH only
+        if name != "TRITON_INTERPRET"
     }
     if kind == _INTERPRETING:
         environment["TRITON_INTERPRET"] = "1"

@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _COMMAND = (
     "psycopg",
     "sqlalchemy",
     "rich.progress",
-    "roofwatch.bisection.backfill",
+    "roofwatch.watch.runner",
     "roofwatch.bisection.job",
     "roofwatch.ci.github.client",
     "roofwatch.cli.main",
@@ -130,6 +131,10 @@ def _supervise(connection: socket.socket, job: dict[str, Any], fds: list[int]) -
     os._exit(0)
 
 
+def _python_path(environment: Mapping[str, str]) -> list[str]:
+    return [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+
+
 def _become(job: dict[str, Any], fds: list[int]) -> None:
     if job["is_session"]:
         os.setsid()
@@ -138,11 +143,11 @@ def _become(job: dict[str, Any], fds: list[int]) -> None:
         os.dup2(fd, number)
         os.close(fd)
     job["control_fd"] = fds[3] if fds[3:] else None
+    # what the server was started with is no path of the job
+    sys.path[:] = [path for path in sys.path if path not in _python_path(os.environ)]
     os.environ.clear()
     os.environ.update(job["environment"])
-    sys.path[:0] = [
-        path for path in job["environment"].get("PYTHONPATH", "").split(os.pathsep) if path
-    ]
+    sys.path[:0] = _python_path(job["environment"])
     os.chdir(job["cwd"])
 
 

@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from sqlalchemy import URL
+from typer.core import TyperGroup
 
+from roofwatch.cli.main import _PANELS, app
 from roofwatch.model.record import SCHEMA_VERSION, RunRecord
 from tests.builders import make_pair_of_records, make_record
 from tests.databases import text_of
@@ -19,6 +22,17 @@ from tests.roofwatch.command import SUITES, roofwatch, started_roofwatch
 @pytest.fixture
 def store_url(database_url: URL) -> str:
     return text_of(database_url)
+
+
+def test_help_shows_every_command_in_a_group_and_the_first_six_first() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    names = list(group.commands)
+
+    assert names[:6] == ["init", "check", "run", "ab", "static", "diagnose"]
+    for name in names:
+        panel = group.commands[name].rich_help_panel  # type: ignore[attr-defined]
+        assert panel in _PANELS, f"{name} is in no group of _PANELS in roofwatch/cli/main.py"
 
 
 def test_help_loads_neither_torch_nor_database_nor_browser() -> None:

@@ -29,7 +29,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from roofwatch.demo import run
-run._SINGLE, run._PULL_REQUEST = (replace(plan, block_count=2) for plan in (run._SINGLE, run._PULL_REQUEST))
+run._PLAN = replace(run._PLAN, block_count=2)
 raise SystemExit(run.run_demo(Path(sys.argv[1]), serve=True, port=None))
 """
 
@@ -84,7 +84,7 @@ def test_missed_changes_and_false_alarms_are_counted() -> None:
 def test_a_demo_after_a_killed_demo_finds_the_planted_changes(tmp_path: Path) -> None:
     folder = tmp_path / "a folder" / "demo"
     killed = start_demo(folder)
-    while not list((folder / "records").glob("*.json")):
+    while not list((folder / "records").glob("*.json.gz")):
         assert killed.poll() is None, killed.communicate()[0]
         with contextlib.suppress(subprocess.TimeoutExpired):
             killed.wait(timeout=0.05)  # it needs this core
@@ -107,7 +107,8 @@ def test_a_demo_after_a_killed_demo_finds_the_planted_changes(tmp_path: Path) ->
     assert again.returncode == 0, output
     assert output.count("found") >= 2
     assert "every planted change found, no false alarm" in output
-    assert len(list((folder / "records").glob("0*.json"))) == 3
+    assert len(list((folder / "records").glob("new-*-run-*.json.gz"))) == 1
+    assert len(list((folder / "records").glob("new-*-head-*.json.gz"))) == 2
     comment = (folder / "comment.md").read_text()
     assert "_projection_kernel" in comment
     assert "sm_90" in comment

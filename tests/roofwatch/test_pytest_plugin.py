@@ -135,3 +135,35 @@ def test_a_call_that_got_slower_than_the_revision_fails_its_test(tmp_path: Path)
         for direction in ("fwd", "bwd")
     }
     assert {one.outcome for one in record.measurements} == {"ok"}
+
+
+TOO_FAR = """
+import torch, triton
+import triton.language as tl
+
+@triton.jit
+def double_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(y_ptr + offs, 2 * x)
+
+def double(x):
+    y = torch.empty_like(x)
+    double_kernel[(1,)](x, y, x.numel(), BLOCK=64)
+    return y
+
+def test_double(roofwatch):
+    roofwatch(double, torch.randn(40), reference=lambda x: 2 * x, grad=False)
+"""
+
+
+def test_a_store_past_the_end_fails_the_test_in_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    (tmp_path / "test_calls.py").write_text(TOO_FAR)
+
+    counts, output = run(tmp_path)
+
+    assert counts == {"failed": 1}
+    assert "wrote past the end of `y_ptr`: element 40 of 40 (double_kernel" in output

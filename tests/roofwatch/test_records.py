@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from roofwatch.model.errors import RecordError
 from roofwatch.model.machine import DeviceState, Telemetry
 from roofwatch.model.record import RunRecord
 from roofwatch.records import device_summary, read_record_files
@@ -32,6 +33,40 @@ def test_files_are_read_in_commit_order_without_filling_memory(tmp_path: Path) -
 
     assert files == [f"{place:03}.json.gz" for place in sorted(range(40), key=numbers.__getitem__)]
     assert most < 20
+
+
+def test_a_file_that_is_no_record_is_named_and_skipped(tmp_path: Path) -> None:
+    record = make_record(1)
+    record.write(tmp_path / "record.json.gz")
+    (tmp_path / "bisection.json").write_text('{"project": "kernels"}')
+    skipped: list[str] = []
+
+    read = read_record_files([tmp_path], report_skipped=skipped.append)
+
+    assert [file.name for file, _ in read] == ["record.json.gz"]
+    assert len(skipped) == 1
+    assert "bisection.json: not a roofwatch record" in skipped[0]
+
+
+def test_records_in_subfolders_are_read_if_the_folder_has_none_itself(tmp_path: Path) -> None:
+    make_record(1).write(tmp_path / "good" / "record.json.gz")
+
+    assert [file.parent.name for file, _ in read_record_files([tmp_path])] == ["good"]
+
+
+def test_files_without_a_record_are_an_error(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
+
+    with pytest.raises(RecordError, match="contains no record"):
+        read_record_files([tmp_path], report_skipped=lambda _: None)
+
+
+def test_a_damaged_record_is_an_error(tmp_path: Path) -> None:
+    make_record(1).write(tmp_path / "record.json")
+    (tmp_path / "cut.json").write_bytes((tmp_path / "record.json").read_bytes()[:-10])
+
+    with pytest.raises(RecordError, match=r"cut\.json: not a complete JSON document"):
+        read_record_files([tmp_path])
 
 
 READINGS = Telemetry(status="ok", started_at=NOON, offset_ms=tuple(range(0, 500, 50)))

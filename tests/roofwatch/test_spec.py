@@ -1,4 +1,3 @@
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,7 +5,7 @@ import torch
 
 import roofwatch
 from roofwatch import Case, InputMaker, KernelSpec, Tolerance, cases
-from roofwatch.spec import EXACT, TOLERANCES, Direction, Draws, SpecError
+from roofwatch.spec import EXACT, TOLERANCES, Direction, SpecError
 
 
 def declare(**fields: Any) -> KernelSpec:
@@ -197,40 +196,3 @@ def test_invalid_ranks_are_refused(
 ) -> None:
     with pytest.raises(SpecError, match=message):
         declare(cases=cases(shapes=[shape]), rank_dimension="ranks", **fields)
-
-
-ONE, OTHER = (
-    replace(case, kernel="example")
-    for case in cases(shapes=[{"n": 5}, {"n": 6}], dtypes=["float32"])
-)
-
-
-def made(draws: Draws | None, case: Case = ONE) -> list[torch.Tensor]:
-    make = InputMaker(case, draws=draws)
-    return [
-        make.normal(3, 4),
-        make.uniform(5),
-        make.integers(6, high=9),
-        make.permutation(7),
-        make.normal(2, scale=3),
-    ]
-
-
-@pytest.mark.parametrize("max_bytes", [0, 30, 100, 2**20])
-def test_cached_draws_do_not_change_inputs(max_bytes: int) -> None:
-    draws = Draws(max_bytes)
-
-    for case in (ONE, ONE, OTHER, ONE):
-        inputs = made(draws, case)
-        assert all(map(torch.equal, inputs, made(None, case)))
-        for tensor in inputs:
-            tensor.zero_()  # must not change the kept numbers
-
-
-def test_nothing_is_drawn_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    draws = Draws()
-    first = made(draws)
-    for name in ("randn", "rand", "randint", "randperm"):
-        monkeypatch.delattr(torch, name)
-
-    assert all(map(torch.equal, made(draws), first))

@@ -5,9 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import find_change_points
-from roofwatch.ci.changepoint.online import LEARNING, OnlineDetector
+from roofwatch.ci.history.step_findings import is_sure_step
 
+_SAME_PLACE = 5
+"""Values by which two analyses may place a step differently."""
 Values = NDArray[np.float64]
 
 _MIN_RELATIVE_CHANGE = 0.005
@@ -25,37 +28,30 @@ def detect_offline(
 
 
 class Detector:
-    """Offline detection for a new history, online detection for one that grows.
+    """The steps that alert without a pair, for a history that grows.
 
     A call whose values extend those of the previous call continues that history; earlier reports
-    are kept. Any other call starts a new history. A series too short for the online detector to
-    learn from is judged online from the start.
+    are kept. Any other call starts a new history.
     """
 
     def __init__(self) -> None:
         self._seen: Values = np.empty(0)
         self._reported: list[tuple[int, int]] = []
-        self._online: OnlineDetector | None = None
 
     def __call__(
         self, values: Values, _index: Sequence[float] | Values | None = None
     ) -> list[tuple[int, int]]:
         known = len(self._seen)
-        is_longer = known < len(values) or (known == len(values) and self._online is not None)
-        if not (known and is_longer and np.array_equal(self._seen, values[:known], equal_nan=True)):
-            self._online = None
-            self._reported = [] if len(values) <= LEARNING else detect_offline(values)
-            known = 0 if len(values) <= LEARNING else len(values)
-        for value in values[known:]:
-            self._update(float(value), values[:known])
+        if not (0 < known <= len(values) and np.array_equal(self._seen, values[:known])):
+            self._reported = []
         self._seen = np.array(values, dtype=np.float64)
+        if np.all(self._seen > 0):
+            self._report()
         return list(self._reported)
 
-    def _update(self, value: float, judged_offline: Values) -> None:
-        if self._online is None:
-            self._online = OnlineDetector(min_relative_change=_MIN_RELATIVE_CHANGE)
-            for old in judged_offline:
-                self._online.update(float(old))
-        alarm = self._online.update(value)
-        if alarm is not None and not alarm.is_return:
-            self._reported.append((alarm.index, 1 if alarm.after > alarm.before else -1))
+    def _report(self) -> None:
+        steps = find_change_points(self._seen, min_relative_change=_MIN_RELATIVE_CHANGE)
+        for step, chance in zip(steps, chances_of_steps(self._seen, steps), strict=True):
+            is_known = any(abs(step.index - index) <= _SAME_PLACE for index, _ in self._reported)
+            if not is_known and is_sure_step(self._seen.tolist(), step, chance):
+                self._reported.append((step.index, 1 if step.after > step.before else -1))

@@ -149,7 +149,7 @@ def test_a_slowdown_is_annotated_at_the_launcher_or_the_only_compiled_function()
 
     assert (called.file, called.line, called.is_failure) == ("kernels/rms_norm.py", 12, True)
     assert called.title == "rms_norm_torch: 1 regressed"
-    assert called.message.startswith(f"{CASE_ID} torch: time +40.")
+    assert called.message.startswith(f"{CASE_ID} torch: slower: time +40.")
     assert (compiled.line, of_several.line) == (3, 12)
 
 

@@ -224,7 +224,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     (annotation,) = check_run["annotations"]
     line = (checkout / annotation["path"]).read_text().splitlines()[annotation["start_line"] - 1]
     assert (annotation["path"], line) == ("bench_layers.py", "def scale_torch(x):")
-    assert annotation["message"].startswith("scale/n_rows=256/float32/fwd torch: time +")
+    assert annotation["message"].startswith("scale/n_rows=256/float32/fwd torch: slower: time +")
     (comment,) = list(github.comments.values())
     assert comment["number"] == 7
     heading, _, details = title.partition("; ")

@@ -63,7 +63,9 @@ def make_finding(
 
 def group(findings: list[TrendFinding], *, quiet: int = 10) -> list[Regression]:
     """Group among `quiet` more time series that did not move."""
-    keys: list[SeriesKey] = [finding.change.series for finding in findings if finding.is_time]
+    keys: list[SeriesKey] = [
+        finding.change.series for finding in findings if finding.is_performance
+    ]
     keys += [
         make_series_key(implementation=f"quiet {number}", runner_class="one machine")
         for number in range(quiet)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from roofwatch.ci.history.recent import (
     Spread,
     compare_medians,
+    is_judged,
     noise_from_history,
     possible_changes,
 )
@@ -53,6 +56,33 @@ def test_a_step_in_the_newest_runs_is_a_possible_change_until_it_is_judged(count
     )
     points = tuple(make_change_point(COUNT - count, series=one.key) for one in recent.series)
     assert possible_changes([recent], [make_regression(change_points=points)]) == []
+
+
+def few(*values: float) -> list[str]:
+    recent = replace(
+        runs([value * 1e6 for value in values]),
+        commits=tuple(make_commit_ref(number) for number in range(len(values))),
+    )
+    series = replace(recent.series[0], places=tuple(range(len(values))))
+    return [change.claim for change in possible_changes([replace(recent, series=(series,))], [])]
+
+
+def test_a_change_among_too_few_values_is_undecided_and_never_unchanged() -> None:
+    slower = (1.0, 1.02, 10.1, 10.8, 10.4, 11.9)
+
+    assert few(*slower) == [
+        "undecided: 4 values since a possible change of +949 %; judged after a pair or 1 more and "
+        "1 more of earlier commits"
+    ]
+    assert not is_judged(slower)
+    assert few(*slower[:3]) == [
+        "undecided: 1 value since a possible change of +900 %; judged after a pair or 4 more and "
+        "1 more of earlier commits"
+    ]
+    assert few(1.0, 1.3) == []
+    assert not is_judged((1.0, 1.3))
+    assert few(1.0, 1.1, 0.95, 1.2, 1.05, 1.0) == []
+    assert is_judged((1.0, 1.1, 0.95, 1.2, 1.05, 1.0))
 
 
 def test_an_old_step_a_small_one_and_one_that_ended_are_no_possible_changes() -> None:

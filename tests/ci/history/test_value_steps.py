@@ -15,6 +15,7 @@ from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.history.history import unconfirmed
 from roofwatch.ci.history.steps import find_value_steps, series_noise
 from roofwatch.model.history import Cause, Regression, RunSetting, Series
+from roofwatch.model.metrics import Better, imported_key
 from roofwatch.model.verdict import Verdict
 from tests.builders import NOON, make_commit_ref, make_series_key
 from tests.ci.values import judge_history, make_pair, make_point, make_series, only, stepped
@@ -277,3 +278,34 @@ def test_the_noise_of_a_series_ignores_its_steps() -> None:
     assert noisy.deviation == pytest.approx(0.05, rel=0.4)
     assert quiet.minimum_detectable_change == 0.05  # the threshold
     assert noisy.minimum_detectable_change > 0.1
+
+
+IMPORTED = imported_key("speed", "ms", Better.LOWER)
+
+
+def test_a_step_of_an_import_without_a_change_of_its_sources_is_the_environments() -> None:
+    series = make_series(stepped(count=40, factor=1.4, noise=0.005), IMPORTED)
+    same = replace(series, points=tuple(replace(one, code_hash="a") for one in series.points))
+
+    found = only_regression(same)
+
+    assert found.cause is Cause.RUNNER
+    assert not found.is_alert
+    assert "the sources that the kernel uses did not change" in found.suspects[0].sentence
+
+
+def test_a_step_of_an_import_at_which_its_sources_changed_is_the_commits() -> None:
+    series = make_series(stepped(count=40, factor=1.4, noise=0.005), IMPORTED)
+    begin = only_regression(series).commit
+    points = [replace(one, code_hash="ab"[one.commit >= begin]) for one in series.points]
+
+    found = only_regression(replace(series, points=tuple(points)))
+
+    assert found.cause is Cause.CODE
+    assert found.is_alert
+    assert found.suspects[0].sentence.startswith("the sources that the kernel uses changed from")
+
+
+def test_the_noise_of_imported_values_is_measured_too() -> None:
+    assert series_noise(make_series(stepped(count=60, factor=1.4, noise=0.01), IMPORTED))
+    assert series_noise(make_series([0.0] * 30, IMPORTED)) is None

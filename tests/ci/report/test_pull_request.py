@@ -228,8 +228,8 @@ def test_host_bound_times_are_inconclusive(timer: Timer, reason: Reason) -> None
         (Outcome.INCORRECT, Outcome.INCORRECT, Verdict.UNCHANGED, Reason.ALREADY_FAILING),
         (Outcome.CRASHED, Outcome.INCORRECT, Verdict.UNCHANGED, Reason.ALREADY_FAILING),
         (Outcome.INCORRECT, Outcome.OK, Verdict.IMPROVED, Reason.FIXED),
-        (Outcome.UNSUPPORTED, Outcome.UNSUPPORTED, Verdict.UNCHANGED, Reason.NOT_TIMED),
-        (Outcome.UNSUPPORTED, Outcome.OK, Verdict.UNCHANGED, Reason.NOT_TIMED),
+        (Outcome.UNSUPPORTED, Outcome.UNSUPPORTED, Verdict.UNCHANGED, Reason.SAME_CODE),
+        (Outcome.UNSUPPORTED, Outcome.OK, Verdict.UNCHANGED, Reason.SAME_CODE),
     ],
 )
 def test_outcomes_decide_before_times(
@@ -251,7 +251,7 @@ def test_outcomes_decide_before_times(
             1,
         ),
         # Triton on a CPU
-        ([INTERPRETED, make_accuracy()], [INTERPRETED, make_accuracy()], Reason.NOT_TIMED, 0),
+        ([INTERPRETED, make_accuracy()], [INTERPRETED, make_accuracy()], Reason.SAME_CODE, 0),
         # what is missing at the head is no pass
         ([make_timed(), make_accuracy()], [make_timed()], Reason.NOT_COMPARABLE, 2),
         ([make_timed(), make_accuracy()], [make_accuracy()], Reason.REMOVED_CASE, 2),

@@ -16,7 +16,12 @@ from roofwatch.collector.compile import sources
 from roofwatch.collector.compile.cache import DiskCache
 from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import RunPlan
-from roofwatch.collector.runs.static_compiler import compile_subjects, compile_suite, compilers
+from roofwatch.collector.runs.static_compiler import (
+    analyse_suite,
+    compile_subjects,
+    compile_suite,
+    compilers,
+)
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.results import StaticFacts
@@ -165,7 +170,7 @@ def test_without_the_cache_everything_is_compiled_and_nothing_is_stored(
 ) -> None:
     use_caches(tmp_path, monkeypatch)
     with noted_jobs() as jobs:
-        compile_suite(SuiteSource(made_suite(tmp_path)), PLAN, use_cache=False)
+        analyse_suite(SuiteSource(made_suite(tmp_path)), PLAN, use_cache=False)
 
     assert len(jobs) == 2
     assert not (tmp_path / "cache").exists()

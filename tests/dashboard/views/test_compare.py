@@ -78,18 +78,18 @@ def test_only_what_leaves_the_noise_is_shown_first(open_view: OpenView, store: E
 
     app = open_view("compare")
 
-    rows = table(app, "significance")
+    rows = table(app, "claim")
     assert rows["implementation"].tolist() == ["slow"]
-    assert rows["significance"].tolist() == ["slower"]
+    assert rows["claim"].tolist() == ["undecided: separate runs"]
     assert rows["machine code"].tolist() == ["changed on 1 of 1: sm_90"]
-    assert "**1** slower, **1** within noise" in texts(app)
-    everything = table(open_view("compare", show="everything"), "significance").set_index(
-        "implementation"
-    )
-    assert everything.loc["quiet", "significance"] == "within noise"
+    assert "95 % interval" not in rows
+    assert "**2** undecided: separate runs" in texts(app)
+    assert "slower" not in texts(app)
+    everything = table(open_view("compare", show="everything"), "claim")
+    assert set(everything["implementation"]) == {"slow", "quiet"}
     newest = texts(open_view("overview"))
-    assert "possibly slower] **`rms_norm`** +" in newest
-    assert "2 of 5 runs needed" in newest
+    assert "undecided: 2 values since a possible change of +" in newest
+    assert "judged after a pair or 3 more" in newest
 
 
 def test_one_sided_rows_are_marked_and_rows_can_be_filtered(

@@ -128,10 +128,26 @@ def test_only_kernels_that_changed_are_in_the_map_and_doubtful_cells_are_marked(
     assert ">-30.0%</a>" in rows["matmul"]
     assert ">✕ fails</a>" in rows["rms_norm"]
     # the other runner has not measured the newest commit
-    assert re.search('<td class="rw-stale"[^>]*>=</td>', rows["matmul"])
+    assert re.search('<td class="rw-stale"[^>]*>[?]</td>', rows["matmul"])
     assert "2 kernels" not in texts(app)
-    assert "because unchanged: 1 kernel." in texts(app)
+    assert "Not listed: undecided, with too few values: 1 kernel." in texts(app)
     assert choice(app, "Time range").value == "all"
+
+
+def test_a_kernel_that_became_slower_in_too_few_runs_is_undecided_and_never_unchanged(
+    open_view: OpenView, store: Engine
+) -> None:
+    for number, time_us in enumerate((1.0, 1.02, 10.1, 10.8, 10.4, 11.9)):
+        measured = make_measurement(median_ns=1e3 * time_us)
+        untimed = make_measurement(MATMUL, outcome=Outcome.UNSUPPORTED)
+        ingest_record(store, make_record(number, measurements=[measured, untimed]))
+
+    seen = texts(open_view("overview", window="all"))
+
+    assert "unchanged" not in seen
+    assert "undecided: 4 values since a possible change of +949 %; judged after a pair or" in seen
+    listed = "Not listed: undecided, with too few values: 1 kernel; without a time: 1 kernel."
+    assert listed in seen
 
 
 def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(

@@ -14,8 +14,13 @@ from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.queries.trend import TrendQuestion, read_trend
 from roofwatch.model.history import RunSetting, Series, SeriesKey, SeriesPoint, TunedChoice
 from roofwatch.model.machine import DeviceState, Outcome
-from roofwatch.model.measurement import Autotuning, MemoryUse, measured_values
-from roofwatch.model.metrics import METRICS
+from roofwatch.model.measurement import (
+    Autotuning,
+    MemoryUse,
+    measured_values,
+    with_references,
+)
+from roofwatch.model.metrics import METRICS, RATIO_TO_REFERENCE
 from roofwatch.model.record import RunRecord
 from tests.builders import (
     CASE_ID,
@@ -97,6 +102,24 @@ def test_a_point_tells_the_commit_the_run_the_value_and_the_quartiles(store: Eng
             ),
         ),
     )
+
+
+def test_the_ratio_to_the_librarys_row_is_a_series_that_the_machine_does_not_move(
+    store: Engine,
+) -> None:
+    for number, factor in enumerate((1.0, 1.3)):
+        rows = [
+            make_measurement(implementation="triton", median_ns=8_000 * factor),
+            make_measurement(implementation="torch", median_ns=10_000 * factor),
+        ]
+        ingest_all(store, make_record(number, measurements=with_references(rows)))
+
+    key = make_series_key(RATIO_TO_REFERENCE, implementation="triton")
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT, metric=RATIO_TO_REFERENCE)
+        (series,) = read_series(session, PROJECT, keys)
+    assert keys == [key]
+    assert [point.value for point in series.points] == pytest.approx([0.8, 0.8])
 
 
 def test_what_was_seen_of_the_device_and_chosen_by_the_autotuner_comes_if_asked_for(

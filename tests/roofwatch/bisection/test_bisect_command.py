@@ -7,7 +7,7 @@ import subprocess
 import sys
 from datetime import datetime
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from sqlalchemy import URL, Engine
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan
 from roofwatch.bisection.commits import list_commits, parse_series
-from roofwatch.bisection.job import range_of_regression, run_bisection
+from roofwatch.bisection.job import read_regression, run_bisection
 from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -24,7 +24,14 @@ from roofwatch.db.errors import StoreError
 from roofwatch.db.regressions.judgements import list_triaged, replace_regressions
 from roofwatch.model.errors import GitError, JournalError, SuiteError
 from roofwatch.model.triage import BisectionRange, BisectionState, CommitStatus
-from tests.builders import PROJECT, make_change_point, make_record, make_regression, sha_of
+from tests.builders import (
+    PROJECT,
+    make_change_point,
+    make_record,
+    make_regression,
+    make_series_key,
+    sha_of,
+)
 from tests.databases import ingest_all, text_of
 from tests.db.test_bisections import only, request
 from tests.git_repository import commit_file, git, make_repository
@@ -216,11 +223,29 @@ def test_a_stored_regression_gives_the_range_to_bisect(
         (found,) = list_triaged(session, PROJECT)
     url = text_of(database_url)
 
-    commit_range = range_of_regression(url, tmp_path, PROJECT, found.triage.regression_id)
+    _, commit_range = read_regression(url, tmp_path, PROJECT, UUID(found.regression_id))
 
+    assert commit_range is not None
     assert (commit_range.good_sha, commit_range.bad_sha) == (sha_of(1), sha_of(6))
     with pytest.raises(StoreError, match="not in project 'another'"):
-        range_of_regression(url, tmp_path, "another", found.triage.regression_id)
+        read_regression(url, tmp_path, "another", UUID(found.regression_id))
+
+
+def test_a_stored_regression_of_compiled_code_has_no_time_to_bisect(
+    store: Engine, database_url: URL, tmp_path: Path
+) -> None:
+    ingest_all(store, *map(make_record, range(8)))
+    spilled = make_change_point(4, series=make_series_key("local_bytes", target="sm_90"))
+    replace_regressions(store, PROJECT, [make_regression(4, change_points=(spilled,))])
+    with Session(store) as session:
+        (found,) = list_triaged(session, PROJECT)
+
+    regression, commit_range = read_regression(
+        text_of(database_url), tmp_path, PROJECT, UUID(found.regression_id)
+    )
+
+    assert regression.commit.sha == sha_of(4)
+    assert commit_range is None
 
 
 def test_a_series_is_a_case_with_or_without_an_implementation() -> None:

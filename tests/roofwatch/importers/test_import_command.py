@@ -338,7 +338,7 @@ def test_the_documented_plug_in_reads_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (example,) = code_blocks(ROOT / "docs/how-to/import.md", "python")
-    (entry,) = code_blocks(ROOT / "docs/how-to/import.md", "toml")
+    *_, entry = code_blocks(ROOT / "docs/how-to/import.md", "toml")
     (tmp_path / "lap_times.py").write_text(example)
     metadata = tmp_path / "lap_times-1.0.dist-info"
     metadata.mkdir()
@@ -362,3 +362,75 @@ def test_the_documented_plug_in_reads_its_file(
     (tmp_path / "cut.csv").write_text("commit;case;seconds\nabc;mi")
     with pytest.raises(FileImportError, match="cut off"):
         import_file(tmp_path / "cut.csv")
+
+
+def test_a_preset_of_the_settings_reads_a_table_and_marks_its_controls(tmp_path: Path) -> None:
+    (tmp_path / "roofwatch.toml").write_text(
+        """
+[import]
+controls = ["base*"]
+[import.presets.ours]
+case = ["kernel"]
+value = "p50"
+unit = "ms"
+better = "lower"
+implementation = "provider"
+commit = "sha"
+"""
+    )
+    rows = "".join(f"softmax,{name},{time},{'a' * 40}\n" for name, time in [("x", 2), ("base1", 4)])
+    (tmp_path / "table.csv").write_text(f"kernel,provider,p50,sha\n{rows}")
+
+    done = roofwatch("import", "table.csv", "--as", "ours", "--project", "p", cwd=tmp_path)
+
+    assert done.status == 0, done.error
+    (path,) = (tmp_path / "roofwatch-records").iterdir()
+    record = RunRecord.read(path)
+    shown = {(one.implementation, one.metric): one.value for one in record.imported}
+    assert shown == {
+        ("x", "value"): 2.0,
+        ("base1", "value"): 4.0,
+        ("x", "value, ratio to base1"): 0.5,
+    }
+    assert [one.implementation for one in record.imported if one.is_control] == ["base1"]
+
+
+def test_a_branch_and_a_repository_give_versions_order_and_sources(tmp_path: Path) -> None:
+    repository = make_repository(tmp_path / "repository")
+    shas = []
+    for number in range(3):
+        shas.append(
+            commit_file(repository, "softmax.py", f"BLOCK = {max(number, 1)}  # {number}\n")
+        )
+        row = f"softmax,{number + 1},{shas[-1]}\n"
+        commit_file(repository, "results.csv", f"kernel,p50,sha\n{row}", "Results")
+
+    done = roofwatch(
+        "import",
+        "--git-history",
+        "main:results.csv",
+        "--repository",
+        repository,
+        "--as",
+        "table",
+        "--map",
+        "case=kernel value=p50 unit=ms better=lower commit=sha",
+        "--project",
+        "p",
+        cwd=tmp_path,
+    )
+
+    assert done.status == 0, done.error
+    records = [RunRecord.read(path) for path in (tmp_path / "roofwatch-records").iterdir()]
+    records.sort(key=lambda record: record.commit.first_parent_count)
+    assert [record.commit.sha for record in records] == shas
+    assert [record.commit.first_parent_count for record in records] == [1, 3, 5]
+    identities = [value.code_hash for record in records for value in record.imported]
+    assert identities[0] == identities[1] != identities[2]
+
+
+def test_import_without_files_says_what_to_name(tmp_path: Path) -> None:
+    done = roofwatch("import", cwd=tmp_path)
+
+    assert done.status != 0
+    assert "--git-history BRANCH:PATH" in done.error

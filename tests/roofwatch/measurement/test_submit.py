@@ -111,6 +111,15 @@ def test_an_attack_is_rejected(repository: Path, name: str) -> None:
 
 
 @pytest.mark.slow
+def test_a_store_past_the_end_is_incorrect_and_located(repository: Path) -> None:
+    result = submit(request(repository, "one_element_too_far"))
+
+    assert result.verdict is INCORRECT, result.reason
+    assert "wrote past the end of `y_ptr`" in result.reason
+    assert "candidate.py:16" in result.reason
+
+
+@pytest.mark.slow
 def test_a_hang_costs_the_budget_and_nothing_else(repository: Path) -> None:
     result = submit(request(repository, "attack_hangs", budget_s=15.0))
 

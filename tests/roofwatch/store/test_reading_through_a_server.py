@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from sqlalchemy import URL, Engine
 
-from roofwatch.bisection.backfill import measured_in_source
 from roofwatch.collector.git import run_git
 from roofwatch.collector.outbox.http_client import HttpClient
 from roofwatch.db.errors import StoreError
@@ -123,9 +122,6 @@ QUESTIONS: dict[str, Callable[[Source], object]] = {
     ),
     "sides of a pair": lambda source: source.resolve_revisions(PROJECT, sha_of(1), sha_of(2)[:8]),
     "sides alone": lambda source: source.resolve_revisions(PROJECT, sha_of(0), sha_of(3)),
-    "what a backfill leaves out": lambda source: measured_in_source(
-        source, PROJECT, make_environment().runner_class
-    ),
     "noise floor": lambda source: source.read_noise_floor(
         PROJECT, source.resolve_revisions(PROJECT, sha_of(1), sha_of(2))[1]
     ),

@@ -1,47 +1,36 @@
-"""False alarms, delays and probabilities of the online detector on noise that it was not tuned on.
+"""False alerts, delays and probabilities of steps that alert without a pair, on noise of histories.
 
-    PYTHONPATH=. python bench/online_rates.py FOLDER [--series N] [--seed N] [--service]
+    PYTHONPATH=. python bench/alert_rates.py FOLDER [--series N] [--seed N]
 
 FOLDER contains `data/real/gpu_raw.jsonl`, histories of several projects, and `synth.py`, with
 `noise`. Steps are planted in noise drawn from each project: six neighbouring residuals at a time,
-off a running median of 31 values.
+off a running median of 31 values. All values are analysed again whenever one is new, as the service
+does.
 
-The threshold is the lowest at which no source has more than 1.2 false alarms per 1,000 values. The
-rates of a source are those at the threshold of the other sources. `--service` measures what the
-service does instead: it analyses all values offline whenever one is new.
-
-The probability that an alarm is real begins at the share of real alarms of the other sources.
+The probability that an alert is real begins at the share of real alerts of the other sources.
 """
 
 import argparse
 import importlib
-import json
 import math
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
-from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
-from roofwatch.ci.changepoint.online import LEARNING, Alarm, OnlineDetector, is_seen_online
+from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
 from roofwatch.ci.history.summary import share_real
-from roofwatch.model.verdict import THRESHOLDS
 
-Values = NDArray[np.float64]
-
-_MEDIAN, _BLOCK = 31, 6
-_MIN_HISTORY = 50
-_MIN_NOISE = 5e-4
-"""Quieter histories are those of counters, not times."""
+_LEARNING = 30
+"""Values of a young series."""
 _MIN_WIDTHS = 1.6
 """Noise widths of the smallest step that counts as visible."""
 _STEPS = (0.02, 0.05, 0.1)
@@ -52,24 +41,13 @@ _MARGIN = 5
 """Values by which the position of an alarm may differ from that of the step."""
 _LONG = 400
 """Values of a series without a step."""
-_THRESHOLDS = (22.0, 24.0, 26.0)
-_MOST = 1.2
-"""False alarms per 1,000 values of the worst source, at the threshold chosen."""
-_SPANS = ((LEARNING, _LONG), (LEARNING, 50), (50, 200), (200, _LONG))
+_SPANS = ((_LEARNING, _LONG), (_LEARNING, 50), (50, 200), (200, _LONG))
 _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
-
-
-@dataclass(frozen=True)
-class Planted:
-    """A series with at most one step."""
-
-    values: Values
-    step_at: int | None
 
 
 @dataclass
 class Score:
-    """Alarms of some series."""
+    """Alerts of some series."""
 
     value_counts: list[int] = field(default_factory=list)
     """Of each series."""
@@ -80,7 +58,7 @@ class Score:
     are_real: list[bool] = field(default_factory=list)
     """Of the alarms, in their order."""
 
-    def rate(self, low: int = LEARNING, high: int = _LONG) -> float:
+    def rate(self, low: int = _LEARNING, high: int = _LONG) -> float:
         """False alarms per 1,000 values, after so many values."""
         values = sum(max(min(count, high) - low, 0) for count in self.value_counts)
         return 1_000 * sum(low < at <= high for at in self.false_at) / values
@@ -93,34 +71,17 @@ class Score:
         )
 
 
-Found = Iterator[tuple[int, Alarm | Step]]
-"""Values seen, and what they show."""
-
-
-def online(values: Values, threshold: float) -> Found:
-    """Feed the detector value by value."""
-    detector = OnlineDetector(min_relative_change=0.005, threshold=threshold)
-    for seen, value in enumerate(values, start=1):
-        alarm = detector.update(float(value))
-        if alarm is not None and not alarm.is_return:
-            yield seen, alarm
-
-
-def service(values: Values) -> Found:
-    """Analyse all values again after each, as the service does, for steps of a time that may raise
-    an alert.
-    """
+def alerting_steps(values: Values) -> Iterator[tuple[int, Step]]:
+    """Yield the values seen and each step of a time that may raise an alert then."""
     for seen in range(1, len(values) + 1):
         known = values[:seen]
         steps = find_time_steps(known, np.full(seen, math.nan))
         for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
-            if chance <= THRESHOLDS.false_discovery_rate and is_seen_online(
-                known.tolist(), step, THRESHOLDS.trend_relative_change
-            ):
+            if is_sure_step(known.tolist(), step, chance):
                 yield seen, step
 
 
-def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score:
+def score(series: Sequence[Planted]) -> Score:
     """Feed each series value by value. An alarm that repeats an earlier one does not count."""
     total = Score()
     for one in series:
@@ -128,7 +89,7 @@ def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score
         is_found = False
         total.value_counts.append(len(one.values))
         total.step_count += one.step_at is not None
-        for seen, found in detect(one.values):
+        for seen, found in alerting_steps(one.values):
             is_near = (
                 one.step_at is not None
                 and seen > one.step_at
@@ -148,37 +109,6 @@ def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score
 
 
 # --- series
-
-
-def _residuals(values: Values) -> Values:
-    logs, half = np.log(values), _MEDIAN // 2
-    medians = np.array(
-        [np.median(logs[max(0, at - half) : at + half + 1]) for at in range(len(logs))]
-    )
-    residuals: Values = logs - medians
-    return residuals
-
-
-def _histories(folder: Path) -> dict[str, list[Values]]:
-    """Residuals of the histories of each project."""
-    found: dict[str, list[Values]] = {}
-    for line in (folder / "data" / "real" / "gpu_raw.jsonl").read_text().splitlines():
-        row = json.loads(line)
-        values = np.array(row["values"], dtype=np.float64)
-        if len(values) >= _MIN_HISTORY and values.min() > 0:
-            residuals = _residuals(values)
-            if _width(residuals) >= _MIN_NOISE:
-                found.setdefault(row["tags"]["source"].split("/")[-1], []).append(residuals)
-    return found
-
-
-def _width(residuals: Values) -> float:
-    return MAD_TO_DEVIATION * float(np.median(np.abs(residuals - np.median(residuals))))
-
-
-def _drawn(history: Values, count: int, rng: np.random.Generator) -> Values:
-    begins = rng.integers(0, len(history) - _BLOCK + 1, count // _BLOCK + 1)
-    return np.concatenate([history[begin : begin + _BLOCK] for begin in begins])[:count]
 
 
 def _step(width: float, rng: np.random.Generator) -> float:
@@ -205,7 +135,7 @@ def _series(
         length = _LONG if at is None else at + _AFTER
         if histories:
             history = histories[number // 2 % len(histories)]
-            width, noise = _width(history), _drawn(history, length, rng)
+            width, noise = width_of(history), drawn(history, length, rng)
         else:
             width = float(rng.choice([0.005, 0.01, 0.02]))
             relative = synth.noise(synth.KINDS[number // 2 % len(synth.KINDS)], length, width, rng)
@@ -244,16 +174,13 @@ def _print_reliability(scores: Mapping[str, Score]) -> None:
 
 
 def main() -> None:
-    """Print the rates by threshold, those at the threshold of the other sources, and the
-    reliability.
-    """
+    """Print the rates of each source, and the reliability of stated probabilities."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument(
         "--series", type=int, default=160, help="series of each source, half of them with a step"
     )
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--service", action="store_true", help="measure what the service alerts to")
     arguments = parser.parse_args()
     if not (arguments.folder / "synth.py").is_file():
         raise SystemExit(
@@ -263,43 +190,19 @@ def main() -> None:
     sys.path.insert(0, str(arguments.folder))
     synth = importlib.import_module("synth")
     rng = np.random.default_rng(arguments.seed)
-    histories = {**_histories(arguments.folder), "synthetic": []}
+    histories = {**read_histories(arguments.folder), "synthetic": []}
     sources = {
         name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()
     }
-    spans = ((0, LEARNING), *_SPANS) if arguments.service else _SPANS
+    spans = ((0, _LEARNING), *_SPANS)
     columns = " | ".join(
-        f"false alarms per 1,000 after {low} to {high} values" for low, high in spans
+        f"false alerts per 1,000 after {low} to {high} values" for low, high in spans
     )
-    if arguments.service:
-        print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
-        served = {name: score(planted, service) for name, planted in sources.items()}
-        for name, own in served.items():
-            print(f"| {name} | {own.row(spans)} |")
-        _print_reliability(served)
-        return
-    scores = {
-        name: {limit: score(planted, partial(online, threshold=limit)) for limit in _THRESHOLDS}
-        for name, planted in sources.items()
-    }
-    print(f"| source | threshold | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
+    print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
+    scores = {name: score(planted) for name, planted in sources.items()}
     for name, own in scores.items():
-        for limit in _THRESHOLDS:
-            print(f"| {name} | {limit:g} | {own[limit].row()} |")
-    threshold = _chosen(scores.values())
-    print(f"\nThreshold chosen on all: {threshold:g}. Chosen on the other sources:\n")
-    for name, own in scores.items():
-        limit = _chosen(other for key, other in scores.items() if key != name)
-        print(f"| {name} | {limit:g} | {own[limit].row()} |")
-
-    _print_reliability({name: own[threshold] for name, own in scores.items()})
-
-
-def _chosen(scores: Iterable[Mapping[float, Score]]) -> float:
-    """The lowest threshold at which no source has too many false alarms."""
-    given = list(scores)
-    kept = (limit for limit in _THRESHOLDS if all(own[limit].rate() <= _MOST for own in given))
-    return next(kept, _THRESHOLDS[-1])
+        print(f"| {name} | {own.row(spans)} |")
+    _print_reliability(scores)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,135 @@
+"""Agendas of runners: lease a job, finish it, list them."""
+
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from roofwatch.api.auth import Reader, Sender
+from roofwatch.api.models import (
+    Cursor,
+    Limit,
+    Page,
+    Project,
+    as_json,
+    body_schema,
+    json_body,
+    page_of,
+)
+from roofwatch.api.problems import PROBLEMS
+from roofwatch.api.state import state_of
+from roofwatch.db.agenda import finish_job, list_jobs, take_job
+from roofwatch.model.agenda import JobKind, PlannedJob, StoredJob
+
+router = APIRouter(tags=["agenda"], responses=PROBLEMS)
+
+_MAX_JOBS = 30
+_Text = Annotated[str, Field(min_length=1, max_length=500)]
+_Sha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?$")]
+_Seconds = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
+
+
+class AgendaJob(BaseModel):
+    """A job that a runner could do."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    key: _Text
+    kind: JobKind
+    reason: _Text
+    expected_s: _Seconds
+    base_sha: _Sha | None = None
+    head_sha: _Sha
+
+
+class Agenda(BaseModel):
+    """What the runners of a class could do, the most valuable first."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    runner_class: _Text
+    claim_id: UUID = Field(description="Of the runner.")
+    jobs: Annotated[list[AgendaJob], Field(max_length=_MAX_JOBS)]
+
+
+class Taken(BaseModel):
+    """The job that the runner may do."""
+
+    key: str | None = Field(description="None if other runners have taken all.")
+
+
+class FinishedJob(BaseModel):
+    """A job that the runner did."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    runner_class: _Text
+    claim_id: UUID
+    key: _Text
+    spent_s: _Seconds
+
+
+class Finished(BaseModel):
+    is_own: bool = Field(description="False if another runner had taken the job over.")
+
+
+@router.post(
+    "/v1/agenda/take",
+    summary="Lease a job",
+    response_model=Taken,
+    openapi_extra=body_schema(Agenda),
+)
+async def post_agenda(
+    request: Request,
+    sender: Sender,
+    project: Project,
+    agenda: Annotated[Agenda, Depends(json_body(Agenda))],
+) -> Response:
+    """Replace the agenda of a runner class, and lease its most valuable job that is free."""
+    sender.check_project(project)
+    jobs = [PlannedJob(**dict(job)) for job in agenda.jobs]
+    key = await run_in_threadpool(
+        take_job, state_of(request).engine, project, agenda.runner_class, jobs, agenda.claim_id
+    )
+    return as_json(Taken(key=key))
+
+
+@router.post(
+    "/v1/agenda/finish",
+    summary="Finish a job",
+    response_model=Finished,
+    openapi_extra=body_schema(FinishedJob),
+)
+async def post_finished(
+    request: Request,
+    sender: Sender,
+    project: Project,
+    job: Annotated[FinishedJob, Depends(json_body(FinishedJob))],
+) -> Response:
+    """End the lease of a job, with the time that it took."""
+    sender.check_project(project)
+    is_own = await run_in_threadpool(
+        finish_job,
+        state_of(request).engine,
+        project,
+        job.runner_class,
+        job.key,
+        job.claim_id,
+        job.spent_s,
+    )
+    return as_json(Finished(is_own=is_own))
+
+
+@router.get("/v1/agenda", summary="List the jobs of runners", response_model=Page[StoredJob])
+def get_agenda(
+    request: Request, reader: Reader, project: Project, *, limit: Limit = 100, cursor: Cursor = None
+) -> Response:
+    """Open jobs of a project in their order, then those of the last 30 days, the newest first."""
+    reader.check_project(project)
+    with state_of(request).reading() as session:
+        jobs = list_jobs(session, project)
+    numbered = {id(job): number for number, job in enumerate(jobs)}
+    return page_of(jobs, limit, cursor, lambda job: numbered[id(job)], int)

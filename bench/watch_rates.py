@@ -1,0 +1,302 @@
+"""How soon rules alert to a step with the right commit, how often falsely, and what it costs.
+
+    PYTHONPATH=. python bench/watch_rates.py FOLDER [--series N] [--seed N]
+
+FOLDER contains `data/real/gpu_raw.jsonl`, `data/paired.jsonl`, `data/real/paired_gpu.jsonl` and
+`synth.py`. Steps of 3 to 6 noise widths, 5 % at least, are planted in noise drawn from each source.
+A pair is simulated by the residuals of a measured pair without an effect, scaled to the noise of
+the series, which is pessimistic: a pair lacks what differs from day to day. No constant was chosen
+on these data, so no source is left out.
+
+`watch` as it runs: one commit in ten changes the code of the kernel, and is measured as a pair; of
+the others one in ten is timed. `suspicion alone` times every commit and measures no commit as a
+pair without a suspicion, as for a change that comes from outside the code.
+"""
+
+import argparse
+import importlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
+from roofwatch.ci.ab.compare import compare
+from roofwatch.ci.changepoint.chance import chances_of_steps
+from roofwatch.ci.history.step_findings import is_sure_step
+from roofwatch.ci.history.steps import find_time_steps
+from roofwatch.ci.suspicion import find_suspicion
+from roofwatch.model.verdict import THRESHOLDS, Verdict
+
+_SMALLEST_STEP = 0.05
+_WIDTHS = (3.0, 6.0)
+_FIRST, _LAST, _AFTER = 40, 120, 6
+_LONG = 120
+"""Values of a series without a step."""
+_BLOCKS = 12
+_RUN_BLOCKS = 3
+"""Blocks of a single run, the unit of device time."""
+_PAIR_COST = 2 * _BLOCKS / _RUN_BLOCKS
+_CODE_SHARE, _TIMED_SHARE = 0.1, 0.1
+_JOBS = 2
+_NIGHTS = (1, 2, 3, 5)
+
+Alerts = Iterator[tuple[int, int]]
+"""Values seen, and the position of the commit that is named."""
+
+
+@dataclass(frozen=True)
+class PairNoise:
+    """Residuals of the log times of measured pairs without an effect, in their noise widths."""
+
+    bases: Sequence[Values]
+    heads: Sequence[Values]
+
+    @classmethod
+    def read(cls, *files: Path) -> "PairNoise":
+        bases: list[Values] = []
+        heads: list[Values] = []
+        for file in files:
+            for line in file.read_text().splitlines():
+                row = json.loads(line)
+                if row["effect"] != 0:
+                    continue
+                base, head = np.log(row["base"]), np.log(row["head"])
+                centre = np.median(np.concatenate([base, head]))
+                bases.append((base - centre) / row["tags"]["sigma"])
+                heads.append((head - centre) / row["tags"]["sigma"])
+        return cls(bases, heads)
+
+    def pair(
+        self, log_change: float, width: float, rng: np.random.Generator
+    ) -> tuple[list[list[float]], list[list[float]]]:
+        """Draw the blocks of a base and of a head that differs by a log change."""
+        number = int(rng.integers(len(self.bases)))
+        first = int(rng.integers(max(1, len(self.bases[number]) - _BLOCKS + 1)))
+        places = slice(first, first + _BLOCKS)
+        base = np.exp(self.bases[number][places] * width)
+        head = np.exp(self.heads[number][places] * width + log_change)
+        return [[float(value)] for value in base], [[float(value)] for value in head]
+
+
+@dataclass
+class Watch:
+    """A runner that watches one series, and what it spends."""
+
+    series: Planted
+    noise: PairNoise
+    rng: np.random.Generator
+    has_code_pairs: bool
+    cost: float = 0.0
+    """Device time, in single runs."""
+    _decided: set[tuple[int, int]] = field(default_factory=set)
+
+    def alerts(self) -> Alerts:
+        """Measure commit after commit."""
+        measured: list[int] = []
+        for commit in range(len(self.series.values)):
+            is_code = self._changes_code(commit)
+            if is_code and measured:
+                self.cost += _PAIR_COST
+                if self._is_changed(measured[-1], commit):
+                    yield commit + 1, commit
+            elif self.has_code_pairs and self.rng.random() > _TIMED_SHARE and measured:
+                continue  # carried: built like the commit before
+            else:
+                self.cost += 1
+            measured.append(commit)
+            yield from self._confirmed(commit, measured)
+
+    def _changes_code(self, commit: int) -> bool:
+        if not self.has_code_pairs:
+            return False
+        return commit == self.series.step_at or bool(self.rng.random() < _CODE_SHARE)
+
+    def _confirmed(self, commit: int, measured: Sequence[int]) -> Alerts:
+        values = [float(self.series.values[place]) for place in measured]
+        suspicion = find_suspicion(values, min_relative_change=THRESHOLDS.relative_change)
+        if suspicion is None:
+            return
+        base = measured[-suspicion.value_count - 1]
+        head = measured[-suspicion.value_count]
+        if (base, head) in self._decided:
+            return
+        self._decided.add((base, head))
+        self.cost += _PAIR_COST
+        if self._is_changed(base, head):
+            yield commit + 1, head
+
+    def _is_changed(self, base: int, head: int) -> bool:
+        """Whether two jobs together show a change; the second is done only after the first."""
+        step_at = self.series.step_at
+        log_change = self.series.log_step if step_at is not None and base < step_at <= head else 0.0
+        base_blocks: list[list[float]] = []
+        head_blocks: list[list[float]] = []
+        for job in range(_JOBS):
+            pair = self.noise.pair(log_change, self.series.width, self.rng)
+            base_blocks += pair[0]
+            head_blocks += pair[1]
+            compared = compare(base_blocks, head_blocks, threshold=THRESHOLDS.relative_change)
+            if compared.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
+                return False
+            self.cost += _PAIR_COST * (job > 0)
+        self._decided.add((base, head))
+        return True
+
+
+# --- other rules
+
+
+def fixed_threshold(limit: float) -> Callable[[Values], Alerts]:
+    """Alert to each value that differs from the one before by a fraction."""
+
+    def alerts(values: Values) -> Alerts:
+        for place in range(1, len(values)):
+            if abs(math.log(values[place] / values[place - 1])) > math.log1p(limit):
+                yield place + 1, place
+
+    return alerts
+
+
+def perfherder(values: Values) -> Alerts:
+    """Welch's t between the 12 values before and after, above 7, as Perfherder does."""
+    for seen in range(24, len(values) + 1):
+        for place in range(12, seen - 11):
+            before, after = values[place - 12 : place], values[place : place + 12]
+            error = math.sqrt(before.var(ddof=1) / 12 + after.var(ddof=1) / 12)
+            if error > 0 and abs(after.mean() - before.mean()) / error > 7:
+                yield seen, place
+
+
+def three_in_a_row(values: Values) -> Alerts:
+    """Alert if the newest three values are 5 % off the median of the ten before."""
+    for seen in range(13, len(values) + 1):
+        level = float(np.median(values[seen - 13 : seen - 3]))
+        changes = np.log(values[seen - 3 : seen] / level)
+        if np.all(changes > math.log1p(0.05)) or np.all(changes < -math.log1p(0.05)):
+            yield seen, seen - 3
+
+
+def history_alone(values: Values) -> Alerts:
+    """The steps of single runs that alert without a pair."""
+    for seen in range(30, len(values) + 1, 2):
+        known = values[:seen]
+        steps = find_time_steps(known, np.full(seen, math.nan))
+        for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
+            if is_sure_step(known.tolist(), step, chance):
+                yield seen, step.index
+
+
+# --- scores
+
+
+@dataclass
+class Score:
+    """What a rule did on the series of one source."""
+
+    value_count: int = 0
+    step_count: int = 0
+    delays: list[int] = field(default_factory=list)
+    """Of the alerts that name the right commit, in runs."""
+    false_count: int = 0
+    cost: float = 0.0
+
+    def add(self, series: Planted, alerts: Alerts) -> None:
+        self.value_count += len(series.values)
+        self.step_count += series.step_at is not None
+        places: set[int] = set()
+        for seen, place in alerts:
+            if place in places:
+                continue
+            places.add(place)
+            if place == series.step_at:
+                self.delays.append(seen - place)
+            elif series.step_at is None or abs(place - series.step_at) > 2:
+                self.false_count += 1
+
+    def row(self) -> str:
+        shares = [
+            f"{sum(delay <= most for delay in self.delays) / max(1, self.step_count):.0%}"
+            for most in _NIGHTS
+        ]
+        false_rate = 1_000 * self.false_count / self.value_count
+        relative_cost = self.cost / self.value_count if self.cost else 1.0
+        return " | ".join([*shares, f"{false_rate:.1f}", f"{relative_cost:.2f}"])
+
+
+def make_series(
+    histories: Sequence[Values], synth: object, count: int, rng: np.random.Generator
+) -> list[Planted]:
+    """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
+    series: list[Planted] = []
+    for number in range(count):
+        step_at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
+        length = _LONG if step_at is None else step_at + _AFTER
+        if histories:
+            history = histories[number // 2 % len(histories)]
+            width, noise = width_of(history), drawn(history, length, rng)
+        else:
+            width = float(rng.choice([0.005, 0.01, 0.02]))
+            kinds = synth.KINDS  # type: ignore[attr-defined]
+            relative = synth.noise(kinds[number // 2 % len(kinds)], length, width, rng)  # type: ignore[attr-defined]
+            noise = np.log1p(np.maximum(relative, -0.6))
+        size = max(float(rng.uniform(*_WIDTHS)) * width, math.log1p(_SMALLEST_STEP))
+        log_step = size * float(rng.choice([-1, 1])) if step_at is not None else 0.0
+        if step_at is not None:
+            noise[step_at:] += log_step
+        values: NDArray[np.float64] = 1_000 * np.exp(noise)
+        series.append(Planted(values, step_at, log_step=log_step, width=width))
+    return series
+
+
+def main() -> None:
+    """Print a row for each rule and source."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--series", type=int, default=80, help="of each source")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    data = arguments.folder / "data"
+    if not (arguments.folder / "synth.py").is_file():
+        raise SystemExit(f"{arguments.folder}: no synth.py; see the head of this file")
+    sys.path.insert(0, str(arguments.folder))
+    synth = importlib.import_module("synth")
+    rng = np.random.default_rng(arguments.seed)
+    pair_noise = {
+        "gpu": PairNoise.read(data / "real" / "paired_gpu.jsonl"),
+        "synthetic": PairNoise.read(data / "paired.jsonl"),
+    }
+    rules: dict[str, Callable[[Values], Alerts]] = {
+        "fixed 5 %": fixed_threshold(0.05),
+        "fixed 10 %": fixed_threshold(0.1),
+        "t-test of Perfherder": perfherder,
+        "three runs in a row": three_in_a_row,
+        "history alone": history_alone,
+    }
+    columns = " | ".join(f"{most} runs" for most in _NIGHTS)
+    print(f"| source | rule | {columns} | false alerts per 1,000 | device time |")
+    print(f"|{'---|' * (len(_NIGHTS) + 4)}")
+    for source, histories in {**read_histories(arguments.folder), "synthetic": []}.items():
+        series = make_series(histories, synth, arguments.series, rng)
+        noise = pair_noise["synthetic" if source == "synthetic" else "gpu"]
+        for name, has_code_pairs in (("watch", True), ("suspicion alone", False)):
+            score = Score()
+            for planted in series:
+                watch = Watch(planted, noise, rng, has_code_pairs)
+                score.add(planted, watch.alerts())
+                score.cost += watch.cost
+            print(f"| {source} | {name} | {score.row()} |", flush=True)
+        for name, rule in rules.items():
+            score = Score()
+            for planted in series:
+                score.add(planted, rule(planted.values))
+            print(f"| {source} | {name} | {score.row()} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""What may be claimed about a case: the one place that decides it, for every output. Pure.
+
+What was not measured is called not measured. `unchanged` needs times of both sides, from one job;
+without times, only identical code (sources and machine code) is no change.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from roofwatch.ci.ab.comparable import Key, SideResult
+from roofwatch.ci.reason_words import reason_words
+from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
+from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, Evidence
+from roofwatch.model.history import Regression
+from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.metrics import Layer
+from roofwatch.model.record import RunRecord
+from roofwatch.model.results import StaticFacts
+from roofwatch.model.verdict import Reason, Verdict
+
+_TIMED_WORDS = {
+    Verdict.REGRESSED: "slower",
+    Verdict.IMPROVED: "faster",
+    Verdict.UNCHANGED: "time unchanged",
+}
+_CODE_WORDS = {
+    CodeState.SAME: "same code",
+    CodeState.CHANGED: "code changed",
+    CodeState.UNKNOWN: "code not compared",
+}
+_OF_RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED, Reason.ALREADY_FAILING})
+"""Reasons for which the results decide, whatever the time."""
+_NAMES_A_GPU = re.compile(r"\b(CPU|GPUs?|CUDA|NVIDIA)\b")
+
+
+# --- code
+
+
+@dataclass(frozen=True)
+class CodeComparison:
+    """Whether cases run the same code on both sides."""
+
+    changed: frozenset[Key]
+    """Cases with machine code or launch configurations that differ."""
+    compiled: frozenset[Key]
+    """Cases that were compiled on both sides."""
+    base_sources: Mapping[str, str]
+    """Digests by kernel."""
+    head_sources: Mapping[str, str]
+
+    @classmethod
+    def of(
+        cls, base: RunRecord, head: RunRecord, judged: Iterable[StaticJudgement]
+    ) -> "CodeComparison":
+        is_one_toolchain = has_one_toolchain(base.environment, head.environment)
+        compiled = _compiled(base.static_facts) & _compiled(head.static_facts)
+        return cls(
+            changed=frozenset(item.subject for item in judged),
+            compiled=frozenset(compiled),
+            base_sources=base.source_digests,
+            # equal sources are no evidence of equal code if another torch runs them
+            head_sources=head.source_digests if is_one_toolchain else {},
+        )
+
+    def state(self, key: Key) -> CodeState:
+        if key in self.changed:
+            return CodeState.CHANGED
+        kernel = key[0].partition("/")[0]
+        base, head = self.base_sources.get(kernel), self.head_sources.get(kernel)
+        if base is None or head is None:
+            return CodeState.UNKNOWN
+        return CodeState.SAME if base == head else CodeState.CHANGED
+
+
+def _compiled(facts: Iterable[StaticFacts]) -> set[Key]:
+    return {(one.case_id, one.implementation) for one in facts if one.outcome is Outcome.OK}
+
+
+# --- one case
+
+
+def judge_untimed(code: CodeState) -> tuple[Verdict, Reason]:
+    """Return the verdict on a case that works on both sides and has no time on one of them."""
+    if code is CodeState.SAME:
+        return Verdict.UNCHANGED, Reason.SAME_CODE
+    return Verdict.INCONCLUSIVE, Reason.NOT_TIMED
+
+
+def judge_outcomes(
+    base: SideResult | None, head: SideResult | None, code: CodeState
+) -> tuple[Verdict, Reason, str] | None:
+    """Return verdict, reason and detail by the outcomes; None if the case works and was timed on
+    both sides.
+    """
+    if head is None:
+        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, ""
+    if head.failure is not None:
+        if base is not None and base.failure is not None:
+            return Verdict.UNCHANGED, Reason.ALREADY_FAILING, ""
+        return (
+            Verdict.REGRESSED,
+            Reason.WRONG_RESULT if head.failure is Outcome.INCORRECT else Reason.FAILED,
+            "",
+        )
+    if base is None:
+        return Verdict.INCONCLUSIVE, Reason.NEW_CASE, ""
+    if base.failure is not None:
+        return Verdict.IMPROVED, Reason.FIXED, ""
+    if base.accuracy is Outcome.OK and head.accuracy is not Outcome.OK:
+        return (
+            Verdict.INCONCLUSIVE,
+            Reason.NOT_COMPARABLE,
+            "results were checked at the base, not at the head",
+        )
+    if base.measured is not Outcome.OK:
+        return *judge_untimed(code), ""
+    if head.measured is Outcome.UNSUPPORTED:
+        return Verdict.REGRESSED, Reason.FAILED, "measured at the base, unsupported at the head"
+    if head.measured is not Outcome.OK:
+        return Verdict.INCONCLUSIVE, Reason.REMOVED_CASE, "timed at the base, not at the head"
+    return None
+
+
+def why_untimed(side: SideResult, environment: Environment, *, is_compiled: bool) -> str:
+    """Say why a working case has no time, without words of the record."""
+    is_cpu = environment.device_kind == "cpu"
+    if side.measured is None:
+        return "no GPU" if is_cpu and is_compiled else "not timed in this run"
+    if is_cpu and (is_compiled or _NAMES_A_GPU.search(side.message or "")):
+        return "no GPU"
+    return "unsupported here"
+
+
+def claim_of(
+    verdict: Verdict,
+    reason: Reason,
+    base: SideResult | None,
+    head: SideResult | None,
+    *,
+    code: CodeState,
+    is_compiled: bool,
+    why: str = "",
+) -> Claim:
+    """Decide what may be claimed about a case.
+
+    Args:
+        verdict: On the case.
+        reason: Of the verdict.
+        base: Results of the base; None if it lacks the case.
+        head: Results of the head.
+        code: Whether both sides run the same code.
+        is_compiled: Whether both sides were compiled.
+        why: Why it has no time.
+    """
+    is_timed = all(side is not None and side.median_ns is not None for side in (base, head))
+    kind, text = ClaimKind.NOT_MEASURED, reason_words(reason)
+    if reason in _OF_RESULTS:
+        kind = ClaimKind.CHECKED_ONLY
+    elif is_timed and verdict is Verdict.INCONCLUSIVE:
+        kind, text = ClaimKind.TIMED_UNDECIDED, f"undecided: {reason_words(reason)}"
+    elif is_timed:
+        kind, text = ClaimKind.TIMED, _TIMED_WORDS[verdict]
+    elif reason in {Reason.NOT_TIMED, Reason.SAME_CODE}:
+        kind = ClaimKind.COMPILED_ONLY if is_compiled else ClaimKind.CHECKED_ONLY
+        is_checked = all(side is not None and side.accuracy is Outcome.OK for side in (base, head))
+        if not (is_compiled or is_checked):
+            kind = ClaimKind.NOT_MEASURED
+        text = f"time not measured ({why}); {_CODE_WORDS[code]}"
+    elif reason is Reason.REMOVED_CASE and head is not None:
+        text = "undecided: timed at the base only"
+    elif reason is Reason.NOT_COMPARABLE:
+        text = "undecided: not comparable"
+    return Claim(kind, verdict, reason, code, text)
+
+
+def claim_of_regression(regression: Regression) -> str:
+    """Say what the stored evidence of a regression proves, in the words of a case."""
+    times = [one for one in regression.change_points if one.series.metric == "median_ns"]
+    layers = {one.series.definition.layer for one in regression.change_points}
+    if any(one.before is not None and one.after is not None for one in times):
+        text = _TIMED_WORDS.get(regression.verdict, "undecided")
+        return text if regression.is_confirmed else f"{text}, not confirmed by a pair"
+    if times or Layer.ACCURACY in layers:
+        is_fixed = regression.verdict is Verdict.IMPROVED
+        return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)
+    if layers == {Layer.STATIC}:
+        return f"time not measured; {_CODE_WORDS[CodeState.CHANGED]}"
+    return "time unchanged or not measured; other values changed"
+
+
+# --- what a check requires
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One case of the head, as far as a check can require evidence of it."""
+
+    claim: Claim
+    is_checked: bool
+    """The head's result was checked and is right."""
+    is_compiled: bool
+    """Both sides compiled, or the implementation is not compiled at all."""
+    is_timed: bool
+    """The head has a time."""
+
+
+def missing_evidence(
+    policy: CheckPolicy, cases: Iterable[Requirement], *, is_refused: bool
+) -> tuple[str, ...]:
+    """Say which required evidence is missing, in words; nothing if it is all there."""
+    if not policy.requires:
+        return ()
+    if is_refused:
+        return ("comparable records",)
+    listed = list(cases)
+    missing = []
+    for evidence in Evidence:
+        count = sum(not _has(evidence, case) for case in listed)
+        if evidence in policy.requires and count:
+            missing.append(f"{evidence} of {count} of {len(listed)}")
+    return tuple(missing)
+
+
+def _has(evidence: Evidence, case: Requirement) -> bool:
+    claim = case.claim
+    is_new = claim.reason is Reason.NEW_CASE
+    if evidence is Evidence.ACCURACY:
+        return case.is_checked
+    if evidence is Evidence.CODE:
+        return case.is_compiled and (is_new or claim.code is not CodeState.UNKNOWN)
+    if is_new:
+        return case.is_timed
+    return claim.verdict is not Verdict.INCONCLUSIVE

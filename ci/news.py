@@ -1,0 +1,148 @@
+"""What to tell after a run of `roofwatch watch`: each change once, when it is decided. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from roofwatch.ci.history.finding import is_outcome
+from roofwatch.ci.history.steps import TIME
+from roofwatch.model.agenda import SuspectCase, WatchState
+from roofwatch.model.history import CommitRef, Regression, RegressionState
+from roofwatch.model.verdict import Verdict
+
+UNCONFIRMED_AFTER = timedelta(days=2)
+"""Age from which on a suspicion that no pair decided is told: two nights."""
+
+
+class NewsKind(StrEnum):
+    REGRESSED = "regressed"
+    RECOVERED = "recovered"
+    LOCATED = "located"
+    """A regression that was told as a range is known to its commit."""
+    UNCONFIRMED = "unconfirmed"
+    """A suspicion that no runner has confirmed within two nights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class News:
+    """One message about a change."""
+
+    kind: NewsKind
+    kernels: tuple[str, ...]
+    sha: str
+    """The commit of the change, or the last of a range."""
+    subject: str
+    """First line of its message."""
+    base_count: int
+    head_count: int
+    """The commits between which the change lies, by the number of commits before them."""
+    text: str
+
+    @property
+    def is_alert(self) -> bool:
+        return self.kind is NewsKind.REGRESSED
+
+    def is_about(self, other: "News") -> bool:
+        """Whether both are about one change: of a common kernel, in overlapping ranges."""
+        do_overlap = self.base_count < other.head_count and other.base_count < self.head_count
+        return do_overlap and not set(self.kernels).isdisjoint(other.kernels)
+
+
+def list_news(
+    state: WatchState, regressions: Sequence[Regression], told: Iterable[News], *, now: datetime
+) -> list[News]:
+    """List what was decided and not told yet. A change that only one pair shows waits."""
+    earlier = list(told)
+    news: list[News] = []
+    for candidate in (*_changes(state, regressions), *_old_suspicions(state.suspects, now)):
+        if not _is_told(candidate, earlier):
+            news.append(candidate)
+            earlier.append(candidate)
+    return news
+
+
+def _is_told(candidate: News, told: Sequence[News]) -> bool:
+    same_change = [other for other in told if other.is_about(candidate)]
+    if candidate.kind is NewsKind.RECOVERED:
+        was_told = any(other.kind is NewsKind.REGRESSED for other in same_change)
+        return not was_told or any(other.kind is NewsKind.RECOVERED for other in same_change)
+    if candidate.kind is NewsKind.LOCATED:
+        # only news about a regression that was told as another commit
+        was_told = any(other.kind is NewsKind.REGRESSED for other in same_change)
+        return not was_told or any(other.sha == candidate.sha for other in same_change)
+    return any(other.kind is candidate.kind for other in same_change)
+
+
+def _changes(state: WatchState, regressions: Sequence[Regression]) -> Iterator[News]:
+    for regression in regressions:
+        is_open = regression.state is RegressionState.OPEN
+        if regression.verdict is not Verdict.REGRESSED or not is_open:
+            continue
+        if not regression.is_confirmed or _waits(state, regression):
+            continue
+        yield _news_of(NewsKind.REGRESSED, regression, regression.summary)
+        yield _news_of(NewsKind.LOCATED, regression, regression.summary)
+        if regression.recovered_at is not None and not _is_suspected(
+            state, regression, regression.recovered_at
+        ):
+            yield _news_of(NewsKind.RECOVERED, regression, regression.ended or "")
+
+
+def _news_of(kind: NewsKind, regression: Regression, text: str) -> News:
+    return News(
+        kind=kind,
+        kernels=tuple(sorted({point.series.kernel for point in regression.change_points})),
+        sha=regression.commit.sha,
+        subject=regression.commit.subject,
+        base_count=regression.base.first_parent_count,
+        head_count=regression.commit.first_parent_count,
+        text=text,
+    )
+
+
+def _waits(state: WatchState, regression: Regression) -> bool:
+    """Whether only one pair shows each of its changes."""
+    timed_points = [
+        point
+        for point in regression.change_points
+        if point.series.metric == TIME and not is_outcome(point)
+    ]
+    if len(timed_points) < len(regression.change_points):
+        return False
+    return all(
+        any(
+            suspect.subject == (point.series.case_id, point.series.implementation)
+            and suspect.base < point.commit
+            and point.previous_commit < suspect.head
+            for suspect in state.suspects
+        )
+        for point in timed_points
+    )
+
+
+def _is_suspected(state: WatchState, regression: Regression, commit: CommitRef) -> bool:
+    """Whether what a commit does to the cases of a regression is not decided yet."""
+    subjects = {
+        (point.series.case_id, point.series.implementation) for point in regression.change_points
+    }
+    return any(
+        suspect.subject in subjects and suspect.base < commit <= suspect.head
+        for suspect in state.suspects
+    )
+
+
+def _old_suspicions(suspects: Iterable[SuspectCase], now: datetime) -> Iterator[News]:
+    for suspect in suspects:
+        if suspect.since is None or now - suspect.since < UNCONFIRMED_AFTER:
+            continue
+        case_id, implementation = suspect.subject
+        yield News(
+            kind=NewsKind.UNCONFIRMED,
+            kernels=(case_id.split("/")[0],),
+            sha=suspect.head.sha,
+            subject=suspect.head.subject,
+            base_count=suspect.base.first_parent_count,
+            head_count=suspect.head.first_parent_count,
+            text=f"{case_id} {implementation}: {suspect.evidence}",
+        )

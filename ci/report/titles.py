@@ -1,0 +1,251 @@
+"""The title of a judgement: what decides, what it covers, and what was not measured. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from roofwatch.ci.messages import Remark, count_of
+from roofwatch.ci.reason_words import reason_words
+from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.sections import groups_of_times, percent
+from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.model.claim import CodeState
+from roofwatch.model.machine import Outcome
+from roofwatch.model.verdict import Reason, Verdict
+
+CODE_WORDS = {
+    Verdict.REGRESSED: "worse",
+    Verdict.INCONCLUSIVE: "lost",
+    Verdict.IMPROVED: "better",
+    Verdict.UNCHANGED: "changed",
+}
+_CASE_WORDS = {
+    Reason.WRONG_RESULT: "wrong",
+    Reason.FAILED: "failing",
+    Reason.FIXED: "fixed",
+    Reason.ALREADY_FAILING: "still failing",
+    Reason.NEW_CASE: "new",
+    Reason.REMOVED_CASE: "removed",
+    Reason.NOISE: "too noisy",
+    Reason.TOO_FEW_BLOCKS: "too noisy",
+    Reason.NOT_TIMED: "not timed",
+    Reason.SAME_CODE: "same code",
+}
+_UNTIMED = frozenset({Reason.NOT_TIMED, Reason.SAME_CODE})
+
+
+def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
+    """Say in one line what decides, with numbers: for the comment, the check and the terminal.
+
+    Args:
+        judgement: To be named.
+        is_quiet: Nothing at all changed.
+    """
+    verdict = judgement.verdict
+    if verdict is Verdict.INCONCLUSIVE:
+        decides = _after_new(judgement, _undecided(judgement))
+    elif verdict is Verdict.UNCHANGED:
+        decides = _after_new(judgement, _no_change(judgement, is_quiet=is_quiet))
+    else:
+        decides = _changed(judgement)
+    template = "; ".join(filter(None, (decides.template, untimed_words(judgement))))
+    if judgement.missing:
+        template = f"required but missing: {', '.join(judgement.missing)}; {template}"
+    return Remark(template, decides.words)
+
+
+def word_of(case: CaseJudgement) -> str:
+    if case.reason is Reason.BEYOND_THRESHOLD:
+        return "slower" if case.verdict is Verdict.REGRESSED else "faster"
+    return _CASE_WORDS.get(case.reason, str(case.verdict))
+
+
+def decisive(judgement: PullRequestJudgement) -> Counter[str]:
+    """Count the cases that make the verdict regressed or improved, by word."""
+    if judgement.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
+        return Counter()
+    deciding = [case for case in judgement.cases if case.verdict is judgement.verdict]
+    # results before times
+    ordered = sorted(deciding, key=lambda case: case.reason is Reason.BEYOND_THRESHOLD)
+    return Counter(map(word_of, ordered))
+
+
+def untimed_words(judgement: PullRequestJudgement) -> str:
+    """Name the kernels whose time may have changed and was not measured; empty if there are none.
+
+    New benchmarks count too.
+    """
+    missing = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
+    missing += [
+        case
+        for case in judgement.cases
+        if case.reason is Reason.NEW_CASE and case.head is not None and case.head.median_ns is None
+    ]
+    if not missing:
+        return ""
+    return f"time of {_kernels(missing)} not measured{_why(missing)}"
+
+
+def _kernels(cases: Iterable[CaseJudgement]) -> str:
+    return count_of(len({case.case_id.partition("/")[0] for case in cases}), "kernel")
+
+
+def _why(cases: Iterable[CaseJudgement]) -> str:
+    reasons = sorted({case.why_untimed for case in cases} - {""})
+    return f" ({', '.join(reasons)})" if reasons else ""
+
+
+# --- undecided
+
+
+def _undecided(judgement: PullRequestJudgement) -> str:
+    if any(case.reason is Reason.FOREIGN_CODE for case in judgement.cases):
+        return f"no result: {reason_words(Reason.FOREIGN_CODE)}"
+    if judgement.refusals:
+        return "no result: the records, or their times, are not comparable"
+    items: list[CaseJudgement | StaticJudgement] = [*judgement.cases, *judgement.static]
+    items = [item for item in items if not _is_removed(item)] or items
+    undecided = [
+        item
+        for item in items
+        if item.verdict is Verdict.INCONCLUSIVE and item.reason is not Reason.NEW_CASE
+    ]
+    counts = Counter(item.reason for item in undecided)
+    untimed_count = counts.pop(Reason.NOT_TIMED, 0)
+    if not counts and untimed_count:
+        return _covered(judgement)
+    reason, count = counts.most_common(1)[0]
+    words = reason_words(reason)
+    blocks = [
+        case.comparison.more_blocks or 0
+        for case in judgement.cases
+        if case.comparison and case.reason is reason
+    ]
+    if reason is Reason.NOISE and max(blocks):
+        words = f"too noisy, needs about {max(blocks)} more blocks"
+    return f"no result: {words} ({count} of {len(items)})"
+
+
+def _is_removed(item: CaseJudgement | StaticJudgement) -> bool:
+    return isinstance(item, CaseJudgement) and item.is_removed
+
+
+def _covered(judgement: PullRequestJudgement) -> str:
+    """Say what was measured of a change whose time was not."""
+    timed_count = sum(case.reason is Reason.WITHIN_THRESHOLD for case in judgement.cases)
+    same = [case for case in judgement.cases if case.reason is Reason.SAME_CODE]
+    parts = [
+        f"no change in {count_of(timed_count, 'timed benchmark')}" if timed_count else "",
+        _accuracy_words(judgement),
+        _code_words(judgement),
+        f"same code in {count_of(len(same), 'benchmark')}" if same else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _accuracy_words(judgement: PullRequestJudgement) -> str:
+    checked = [
+        case.head.accuracy is Outcome.OK for case in judgement.cases if case.head is not None
+    ]
+    if all(checked):
+        return "accuracy ok"
+    if not any(checked):
+        return "accuracy not checked"
+    return f"accuracy ok in {sum(checked)} of {count_of(len(checked), 'benchmark')}"
+
+
+def _code_words(judgement: PullRequestJudgement) -> str:
+    functions = {
+        (item.case_id.partition("/")[0], item.implementation, item.function)
+        for item in judgement.static
+        if item.analysis is None
+    }
+    if functions:
+        return f"code of {count_of(len(functions), 'function')} changed"
+    untimed = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
+    changed = [case for case in untimed if case.claimed.code is CodeState.CHANGED]
+    if changed:
+        return f"sources of {_kernels(changed)} changed"
+    return f"code of {_kernels(untimed)} not compared"
+
+
+# --- no change
+
+
+def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
+    compared = [case for case in judgement.cases if not case.is_removed]
+    if all(case.reason is Reason.NEW_CASE for case in compared):
+        return "nothing to compare with"
+    word = "no change" if is_quiet else "no regression"
+    timed = [case for case in compared if case.reason not in _UNTIMED]
+    same = [case for case in compared if case.reason is Reason.SAME_CODE]
+    parts = [f"{word} in {count_of(len(timed), 'benchmark')}"] if timed else []
+    if same:
+        if not timed:
+            parts.append(_accuracy_words(judgement))
+        count = count_of(len(same), "benchmark")
+        parts.append(f"same code in {count}, time not measured{_why(same)}")
+    if not parts:  # a policy lets missing times pass
+        parts = [_covered(judgement)]
+    return "; ".join(parts)
+
+
+def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
+    """Name new implementations before the words, the fastest against an existing one first."""
+    listed = judgement.new_implementations
+    if not listed:
+        return Remark(words)
+    text = count_of(len(listed), "new implementation")
+    compared = [(one.rivals[0].comparison.log_ratio, one) for one in listed if one.rivals[:1]]
+    existing = [item for item in compared if not item[1].rivals[0].is_new]
+    if not existing:
+        return Remark(f"{text} · {words}")
+    best = min(existing, key=lambda item: item[0])[1]
+    rival = best.rivals[0]
+    change = percent(rival.comparison.relative_change)
+    names = (best.kernel, best.implementation, rival.implementation)
+    return Remark(f"{text}, {{}} {{}} {change} against {{}} · {words}", names)
+
+
+# --- changed
+
+
+def _changed(judgement: PullRequestJudgement) -> Remark:
+    verdict = judgement.verdict
+    compared = [case for case in judgement.cases if not case.is_removed]
+    words: tuple[str, ...] = ()
+    parts = []
+    decided = list(decisive(judgement).items())
+    if decided:
+        (first, count), *others = decided
+        total = count_of(len(compared), "benchmark")
+        counts = [f"{count} of {total} {first}"]
+        counts += [f"{number} {word}" for word, number in others]
+        parts.append(", ".join(counts))
+    changed = (
+        case for group in groups_of_times(judgement) for case in group if case.verdict is verdict
+    )
+    largest = next(changed, None)
+    if largest is not None and largest.comparison is not None:
+        which = "worst" if verdict is Verdict.REGRESSED else "best"
+        parts.append(f"{which} {percent(largest.comparison.relative_change)} ({{}})")
+        words = (largest.case_id.partition("/")[0],)
+    decisive_items = [item for item in judgement.static if item.verdict is verdict]
+    analysed = {item.subject for item in decisive_items if item.analysis is not None}
+    if analysed:
+        benchmarks = count_of(len(analysed), "benchmark")
+        parts.append(f"offsets or operators of {benchmarks} {CODE_WORDS[verdict]}")
+    code_items = [item for item in decisive_items if item.analysis is None]
+    if code_items:
+        functions = {(item.function, item.implementation) for item in code_items}
+        targets = count_of(len({item.target for item in code_items}), "target")
+        kernels = count_of(len(functions), "kernel")
+        parts.append(f"machine code of {kernels} {CODE_WORDS[verdict]} on {targets}")
+    launches = {
+        (one.case_id, one.implementation)
+        for one in judgement.secondary_changes
+        if one.verdict is verdict
+    }
+    if launches:
+        more = "more" if verdict is Verdict.REGRESSED else "less"
+        parts.append(f"{more} memory or host time in {count_of(len(launches), 'benchmark')}")
+    return Remark(" · ".join(parts), words)

@@ -1,0 +1,215 @@
+"""Compares what is proven about offsets, and what calls cost in torch, of two commits.
+
+An offset that overflows at a declared size, a smaller size that fits, more bytes and a new wait for
+the device are regressions. Numbers of calls, launches and allocations explain a change and decide
+nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from roofwatch.ci.messages import Remark
+from roofwatch.model.metrics import format_bytes
+from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, UnprovenAccess
+from roofwatch.model.record import RunRecord
+from roofwatch.model.verdict import Reason, Verdict
+
+OFFSETS = "pointer offsets"
+OPERATORS = "torch operators"
+EVERY_TARGET = "every target"
+_UNSAFE = "unsafe"
+_LARGEST = "largest "
+_MIN_CHANGE = 0.01
+"""Smallest change of bytes that decides: below it are flags and counters of a few elements."""
+_MAX_NAMED = 4
+_WORDS = {
+    "moved_bytes": "bytes moved {} → {}",
+    "peak_bytes": "memory of temporaries and results {} → {}",
+    "wait_count": "waits for the device {} → {}",
+}
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """Facts of one case and implementation with a direction, and what explains them."""
+
+    case_id: str
+    implementation: str
+    function: str
+    """`pointer offsets` or `torch operators`."""
+    values: Mapping[str, int]
+    """Lower is better, except for the largest size of a dimension."""
+    searched: frozenset[str] = frozenset()
+    """Dimensions whose largest size is known, or known to be without a limit."""
+    text: Remark = field(default_factory=lambda: Remark(""), compare=False)
+    calls: Mapping[str, int] = field(default_factory=dict)
+    """Numbers that explain: calls of operators, launches, allocations."""
+    target: str = EVERY_TARGET
+
+    @property
+    def is_unsafe(self) -> bool:
+        return bool(self.values.get(_UNSAFE))
+
+    @property
+    def badness(self) -> dict[str, float]:
+        """The facts as sizes that grow when they get worse."""
+        return {
+            name: 1 / max(value, 1) if name.startswith(_LARGEST) else float(value)
+            for name, value in self.values.items()
+        }
+
+
+@dataclass(frozen=True)
+class AnalysisJudgement:
+    verdict: Verdict
+    reason: Reason
+    detail: Remark
+
+
+def analyses_of(
+    proofs: Iterable[OverflowProof], costs: Iterable[OperatorCost]
+) -> tuple[Analysis, ...]:
+    return (*map(_of_proof, proofs), *map(_of_cost, costs))
+
+
+def analyses_of_record(record: RunRecord) -> tuple[Analysis, ...]:
+    return analyses_of(record.overflow_proofs, record.operator_costs)
+
+
+def _of_proof(proof: OverflowProof) -> Analysis:
+    values = {f"{_LARGEST}{limit.dimension}": limit.largest for limit in proof.limits}
+    return Analysis(
+        case_id=proof.case_id,
+        implementation=proof.implementation,
+        function=OFFSETS,
+        values={_UNSAFE: int(proof.proof is Proof.UNSAFE), **values},
+        searched=frozenset(proof.searched),
+        text=describe_proof(proof),
+    )
+
+
+def _of_cost(cost: OperatorCost) -> Analysis:
+    return Analysis(
+        case_id=cost.case_id,
+        implementation=cost.implementation,
+        function=OPERATORS,
+        values={name: getattr(cost, name) for name in _WORDS},
+        calls={
+            **cost.calls,
+            "launches": cost.launch_count,
+            "allocations": cost.allocation_count,
+        },
+    )
+
+
+def describe_proof(proof: OverflowProof) -> Remark:
+    """Say what overflows, or up to which sizes everything fits."""
+    unsafe = [access for access in proof.unproven if access.proof is Proof.UNSAFE]
+    if unsafe:
+        return _of_access(unsafe[0], "overflows: ")
+    if proof.proof is Proof.UNKNOWN:
+        reason = proof.message or (proof.unproven[0].reason if proof.unproven else "no access")
+        return Remark("cannot tell: {}", (reason,))
+    if not proof.limits:
+        return Remark(f"all {proof.access_count} accesses fit into 32 bits")
+    sizes: list[str] = []
+    words: list[str] = []
+    for limit in proof.limits:
+        sizes.append(f"{{}} = {limit.largest:,}")
+        words.append(limit.dimension)
+    return Remark(f"fits up to {', or '.join(sizes)}", tuple(words))
+
+
+def _of_access(access: UnprovenAccess, prefix: str) -> Remark:
+    template, words = f"{prefix}{{}} of {{}} in {{}}: {{}}", [access.kind, access.pointer]
+    words += [access.function, access.reason]
+    if access.file is not None:
+        template += " ({}:{})"
+        words += [access.file, str(access.line)]
+    return Remark(template, tuple(words))
+
+
+# --- judging
+
+
+def judge_analysis(base: Analysis | None, head: Analysis) -> AnalysisJudgement | None:
+    """Judge the facts of one case; None if nothing that decides differs."""
+    if head.function == OFFSETS:
+        return _judge_offsets(base, head)
+    return None if base is None else _judge_cost(base, head)
+
+
+def _judge_offsets(base: Analysis | None, head: Analysis) -> AnalysisJudgement | None:
+    was_unsafe = base is not None and base.is_unsafe
+    if head.is_unsafe:
+        if was_unsafe:
+            return AnalysisJudgement(Verdict.UNCHANGED, Reason.ALREADY_FAILING, head.text)
+        return AnalysisJudgement(Verdict.REGRESSED, Reason.OFFSET_OVERFLOW, head.text)
+    if was_unsafe:
+        return AnalysisJudgement(Verdict.IMPROVED, Reason.FIXED, head.text)
+    if base is None:
+        return None
+    changes = [
+        (dimension, base.values.get(_LARGEST + dimension), head.values.get(_LARGEST + dimension))
+        for dimension in sorted(base.searched & head.searched)
+    ]
+    smaller = [change for change in changes if _is_smaller(change[2], change[1])]
+    larger = [change for change in changes if _is_smaller(change[1], change[2])]
+    if not (smaller or larger):
+        return None
+    verdict = Verdict.REGRESSED if smaller else Verdict.IMPROVED
+    detail = _limits_in_words(smaller or larger)
+    return AnalysisJudgement(verdict, Reason.OFFSET_LIMIT_CHANGED, detail)
+
+
+def _is_smaller(largest: int | None, other: int | None) -> bool:
+    """Return whether a limit is tighter than another; None is no limit."""
+    if largest is None:
+        return False
+    return other is None or largest < other
+
+
+def _limits_in_words(changes: Sequence[tuple[str, int | None, int | None]]) -> Remark:
+    parts: list[str] = []
+    words: list[str] = []
+    for dimension, base, head in changes:
+        sizes = ["any size" if size is None else f"{size:,}" for size in (base, head)]
+        parts.append(f"offsets fit up to {{}} = {' → '.join(sizes)}")
+        words.append(dimension)
+    return Remark(", ".join(parts), tuple(words))
+
+
+def _judge_cost(base: Analysis, head: Analysis) -> AnalysisJudgement | None:
+    names = [name for name in _WORDS if name in base.values and name in head.values]
+    worse = [name for name in names if _is_more(base.values[name], head.values[name], name)]
+    better = [name for name in names if _is_more(head.values[name], base.values[name], name)]
+    if not (worse or better):
+        return None
+    verdict = Verdict.REGRESSED if worse else Verdict.IMPROVED
+    return AnalysisJudgement(verdict, Reason.OPERATOR_COST_CHANGED, _cost_in_words(base, head))
+
+
+def _is_more(base: int, head: int, name: str) -> bool:
+    if name == "wait_count":
+        return head > base
+    return head > base * (1 + _MIN_CHANGE)
+
+
+def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
+    parts = []
+    for name, phrase in _WORDS.items():
+        sides = [side.values.get(name, 0) for side in (base, head)]
+        if sides[0] != sides[1]:
+            write = str if name == "wait_count" else format_bytes
+            parts.append(phrase.format(*map(write, sides)))
+    named = list(_changed_calls(base, head))
+    words = tuple(name for name, *_ in named[:_MAX_NAMED])
+    parts += [f"{{}} {before} → {after}" for _, before, after in named[:_MAX_NAMED]]
+    return Remark(", ".join(parts), words)
+
+
+def _changed_calls(base: Analysis, head: Analysis) -> Iterator[tuple[str, int, int]]:
+    for name in sorted({*base.calls, *head.calls}):
+        sides = base.calls.get(name, 0), head.calls.get(name, 0)
+        if sides[0] != sides[1]:
+            yield name, *sides

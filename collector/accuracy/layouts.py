@@ -1,0 +1,112 @@
+"""Other memory layouts of a case: strided, transposed and expanded."""
+
+from dataclasses import replace
+
+import torch
+
+from roofwatch.collector.accuracy.deviation import root_mean_square
+from roofwatch.collector.accuracy.evaluation import (
+    PreparedCase,
+    differentiated_names,
+    prepare_inputs,
+)
+from roofwatch.model.check_report import Arrangement, Layout
+
+UPSTREAM = "upstream"
+"""Names the gradients that are passed to the backward pass."""
+
+_STRIDED = (Arrangement.ROW_STRIDED, Arrangement.TRANSPOSED)
+
+
+def layouts_of(prepared: PreparedCase) -> tuple[Layout, ...]:
+    """Layouts to try: each input with two or more dims, and the upstream gradients, in every
+    arrangement.
+    """
+    tensors = {
+        name: value for name, value in prepared.inputs.items() if isinstance(value, torch.Tensor)
+    }
+    if prepared.case.is_backward:
+        gradients = {
+            f"grad_{name}"
+            for name in differentiated_names(prepared.spec, prepared.case, prepared.inputs)
+        }
+        outputs = [each for name, each in prepared.expected.items() if name not in gradients]
+        tensors[UPSTREAM] = max(outputs, key=lambda output: output.ndim)
+    layouts: list[Layout] = []
+    for name, tensor in tensors.items():
+        if tensor.ndim >= 2 and min(tensor.shape[-2:]) > 1 and tensor.numel():
+            layouts += [Layout(tensor=name, arrangement=each) for each in _STRIDED]
+        if _can_be_expanded(prepared, name, tensor):
+            layouts.append(Layout(tensor=name, arrangement=Arrangement.EXPANDED))
+    return tuple(layouts)
+
+
+def _can_be_expanded(prepared: PreparedCase, name: str, tensor: torch.Tensor) -> bool:
+    # indices must often differ from each other, and programs that change an input write to it
+    is_value = tensor.is_floating_point() and name not in prepared.spec.mutates
+    return is_value and tensor.ndim >= 2 and _expanded_dim(tensor) is not None
+
+
+def in_layout(prepared: PreparedCase, layout: Layout) -> PreparedCase:
+    """The case with one tensor in another layout; an expanded one has other values too."""
+    if layout.arrangement is Arrangement.EXPANDED:
+        return _expanded(prepared, layout.tensor)
+    if layout.tensor == UPSTREAM:
+        return replace(
+            prepared, lay_out_upstream=lambda tensor: rearranged(tensor, layout.arrangement)
+        )
+    tensor = prepared.inputs[layout.tensor]
+    moved = rearranged(tensor.detach(), layout.arrangement).requires_grad_(tensor.requires_grad)
+    return replace(prepared, inputs={**prepared.inputs, layout.tensor: moved})
+
+
+def _expanded(prepared: PreparedCase, name: str) -> PreparedCase:
+    inputs = dict(prepared.inputs)
+    lay_out_upstream = prepared.lay_out_upstream
+    if name == UPSTREAM:
+        lay_out_upstream = _as_of_a_sum
+    else:
+        tensor = prepared.inputs[name]
+        inputs[name] = _repeated(tensor.detach()).requires_grad_(tensor.requires_grad)
+    case = prepared.case
+    expanded = prepare_inputs(prepared.spec, case, prepared.device, inputs, lay_out_upstream)
+    # gradients of a sum may be zero but for rounding, as those of a softmax
+    least_rms = {name: root_mean_square(each) for name, each in prepared.expected.items()}
+    return replace(expanded, least_rms=least_rms)
+
+
+def _as_of_a_sum(upstream: torch.Tensor) -> torch.Tensor:
+    """The gradient that `out.sum()` passes back: one number for all elements."""
+    return upstream.new_ones(()).expand(upstream.shape)
+
+
+def _repeated(tensor: torch.Tensor) -> torch.Tensor:
+    """The first slice in place of all, along the first dim that is longer than one."""
+    dim = _expanded_dim(tensor)
+    assert dim is not None
+    return tensor.narrow(dim, 0, 1).clone().expand(tensor.shape)
+
+
+def _expanded_dim(tensor: torch.Tensor) -> int | None:
+    dims = (dim for dim, length in enumerate(tensor.shape) if length > 1)
+    return next(dims, None) if tensor.numel() else None
+
+
+def rearranged(tensor: torch.Tensor, arrangement: Arrangement) -> torch.Tensor:
+    """Copy a tensor into another arrangement; with fewer than two dims it is returned as it is."""
+    if tensor.ndim < 2:
+        return tensor
+    *leading, n_rows, n_cols = tensor.shape
+    if arrangement is Arrangement.TRANSPOSED:
+        return tensor.new_empty(*leading, n_cols, n_rows).mT.copy_(tensor)
+    # The gap between rows holds the largest number, which shows in a result that uses it. NaN would
+    # also fail kernels that read the gap and multiply it by zero, as torch's bfloat16 matmul does
+    # on a CPU.
+    kind = tensor.dtype
+    largest = (
+        1
+        if kind == torch.bool
+        else (torch.finfo if kind.is_floating_point else torch.iinfo)(kind).max
+    )
+    wider = tensor.new_full((*leading, n_rows, n_cols + 1), largest)
+    return wider.narrow(-1, 1, n_cols).copy_(tensor)

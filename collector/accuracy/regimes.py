@@ -1,0 +1,149 @@
+"""Other values for the inputs of a case, chosen by what its operation does with them.
+
+Normally distributed inputs hide errors at values that occur in practice: a softmax where one logit
+dominates, a variance of values far from zero, a gate that saturates.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from roofwatch.collector.accuracy.evaluation import PreparedCase, prepare_inputs
+from roofwatch.model.check_report import Regime
+from roofwatch.spec import Role
+
+REGIMES: Mapping[Role, tuple[Regime, ...]] = {
+    Role.VALUES: (Regime.SHIFTED, Regime.PEAKED, Regime.SPARSE),
+    Role.LOGITS: (Regime.PEAKED, Regime.EQUAL, Regime.INFINITE),
+    Role.SCORES: (Regime.SHARP, Regime.UNIFORM),
+    Role.GATES: (Regime.SATURATED, Regime.SPARSE),
+    Role.TERMS: (Regime.CANCELLING, Regime.DENORMAL),
+    Role.WEIGHTS: (),
+}
+_MAX_REGIMES = 3
+_INDEX_DTYPES = (torch.int32, torch.int64)
+_SPARSE_EVERY, _INFINITE_EVERY = 10, 8
+_DENORMAL_FACTOR = 0.25
+"""Of the smallest normal number."""
+
+
+def regimes_of(prepared: PreparedCase) -> tuple[Regime, ...]:
+    """Regimes to try, at most three, for the roles of the case's inputs."""
+    roles = [
+        role
+        for name, role in prepared.roles.items()
+        if prepared.inputs[name].is_floating_point() and prepared.inputs[name].numel()
+    ]
+    # inputs with a special role say more about the operation than the others
+    special = [role for role in roles if role is not Role.VALUES]
+    wanted = [regime for role in (special or roles) for regime in REGIMES[role]]
+    return tuple(dict.fromkeys(wanted))[:_MAX_REGIMES]
+
+
+def in_regime(prepared: PreparedCase, regime: Regime) -> PreparedCase:
+    """The case with other values in the inputs whose role has the regime, and its reference."""
+    inputs: dict[str, Any] = dict(prepared.inputs)
+    for name, role in prepared.roles.items():
+        tensor = prepared.inputs[name]
+        is_changed = regime in REGIMES[role] and tensor.is_floating_point() and tensor.numel()
+        if not is_changed:
+            continue
+        wide = tensor.detach().to(torch.float64)
+        if regime is Regime.PEAKED:
+            values = _peaked(wide, _targets(prepared, wide))
+        else:
+            values = _CHANGES[regime](wide, tensor.dtype)
+        inputs[name] = values.to(tensor.dtype).requires_grad_(tensor.requires_grad)
+    return prepare_inputs(prepared.spec, prepared.case, prepared.device, inputs)
+
+
+Change = Callable[[torch.Tensor, torch.dtype], torch.Tensor]
+
+
+def _shifted(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values / 4 + 4
+
+
+def _peaked(values: torch.Tensor, columns: torch.Tensor | None) -> torch.Tensor:
+    """Add 12 to one element of each row: at the given column, or at another one in each row."""
+    if values.ndim < 2:
+        return values
+    rows = values.reshape(-1, values.shape[-1]).clone()
+    numbers = torch.arange(len(rows), device=values.device)
+    if columns is None:
+        columns = (7 * numbers + 3) % values.shape[-1]
+    rows[numbers, columns] += 12
+    return rows.view(values.shape)
+
+
+def _targets(prepared: PreparedCase, values: torch.Tensor) -> torch.Tensor | None:
+    """An integer input that names a column of each row, as the targets of a cross-entropy do.
+
+    Gradients are small where the target dominates, and lose their digits if that of the largest
+    probability is rounded.
+    """
+    row_count, n_cols = values.numel() // values.shape[-1], values.shape[-1]
+    for tensor in prepared.inputs.values():
+        is_index = isinstance(tensor, torch.Tensor) and tensor.dtype in _INDEX_DTYPES
+        if not is_index or tensor.numel() != row_count:
+            continue
+        if bool((tensor >= 0).all()) and bool((tensor < n_cols).all()):
+            columns: torch.Tensor = tensor.reshape(-1).long()
+            return columns
+    return None
+
+
+def _sparse(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values * _every(values, _SPARSE_EVERY)
+
+
+def _equal(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values[..., :1].expand_as(values).clone()
+
+
+def _infinite(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    if values.ndim < 2 or values.shape[-1] <= _INFINITE_EVERY:
+        return values
+    return values.masked_fill(_every(values, _INFINITE_EVERY), -torch.inf)
+
+
+def _every(values: torch.Tensor, period: int) -> torch.Tensor:
+    """Marks every n-th element, at other places from row to row unless n divides their length."""
+    numbers = torch.arange(values.numel(), device=values.device)
+    return (numbers % period == period - 1).view(values.shape)
+
+
+def _sharp(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values * 4
+
+
+def _uniform(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values / 64
+
+
+def _saturated(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    return values * 16
+
+
+def _cancelling(values: torch.Tensor, _dtype: torch.dtype) -> torch.Tensor:
+    """Neighbours along the last dim have opposite signs, but for one part in 16."""
+    signs = 1 - 2 * (torch.arange(values.shape[-1], device=values.device) % 2)
+    return signs * 4 + values / 4
+
+
+def _denormal(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return values * torch.finfo(dtype).tiny * _DENORMAL_FACTOR
+
+
+_CHANGES: Mapping[Regime, Change] = {
+    Regime.SHIFTED: _shifted,
+    Regime.SPARSE: _sparse,
+    Regime.EQUAL: _equal,
+    Regime.INFINITE: _infinite,
+    Regime.SHARP: _sharp,
+    Regime.UNIFORM: _uniform,
+    Regime.SATURATED: _saturated,
+    Regime.CANCELLING: _cancelling,
+    Regime.DENORMAL: _denormal,
+}

@@ -1,0 +1,57 @@
+"""Chooses which configurations of an autotuned function are compiled."""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+MOST_CONFIGURATIONS = 12
+"""Of one launch. A backward pass of an attention kernel may have hundreds."""
+
+
+def every_chosen_configuration(
+    tuned: list[str], most: int | None = MOST_CONFIGURATIONS
+) -> Callable[..., Any]:
+    """Make a replacement of `Autotuner.run` that launches each chosen configuration once.
+
+    `tuned` holds the configuration in words while it is launched.
+    """
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        pruned = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+        chosen = _chosen(list(pruned), most)
+        kernel = None
+        for config in chosen:
+            if config.pre_hook is not None:
+                config.pre_hook({**self.nargs, **kwargs, **config.all_kwargs()})
+            if len(self.configs) > 1:
+                tuned[:] = [_in_words(config)]
+            try:
+                kernel = self.fn.run(*args, **kwargs, **config.all_kwargs())
+            finally:
+                tuned.clear()
+        return kernel
+
+    return run
+
+
+def _in_words(config: Any) -> str:
+    options = [
+        f"{name}={value}" for name, value in config.all_kwargs().items() if value is not None
+    ]
+    return f"[{','.join(options)}]"
+
+
+def _chosen(configs: list[Any], most: int | None) -> list[Any]:
+    """Keep at most some configurations, in their order.
+
+    The choice depends on each configuration alone, so that one more in the list moves only one.
+    """
+    if most is None or len(configs) <= most:
+        return configs
+
+    def digest(position: int) -> str:
+        return hashlib.sha256(_in_words(configs[position]).encode()).hexdigest()
+
+    positions = sorted(range(len(configs)), key=digest)[:most]
+    return [configs[position] for position in sorted(positions)]

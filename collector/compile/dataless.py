@@ -1,0 +1,169 @@
+"""Calls an implementation on tensors without data, as if the GPU of a target were there."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from roofwatch.collector.accuracy.evaluation import (
+    differentiable,
+    differentiated_names,
+    outputs_by_name,
+)
+from roofwatch.collector.compile.counted_calls import CountingMode, TooMuchWorkError
+from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.pretended_device import pretending_gpu
+from roofwatch.collector.compile.target_device import answering_for, replaced
+from roofwatch.model.errors import ToolchainError
+from roofwatch.spec import (
+    Case,
+    Implementation,
+    InputMaker,
+    KernelSpec,
+    SpecError,
+    UnsupportedError,
+)
+
+_Result = TypeVar("_Result")
+_ADDRESS = 2**20
+"""Of every tensor without data; divisible by 16 like those of torch's allocators."""
+
+
+class TooLargeError(Exception):
+    """The inputs are too large for any GPU."""
+
+
+class _RangedInputMaker(InputMaker):
+    """Tells the mode that counts which integers it draws."""
+
+    def __init__(self, case: Case, mode: CountingMode) -> None:
+        super().__init__(case, "cpu", only_integers=True)
+        self._mode = mode
+
+    def _ranged(self, tensor: torch.Tensor, low: int, high: int) -> torch.Tensor:
+        self._mode.set_range(tensor, Interval(low, high))
+        return tensor
+
+    def integers(self, *shape: int, high: int, low: int = 0, dtype: str = "int64") -> torch.Tensor:
+        drawn = super().integers(*shape, high=high, low=low, dtype=dtype)
+        return self._ranged(drawn, low, high - 1)
+
+    def permutation(self, length: int, dtype: str = "int64") -> torch.Tensor:
+        return self._ranged(super().permutation(length, dtype), 0, max(length - 1, 0))
+
+    def routing(self, tokens: int, experts: int, top_k: int, load: str = "uniform") -> torch.Tensor:
+        return self._ranged(super().routing(tokens, experts, top_k, load), 0, experts - 1)
+
+
+@contextlib.contextmanager
+def without_data() -> Iterator[None]:
+    """Make tensors without data within the block; their addresses are aligned like real ones."""
+
+    def address(self: FakeTensor) -> int:
+        return _ADDRESS + int(self.storage_offset()) * self.element_size()
+
+    # a size that a launcher refuses is no error
+    log = logging.getLogger("torch._subclasses.fake_tensor")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        with replaced(FakeTensor, "data_ptr", address), FakeTensorMode(allow_non_fake_inputs=True):
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def call_for_target(
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    *,
+    mode: CountingMode,
+    before_backward: Callable[[], None] | None = None,
+    ranges: Mapping[str, Interval],
+    has_data: bool = False,
+    max_bytes: int = sys.maxsize,
+) -> None:
+    """Call an implementation once, and its backward pass in the `bwd` direction.
+
+    Args:
+        spec: Declares the kernel.
+        implementation: What to call.
+        case: The sizes.
+        target: The GPU that answers the launcher's questions.
+        mode: Counts the operators of all passes.
+        before_backward: Called between the forward and the backward pass.
+        ranges: Of the integers in inputs, by name.
+        has_data: Allocate the inputs, for launchers that read integers.
+
+        max_bytes: Of all inputs.
+
+    Raises:
+        TooLargeError: the inputs are larger.
+        Exception: any exception that the implementation raises.
+    """
+    with contextlib.ExitStack() as stack:
+        if not has_data:
+            stack.enter_context(without_data())
+        stack.enter_context(mode)
+        inputs = _inputs(spec, case, mode)
+        for name, limits in ranges.items():
+            mode.set_range(inputs[name], limits)
+        if sum(_size(value) for value in inputs.values()) > max_bytes:
+            raise TooLargeError(f"the inputs have more than {max_bytes:,} bytes")
+        stack.enter_context(answering_for(target))
+        if not has_data:
+            stack.enter_context(pretending_gpu(mode.count_wait))
+        names = differentiated_names(spec, case, inputs)
+        mode.restart()
+        with contextlib.nullcontext() if names else torch.no_grad():
+            outputs = outputs_by_name(implementation.launch(**inputs))
+        if names:
+            roots = differentiable(outputs)
+            upstream = [torch.empty_like(root) for root in roots]
+            if before_backward is not None:
+                before_backward()
+            chosen = [inputs[name] for name in names]
+            torch.autograd.grad(roots, chosen, upstream, allow_unused=True)
+
+
+def call_with_or_without_data(call: Callable[..., _Result]) -> _Result:
+    """Call without data, and with data if that fails: some launchers read integers.
+
+    Raises:
+        Exception: the failure with data; that without data if the inputs do not fit into memory.
+    """
+    try:
+        return call(has_data=False)
+    except (UnsupportedError, ToolchainError):
+        raise
+    except Exception as without_data:  # noqa: BLE001  a launcher raises many types
+        try:
+            return call(has_data=True)
+        except (MemoryError, TooMuchWorkError):
+            raise without_data from None
+        except RuntimeError as error:
+            if "allocate" in str(error):
+                raise without_data from None
+            raise
+
+
+def _size(value: object) -> int:
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
+
+
+def _inputs(spec: KernelSpec, case: Case, mode: CountingMode) -> dict[str, Any]:
+    inputs = spec.inputs(case, _RangedInputMaker(case, mode))
+    if not isinstance(inputs, dict):
+        raise SpecError(
+            f"{spec.name}: inputs(case, make) returned {type(inputs).__name__}; return a dict of "
+            f"arguments by name"
+        )
+    for name in differentiated_names(spec, case, inputs):
+        inputs[name].requires_grad_(True)
+    return inputs

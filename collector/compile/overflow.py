@@ -1,0 +1,148 @@
+"""Finds pointer offsets of a Triton function that overflow 32-bit integers in one launch."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+
+from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.ttir import Block, Function, Operation, Value
+from roofwatch.collector.compile.value_ranges import (
+    Bounds,
+    Constraints,
+    Launch,
+    TooComplexError,
+    ValueRanges,
+    base_of,
+)
+
+_POINTER_OPERAND = {
+    "tt.load": 0,
+    "tt.store": 0,
+    "tt.atomic_rmw": 0,
+    "tt.atomic_cas": 0,
+    "tt.descriptor_load": 0,
+    "tt.descriptor_store": 0,
+    "tt.descriptor_gather": 0,
+    "tt.descriptor_scatter": 0,
+    "tt.descriptor_reduce": 0,
+}
+_MASK_OPERAND = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+_ASSUME = "llvm.intr.assume"
+_RECURSION_LIMIT = 20_000
+
+
+class Finding(StrEnum):
+    FITS = "fits"
+    OVERFLOWS = "overflows"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Access:
+    """What is known about the offsets of one load, store or atomic operation."""
+
+    pointer: str
+    """The argument that the pointer comes from."""
+    kind: str
+    """`load`, `store`, `atomic_rmw`, …"""
+    finding: Finding
+    reason: str = ""
+    """What overflows and how far, or what is not known."""
+    line: tuple[str, int] | None = None
+    """File and line of the operation that overflows."""
+
+
+def check_accesses(function: Function, launch: Launch) -> list[Access]:
+    """Bound the offsets of each access of memory under one launch."""
+    with _deep_recursion():
+        whole = ValueRanges(function, launch)
+        assumed: dict[Value, Interval] = {}
+        for operation in function.operations():
+            if operation.name == _ASSUME and operation.operands:
+                assumed.update(whole.implied(operation.operands[0]))
+        accesses: list[Access] = []
+        for operation in function.operations():
+            if operation.name in _POINTER_OPERAND:
+                ranges = ValueRanges(function, launch, assumed)
+                accesses.append(_check(function, operation, ranges))
+        return accesses
+
+
+def _check(function: Function, operation: Operation, ranges: ValueRanges) -> Access:
+    pointer = operation.operands[_POINTER_OPERAND[operation.name]]
+    base = base_of(pointer)
+    name = "a pointer from memory" if base is None else base.name.removeprefix("%")
+    kind = operation.name.removeprefix("tt.")
+    addresses = [pointer]
+    if operation.name.startswith("tt.descriptor"):
+        addresses += [value for value in operation.operands if value.element in {"i32", "i64"}]
+    try:
+        constrained = ranges.under(_conditions(operation, ranges))
+        bounds = [constrained.of(value) for value in addresses]
+    except TooComplexError:
+        return Access(name, kind, Finding.UNKNOWN, "the function is too complex to analyse")
+    finding, reason, line = _judged(function, bounds)
+    return Access(name, kind, finding, reason, line)
+
+
+def _judged(
+    function: Function, bounds: list[Bounds]
+) -> tuple[Finding, str, tuple[str, int] | None]:
+    for each in bounds:
+        if each.wraps is not None:
+            exact = each.wraps.exact
+            reached = exact.high if exact.high >= 2**31 else exact.low
+            line = function.source_line(each.wraps.operation)
+            return Finding.OVERFLOWS, f"a 32-bit integer reaches {reached:,}", line
+    for each in bounds:
+        if each.doubt is not None:
+            return Finding.UNKNOWN, each.doubt, None
+    return Finding.FITS, "", None
+
+
+def _conditions(operation: Operation, ranges: ValueRanges) -> Constraints:
+    """Return the limits that a mask and the conditions around an access set."""
+    limits: dict[Value, Interval] = {}
+
+    def add(more: Constraints) -> None:
+        for value, interval in more.items():
+            limits[value] = interval.clamped(limits[value]) if value in limits else interval
+
+    position = _MASK_OPERAND.get(operation.name)
+    if position is not None and len(operation.operands) > position:
+        add(ranges.implied(operation.operands[position]))
+    inner: Operation = operation
+    while inner.block is not None:
+        for condition, is_true in _entered_if(inner.block):
+            add(ranges.implied(condition, is_true=is_true))
+        if inner.block.parent is None:
+            break
+        if inner.block.parent.name == "scf.if":
+            is_true = inner.block in inner.block.parent.regions[0]
+            add(ranges.implied(inner.block.parent.operands[0], is_true=is_true))
+        inner = inner.block.parent
+    return limits
+
+
+def _entered_if(block: Block) -> Iterator[tuple[Value, bool]]:
+    """Yield the conditions of the branches that lead to a block in one way only."""
+    while len(block.incoming) == 1:
+        branch = block.incoming[0]
+        if branch.operation.name == "cf.cond_br":
+            yield branch.operation.operands[0], branch.position == 0
+        if branch.operation.block is None or branch.operation.block is block:
+            return
+        block = branch.operation.block
+
+
+@contextmanager
+def _deep_recursion() -> Iterator[None]:
+    """Unrolled loops make chains of thousands of operations."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, _RECURSION_LIMIT))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)

@@ -1,0 +1,248 @@
+"""Proves without a GPU that the offsets of a case fit into 32 bits, and counts what it costs."""
+
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import PurePath
+
+import torch
+
+from roofwatch.collector.accuracy.evaluation import make_inputs
+from roofwatch.collector.compile.counted_calls import CallCounts, CountingMode
+from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
+from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.overflow import Access, Finding, check_accesses
+from roofwatch.collector.compile.size_limits import FoundLimits, find_limits
+from roofwatch.collector.compile.targets import parse_target
+from roofwatch.collector.compile.traced_launches import IrCache, TracedLaunch, tracing_launches
+from roofwatch.collector.compile.value_ranges import Launch
+from roofwatch.model.proofs import CaseProof, OperatorCost, OverflowProof, Proof, UnprovenAccess
+from roofwatch.spec import Case, Implementation, KernelSpec, UnsupportedError
+
+_MOST_CONFIGURATIONS = 4
+"""Of an autotuned function: configurations rarely differ in how they compute offsets."""
+_LARGEST_INPUTS = 2**40
+"""Bytes of inputs up to which sizes are tried: several times the memory of any GPU."""
+_LIMITS_BUDGET_S = 6.0
+"""Time to look for the largest sizes of one case."""
+_MOST_UNPROVEN = 32
+_MAX_MESSAGE = 1_000
+_MAX_GRID_X = 2**31 - 1
+_MAX_GRID_YZ = 65_535
+"""Source: CUDA C++ Programming Guide, technical specifications per compute capability."""
+_CANNOT_TELL = "unknown index"
+
+
+@dataclass
+class _Trace:
+    launches: list[TracedLaunch] = field(default_factory=list)
+    counts: CallCounts = field(default_factory=CallCounts)
+
+
+def prove_case(
+    spec: KernelSpec,
+    implementation: Implementation,
+    case: Case,
+    target: str,
+    *,
+    limits_budget_s: float = _LIMITS_BUDGET_S,
+) -> CaseProof:
+    """Analyse one case for a target; what fails becomes the reason why nothing is known."""
+    named = {"case_id": case.id, "implementation": implementation.name}
+    prover = _Prover(spec, implementation, target)
+    try:
+        trace = prover.trace(case)
+    except UnsupportedError as error:
+        return _not_called(named, str(error))
+    except Exception as error:  # noqa: BLE001  a launcher raises many types
+        message = f"cannot be called without a GPU: {type(error).__name__}: {error}"
+        return _not_called(named, message)
+    count, unproven = prover.check(trace)
+    if any(access.reason.startswith(_CANNOT_TELL) for access in unproven):
+        with suppress(Exception):  # the inputs may not fit into memory
+            trace = prover.trace(case, ranges=_ranges_of_inputs(spec, case))
+            count, unproven = prover.check(trace)
+    proofs = {access.proof for access in unproven}
+    worst = next((proof for proof in (Proof.UNSAFE, Proof.UNKNOWN) if proof in proofs), Proof.FITS)
+    is_triton = any(launch.is_triton for launch in trace.launches)
+    found = FoundLimits()
+    if worst is not Proof.UNSAFE and is_triton:
+        deadline_s = time.monotonic() + limits_budget_s
+        found = find_limits(case, prover.first_overflow, deadline_s=deadline_s)
+    overflow = OverflowProof(
+        **named,
+        proof=worst if is_triton or worst is Proof.UNSAFE else Proof.UNKNOWN,
+        message=None if is_triton else "launches no Triton kernel",
+        access_count=count,
+        unproven=tuple(unproven[:_MOST_UNPROVEN]),
+        limits=found.limits,
+        searched=found.searched,
+    )
+    return CaseProof(overflow=overflow, cost=_cost(named, target, trace))
+
+
+def _not_called(named: Mapping[str, str], message: str) -> CaseProof:
+    overflow = OverflowProof(**named, proof=Proof.UNKNOWN, message=message[:_MAX_MESSAGE])
+    return CaseProof(overflow=overflow)
+
+
+class _Prover:
+    def __init__(self, spec: KernelSpec, implementation: Implementation, target: str) -> None:
+        self._spec = spec
+        self._implementation = implementation
+        self._target = target
+        self._cache = IrCache()
+        self._checked: dict[tuple[object, ...], list[Access]] = {}
+
+    def trace(self, case: Case, ranges: Mapping[str, Interval] | None = None) -> _Trace:
+        """Call the implementation without data, or with data if the launcher reads integers."""
+        return call_with_or_without_data(partial(self._called, case, ranges))
+
+    def _called(
+        self,
+        case: Case,
+        ranges: Mapping[str, Interval] | None,
+        *,
+        has_data: bool,
+        max_bytes: int = sys.maxsize,
+    ) -> _Trace:
+        mode = CountingMode()
+        with tracing_launches(
+            self._target,
+            cache=self._cache,
+            range_of=mode.range_of,
+            most_configurations=_MOST_CONFIGURATIONS,
+        ) as launches:
+            call_for_target(
+                self._spec,
+                self._implementation,
+                case,
+                self._target,
+                mode=mode,
+                ranges=ranges or {},
+                has_data=has_data,
+                max_bytes=max_bytes,
+            )
+        return _Trace(launches, mode.counts)
+
+    def first_overflow(self, case: Case) -> UnprovenAccess | None:
+        """Return the first overflow of a case that is called without data."""
+        trace = self._called(case, None, has_data=False, max_bytes=_LARGEST_INPUTS)
+        _, unproven = self.check(trace)
+        return next((access for access in unproven if access.proof is Proof.UNSAFE), None)
+
+    def check(self, trace: _Trace) -> tuple[int, list[UnprovenAccess]]:
+        """Return the number of accesses of all launches, and those that are not proven."""
+        count = 0
+        unproven: dict[tuple[str, str, str, Proof], UnprovenAccess] = {}
+        for launch in trace.launches:
+            found = [*self._grid(launch)]
+            if launch.is_triton and launch.ir is None:
+                found.append(_unproven(launch, launch.message or "has no IR"))
+            accesses = self._accesses(launch)
+            count += len(accesses)
+            found += [
+                _of_access(launch, access)
+                for access in accesses
+                if access.finding is not Finding.FITS
+            ]
+            for access in found:
+                key = (access.function, access.pointer, access.kind, access.proof)
+                unproven.setdefault(key, access)
+        listed = sorted(unproven.values(), key=lambda access: access.proof is not Proof.UNSAFE)
+        return count, listed
+
+    def _accesses(self, launch: TracedLaunch) -> list[Access]:
+        if launch.ir is None:
+            return []
+        key = (
+            launch.ir,
+            launch.grid,
+            tuple(launch.arguments.items()),
+            tuple(launch.ranges.items()),
+        )
+        if key not in self._checked:
+            known = Launch(launch.arguments, launch.grid, launch.ranges)
+            self._checked[key] = check_accesses(launch.ir, known)
+        return self._checked[key]
+
+    def _grid(self, launch: TracedLaunch) -> list[UnprovenAccess]:
+        if parse_target(self._target).backend != "cuda":
+            return []
+        limits = (_MAX_GRID_X, _MAX_GRID_YZ, _MAX_GRID_YZ)
+        return [
+            UnprovenAccess(
+                function=launch.function,
+                pointer="grid",
+                kind="launch",
+                proof=Proof.UNSAFE,
+                reason=f"grid {axis} is {size:,}, and at most {limit:,} programs are allowed",
+            )
+            for axis, size, limit in zip("xyz", launch.grid, limits, strict=True)
+            if size > limit
+        ]
+
+
+def _unproven(launch: TracedLaunch, reason: str) -> UnprovenAccess:
+    return UnprovenAccess(
+        function=launch.function,
+        pointer="all",
+        kind="launch",
+        proof=Proof.UNKNOWN,
+        reason=reason,
+    )
+
+
+def _of_access(launch: TracedLaunch, access: Access) -> UnprovenAccess:
+    is_overflow = access.finding is Finding.OVERFLOWS
+    return UnprovenAccess(
+        function=launch.function,
+        pointer=access.pointer,
+        kind=access.kind,
+        proof=Proof.UNSAFE if is_overflow else Proof.UNKNOWN,
+        reason=access.reason,
+        file=None if access.line is None else PurePath(access.line[0]).name,
+        line=None if access.line is None else access.line[1],
+    )
+
+
+def _ranges_of_inputs(spec: KernelSpec, case: Case) -> dict[str, Interval]:
+    """Return the smallest and largest integer of each input that has integers."""
+    inputs = make_inputs(spec, case, "cpu", only_integers=True)
+    return {
+        name: Interval(int(value.min()), int(value.max()))
+        for name, value in inputs.items()
+        if isinstance(value, torch.Tensor) and not value.is_floating_point() and value.numel()
+    }
+
+
+def _cost(named: Mapping[str, str], target: str, trace: _Trace) -> OperatorCost:
+    counts = trace.counts
+    # configurations of an autotuned function are one launch
+    launches = {
+        (launch.function.partition("[")[0], position): launch
+        for position, launch in enumerate(trace.launches)
+        if "[" not in launch.function
+    }
+    tuned = {
+        launch.function.partition("[")[0]: launch
+        for launch in trace.launches
+        if "[" in launch.function
+    }
+    counted = [*launches.values(), *tuned.values()]
+    return OperatorCost(
+        **named,
+        target=target,
+        calls=dict(sorted(counts.by_name.items())),
+        read_bytes=counts.read_bytes,
+        written_bytes=counts.written_bytes,
+        kernel_bytes=sum(launch.tensor_bytes for launch in counted),
+        peak_bytes=counts.peak_bytes,
+        allocation_count=counts.allocation_count,
+        allocated_bytes=counts.allocated_bytes,
+        wait_count=counts.wait_count,
+        launch_count=len(counted),
+    )

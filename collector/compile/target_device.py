@@ -1,0 +1,172 @@
+"""Answers what launchers ask about the device, for a target that is not present.
+
+Sources: data sheets of A100, H100, B200, RTX 5090, MI300X and MI355X; CUDA C++ Programming Guide,
+technical specifications per compute capability.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from roofwatch.collector.compile.targets import Target, parse_target
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Product:
+    name: str
+    processor_count: int
+    memory_bytes: int
+    shared_bytes: int
+    """The largest that a block can ask for."""
+    cache_bytes: int
+
+
+_PRODUCTS = {
+    "sm_80": _Product(
+        name="NVIDIA A100",
+        processor_count=108,
+        memory_bytes=80 * _GIB,
+        shared_bytes=166_912,
+        cache_bytes=40 * 2**20,
+    ),
+    "sm_90": _Product(
+        name="NVIDIA H100",
+        processor_count=132,
+        memory_bytes=80 * _GIB,
+        shared_bytes=232_448,
+        cache_bytes=50 * 2**20,
+    ),
+    "sm_100": _Product(
+        name="NVIDIA B200",
+        processor_count=148,
+        memory_bytes=180 * _GIB,
+        shared_bytes=232_448,
+        cache_bytes=126 * 2**20,
+    ),
+    "sm_120": _Product(
+        name="NVIDIA GeForce RTX 5090",
+        processor_count=170,
+        memory_bytes=32 * _GIB,
+        shared_bytes=101_376,
+        cache_bytes=96 * 2**20,
+    ),
+    "gfx942": _Product(
+        name="AMD Instinct MI300X",
+        processor_count=304,
+        memory_bytes=192 * _GIB,
+        shared_bytes=65_536,
+        cache_bytes=4 * 2**20,
+    ),
+    "gfx950": _Product(
+        name="AMD Instinct MI355X",
+        processor_count=256,
+        memory_bytes=288 * _GIB,
+        shared_bytes=163_840,
+        cache_bytes=4 * 2**20,
+    ),
+}
+_OTHERS = {"cuda": "sm_90", "hip": "gfx942"}
+"""Whose product stands for a target without one."""
+
+
+def device_properties(name: str) -> SimpleNamespace:
+    """Make what `torch.cuda.get_device_properties` returns for a target."""
+    target = parse_target(name)
+    product = _PRODUCTS.get(name) or _PRODUCTS[_OTHERS[target.backend]]
+    major, minor = capability(target)
+    return SimpleNamespace(
+        name=product.name,
+        major=major,
+        minor=minor,
+        multi_processor_count=product.processor_count,
+        total_memory=product.memory_bytes,
+        shared_memory_per_block=48 * 1024,
+        shared_memory_per_block_optin=product.shared_bytes,
+        shared_memory_per_multiprocessor=product.shared_bytes + 1024,
+        regs_per_multiprocessor=65_536,
+        max_threads_per_multi_processor=2_048,
+        warp_size=target.warp_size,
+        L2_cache_size=product.cache_bytes,
+        gcnArchName=str(target.arch),
+    )
+
+
+def capability(target: Target) -> tuple[int, int]:
+    if isinstance(target.arch, int):
+        return divmod(target.arch, 10)
+    return int(target.arch[3]), int(target.arch[4], 16)
+
+
+def driver_properties(name: str) -> dict[str, int]:
+    """Make what `driver.active.utils.get_device_properties` of Triton returns for a target."""
+    properties = device_properties(name)
+    return {
+        "max_shared_mem": properties.shared_memory_per_block_optin,
+        "max_num_regs": properties.regs_per_multiprocessor,
+        "multiprocessor_count": properties.multi_processor_count,
+        "warpSize": properties.warp_size,
+        "sm_clock_rate": 1_500_000,
+        "mem_clock_rate": 2_000_000,
+        "mem_bus_width": 5_120,
+    }
+
+
+@contextlib.contextmanager
+def answering_for(name: str) -> Iterator[None]:
+    """Answer queries of torch about the current device for a target, within the block."""
+    properties = device_properties(name)
+    stream = SimpleNamespace(cuda_stream=0, device_index=0, synchronize=_nothing)
+    answers: dict[str, Any] = {
+        "get_device_properties": lambda *_args, **_kwargs: properties,
+        "get_device_capability": lambda *_args: (properties.major, properties.minor),
+        "get_device_name": lambda *_args: properties.name,
+        "is_available": lambda: True,
+        "current_device": lambda: 0,
+        "device_count": lambda: 1,
+        "current_stream": lambda *_args: stream,
+        "default_stream": lambda *_args: stream,
+        "device": _Within,
+        "device_of": _Within,
+        "stream": _Within,
+        "synchronize": _nothing,
+        "set_device": _nothing,
+    }
+    with contextlib.ExitStack() as stack:
+        for attribute, answer in answers.items():
+            stack.enter_context(replaced(torch.cuda, attribute, answer))
+        # kernels that run on a CPU device too use `torch.cpu` like `torch.cuda`
+        for attribute in ("device", "device_of"):
+            stack.enter_context(replaced(torch.cpu, attribute, _Within))
+        yield
+
+
+class _Within(contextlib.nullcontext[None]):
+    """A context for any device."""
+
+    def __init__(self, *_args: object) -> None:
+        super().__init__()
+
+
+def _nothing(*_args: object, **_kwargs: object) -> None:
+    return None
+
+
+@contextlib.contextmanager
+def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
+    """Set an attribute within the block."""
+    is_there = name in vars(owner) if isinstance(owner, type) else hasattr(owner, name)
+    original = getattr(owner, name, None)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        if is_there:
+            setattr(owner, name, original)
+        else:
+            delattr(owner, name)

@@ -1,0 +1,229 @@
+"""Records what a launcher launches, with arguments, grid and Triton's IR; compiles no code."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from roofwatch.collector.compile.autotuned import every_chosen_configuration
+from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.launches import target_driver
+from roofwatch.collector.compile.target_device import replaced
+from roofwatch.collector.compile.targets import parse_target
+from roofwatch.collector.compile.ttir import Function, parse_function
+from roofwatch.cuda import CudaKernel
+
+_MAX_FUNCTION_NAME = 400
+_MAX_MESSAGE = 2_000
+_MOST_LAUNCHES = 2_000
+RangeOf = Callable[[torch.Tensor], Interval | None]
+
+
+class TooManyLaunchesError(Exception):
+    """A call has more launches than are analysed."""
+
+
+@dataclass
+class TracedLaunch:
+    """One launch of a jitted function; `message` says why its IR was not made."""
+
+    function: str
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, Interval] = field(default_factory=dict)
+    """Of the integers in tensors among the arguments."""
+    ir: Function | None = None
+    message: str | None = None
+    tensor_bytes: int = 0
+    """Of the tensors among the arguments, each counted once."""
+    is_triton: bool = True
+
+
+class IrCache:
+    """Keeps the IR of functions by their specialisation, for launches at many sizes."""
+
+    def __init__(self) -> None:
+        self._functions: dict[tuple[object, str], Function] = {}
+
+    def at(self, function: object, key: str, make: Callable[[], str]) -> Function:
+        if (function, key) not in self._functions:
+            self._functions[function, key] = parse_function(make())
+        return self._functions[function, key]
+
+
+@contextlib.contextmanager
+def tracing_launches(
+    target: str,
+    *,
+    cache: IrCache,
+    range_of: RangeOf = lambda _tensor: None,
+    most_configurations: int | None = None,
+) -> Iterator[list[TracedLaunch]]:
+    """Record each launch within the block and launch nothing; yield the list of launches."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    launches: list[TracedLaunch] = []
+    tuned: list[str] = []
+
+    def trace_only(self: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:  # noqa: ARG001  Triton's signature
+        if len(launches) >= _MOST_LAUNCHES:
+            raise TooManyLaunchesError(f"more than {_MOST_LAUNCHES:,} launches in one call")
+        name = (self.fn.__name__ + "".join(tuned))[:_MAX_FUNCTION_NAME]
+        launches.append(_traced(self, name, args, kwargs, grid, cache, range_of))
+
+    def trace_cuda(
+        self: CudaKernel,
+        grid: int | tuple[int, ...],
+        block: int | tuple[int, ...],  # noqa: ARG001  CudaKernel's signature
+        args: Sequence[object],
+        **_options: object,
+    ) -> None:
+        tensors = [argument for argument in args if isinstance(argument, torch.Tensor)]
+        launches.append(
+            TracedLaunch(
+                self.name,
+                _three(grid),
+                tensor_bytes=_bytes_of(tensors),
+                is_triton=False,
+            )
+        )
+
+    wanted = parse_target(target)
+    gpu = GPUTarget(wanted.backend, wanted.arch, wanted.warp_size)
+    with (
+        replaced(JITFunction, "run", trace_only),
+        replaced(Autotuner, "run", every_chosen_configuration(tuned, most_configurations)),
+        replaced(CudaKernel, "launch", trace_cuda),
+        replaced(driver, "_active", target_driver(gpu, target)),
+    ):
+        yield launches
+
+
+def _traced(
+    function: Any,
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    grid: Any,
+    cache: IrCache,
+    range_of: RangeOf,
+) -> TracedLaunch:
+    launch = TracedLaunch(name, (1, 1, 1))
+    function.device_caches.clear()  # its key is the device number, which is 0 for every target
+    try:
+        bound, parts = _specialise(function, args, kwargs, cache, launch)
+        launch.grid = _three(grid(bound) if callable(grid) else grid)
+        values = {part.name: part.value for part in parts}
+        launch.arguments = {
+            key: int(value) for key, value in values.items() if isinstance(value, (int, bool))
+        }
+        tensors = {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}
+        launch.tensor_bytes = _bytes_of(list(tensors.values()))
+        found = {key: range_of(tensor) for key, tensor in tensors.items()}
+        launch.ranges = {key: limits for key, limits in found.items() if limits is not None}
+    except Exception as error:  # noqa: BLE001  the compiler raises many types
+        launch.message = f"{type(error).__name__}: {error}"[:_MAX_MESSAGE]
+    finally:
+        function.device_caches.clear()
+    return launch
+
+
+def _specialise(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    cache: IrCache,
+    launch: TracedLaunch,
+) -> tuple[dict[str, Any], list["_Part"]]:
+    """Specialise a function as a launch does and make its IR; return the arguments whole and in
+    parts.
+
+    Source: `JITFunction.run` and `triton.compile`, up to the first stage.
+    """
+    import triton
+    from triton._C.libtriton import ir
+    from triton.compiler import ASTSource
+
+    *_, target, backend, binder = function.device_caches[0]
+    kwargs = {
+        **kwargs,
+        "debug": kwargs.get("debug", function.debug),
+        "instrumentation_mode": triton.knobs.compilation.instrumentation_mode,
+    }
+    bound, specialization, options = binder(*args, **kwargs)
+    options, signature, constants, attributes = function._pack_args(
+        backend, kwargs, bound, specialization, options
+    )
+
+    def make() -> str:
+        source = ASTSource(function, signature, constants, attributes)
+        context = ir.context()
+        ir.load_dialects(context)
+        backend.load_dialects(context)
+        generators = backend.get_codegen_implementation(options)
+        module = source.make_ir(target, options, generators, backend.get_module_map(), context)
+        stages: dict[str, Any] = {}
+        backend.add_stages(stages, options, source.language)
+        return str(stages["ttir"](module, dict(options.__dict__)))
+
+    key = repr(
+        (target, signature, constants, attributes, sorted(options.__dict__.items(), key=str))
+    )
+    launch.ir = cache.at(function, key, make)
+    parts = list(_parts(bound, signature))
+    _name_arguments(launch.ir, parts)
+    return dict(bound), parts
+
+
+def _name_arguments(ir: Function, parts: Sequence["_Part"]) -> None:
+    """Name the arguments of the IR after the parameters, if they correspond one to one."""
+    names = [part.name for part in parts if part.kind != "constexpr"]
+    if len(names) == len(ir.arguments):
+        for value, name in zip(ir.arguments, names, strict=True):
+            value.name = f"%{name}"
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What the IR has one argument for."""
+
+    name: str
+    value: Any
+    kind: Any
+    """Triton's type, or `constexpr`."""
+
+
+def _parts(values: Mapping[str, Any], signature: Mapping[str, Any]) -> Iterator[_Part]:
+    for name, value in values.items():
+        yield from _parts_of(name, value, signature.get(name))
+
+
+def _parts_of(name: str, value: Any, kind: Any) -> Iterator[_Part]:
+    if isinstance(value, tuple) and isinstance(kind, tuple):
+        for index, (part, part_kind) in enumerate(zip(value, kind, strict=False)):
+            yield from _parts_of(f"{name}[{index}]", part, part_kind)
+    elif str(kind).startswith("tensordesc"):
+        yield _Part(name, value.base, kind)
+        for field_name in ("shape", "strides"):
+            for index, length in enumerate(getattr(value, field_name)):
+                yield _Part(f"{name}.{field_name}[{index}]", length, "i64")
+    else:
+        yield _Part(name, value, kind)
+
+
+def _three(grid: Any) -> tuple[int, int, int]:
+    sizes = [int(size) for size in (grid if isinstance(grid, (tuple, list)) else (grid,))]
+    padded = [*sizes, 1, 1, 1]
+    return padded[0], padded[1], padded[2]
+
+
+def _bytes_of(tensors: Sequence[torch.Tensor]) -> int:
+    by_view = {
+        (tensor.untyped_storage()._cdata, tensor.storage_offset()): tensor for tensor in tensors
+    }
+    return sum(tensor.numel() * tensor.element_size() for tensor in by_view.values())

@@ -1,0 +1,364 @@
+"""Reads the text of a Triton function's IR (TTIR) into operations, values and blocks.
+
+Only what a value analysis needs is kept: names, operands, result types, constants, regions and
+source lines. An operation with a form that is not known keeps its operands, so the analysis can say
+that it does not know the result.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_OPERATION = re.compile(
+    r"(?:(?P<results>%[\w$.\-]+(?::\d+)?(?:, %[\w$.\-]+)*) = )?"
+    r"\"?(?P<name>[a-z_]+[\w.]*)\"?(?P<rest>.*)"
+)
+_NAME = re.compile(r"%[\w$.\-]+(?:#\d+)?")
+_ARGUMENT = re.compile(r"(%[\w$.\-]+): ((?:[^,()<>{}]|<(?:[^<>]|<[^<>]*>)*>)+)")
+_LABEL = re.compile(r"\^(\w+)(?:\((.*)\))?:")
+_BRANCH = re.compile(r"\^(\w+)(?:\(([^:)]*)(?::[^)]*)?\))?")
+_LOCATION_LINE = re.compile(r"(#loc\d*) = loc\((.*)\)$")
+_LOCATION_AT_END = re.compile(r" loc\((#loc\d*|unknown)\)$")
+_FILE_LINE = re.compile(r'"([^"]*)":(\d+):\d+')
+_ITERATION = re.compile(r"(%[\w$.\-]+) = (%[\w$.\-]+(?:#\d+)?)")
+_FOR = re.compile(
+    r"\s+(?:unsigned )?(%[\w$.\-]+) = (%[\w$.\-#]+) to (%[\w$.\-#]+) step (%[\w$.\-#]+)(.*)"
+)
+_REGION_OPENERS = ("scf.for", "scf.if", "scf.while")
+_SIZE = re.compile(r"tensor<((?:\d+x)*)")
+
+
+@dataclass(eq=False)
+class Value:
+    name: str
+    type: str
+    operation: "Operation | None" = None
+    """Which makes it; None for arguments of blocks and of the function."""
+    index: int = 0
+    block: "Block | None" = None
+    """Of which it is an argument."""
+
+    @property
+    def element(self) -> str:
+        """`i32` of `tensor<128xi32>`, `ptr` of a pointer."""
+        if "!tt.ptr" in self.type:
+            return "ptr"
+        return self.type.removeprefix("tensor<").rstrip(">").rpartition("x")[2]
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        found = _SIZE.match(self.type)
+        count = 1
+        for length in (found[1] if found else "").split("x"):
+            count *= int(length or 1)
+        return count
+
+
+@dataclass(eq=False)
+class Block:
+    arguments: list[Value] = field(default_factory=list)
+    operations: list["Operation"] = field(default_factory=list)
+    parent: "Operation | None" = None
+    incoming: list["Branch"] = field(default_factory=list)
+    """Branches that lead here, outside of structured loops and conditions."""
+
+    @property
+    def last(self) -> "Operation | None":
+        return self.operations[-1] if self.operations else None
+
+
+@dataclass(eq=False)
+class Operation:
+    name: str
+    operands: list[Value]
+    text: str
+    """What follows the name."""
+    results: list[Value] = field(default_factory=list)
+    regions: list[list[Block]] = field(default_factory=list)
+    block: Block | None = None
+    location: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    operation: Operation
+    position: int
+    """0 if the condition is true, 1 if it is false."""
+    values: list[Value]
+
+
+@dataclass(eq=False)
+class Function:
+    name: str
+    arguments: list[Value]
+    body: list[Block]
+    files: dict[str, tuple[str, int]]
+    """Source file and line by location."""
+
+    def operations(self) -> Iterator[Operation]:
+        yield from _walk(self.body)
+
+    def source_line(self, operation: Operation) -> tuple[str, int] | None:
+        return self.files.get(operation.location)
+
+
+def _walk(blocks: list[Block]) -> Iterator[Operation]:
+    for block in blocks:
+        for operation in block.operations:
+            yield operation
+            for region in operation.regions:
+                yield from _walk(region)
+
+
+def parse_function(text: str) -> Function:
+    """Parse the first public function of a module.
+
+    Raises:
+        ValueError: the text has no function.
+    """
+    return _Parser(text).parse()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._lines = text.splitlines()
+        self._scopes: list[dict[str, Value]] = [{}]
+        self._regions: list[list[Block]] = []
+        self._owners: list[Operation | None] = []
+        self._labels: list[dict[str, Block]] = []
+
+    def parse(self) -> Function:
+        start = next(
+            (
+                number
+                for number, line in enumerate(self._lines)
+                if line.lstrip().startswith("tt.func public")
+            ),
+            None,
+        )
+        if start is None:
+            raise ValueError("no function in the IR")
+        header = self._lines[start]
+        name = header.partition("@")[2].partition("(")[0]
+        # the attributes of arguments have no colon after a value's name
+        arguments = _arguments(header)
+        self._scopes[0] = {value.name: value for value in arguments}
+        self._open(None, [])
+        body = self._regions[-1]
+        for line in self._lines[start + 1 :]:
+            self._read(line)
+            if not self._regions:
+                break
+        return Function(name, arguments, body, _source_lines(self._lines))
+
+    # --- regions
+
+    def _open(self, owner: Operation | None, arguments: list[Value]) -> None:
+        block = Block(arguments, parent=owner)
+        for value in arguments:
+            value.block = block
+        region = [block]
+        if owner is not None:
+            owner.regions.append(region)
+        self._regions.append(region)
+        self._owners.append(owner)
+        self._labels.append({})
+        self._scopes.append({value.name: value for value in arguments})
+
+    def _close(self) -> Operation | None:
+        self._regions.pop()
+        self._labels.pop()
+        self._scopes.pop()
+        return self._owners.pop()
+
+    def _block_of(self, label: str) -> Block:
+        return self._labels[-1].setdefault(label, Block(parent=self._owners[-1]))
+
+    # --- lines
+
+    def _read(self, line: str) -> None:
+        line = line.strip()
+        location = ""
+        if found := _LOCATION_AT_END.search(line):
+            location = found[1]
+            line = line[: found.start()]
+        if not line or line.startswith("//"):
+            return
+        if line.startswith("^"):
+            self._label(line)
+            return
+        if line.startswith("}"):
+            self._end_of_region(line, location)
+            return
+        self._operation(line, location)
+
+    def _label(self, line: str) -> None:
+        found = _LABEL.match(line)
+        if found is None:
+            return
+        block = self._block_of(found[1])
+        region = self._regions[-1]
+        block.arguments = _arguments(found[2] or "")
+        for index, value in enumerate(block.arguments):
+            value.block, value.index = block, index
+            self._scopes[-1][value.name] = value
+        if len(region) == 1 and not region[0].operations and not region[0].arguments:
+            region[0] = block
+        else:
+            region.append(block)
+
+    def _end_of_region(self, line: str, location: str) -> None:
+        owner = self._close()
+        if owner is None:
+            return
+        owner.location = owner.location or location
+        if line.startswith(("} else {", "} do {", "}, {")):
+            self._open(owner, [])
+        elif line.startswith("})"):
+            self._set_types(owner, line)
+
+    def _operation(self, line: str, location: str) -> None:
+        found = _OPERATION.match(line)
+        if found is None:
+            return
+        rest = found["rest"]
+        opens = rest.endswith("{")
+        operands = [self._value(name) for name in _NAME.findall(rest.partition(" : ")[0])]
+        operation = Operation(found["name"], operands, rest, location=location)
+        operation.block = self._regions[-1][-1]
+        arguments: list[Value] = []
+        if operation.name == "scf.for":
+            arguments = self._of_for(operation)
+        elif operation.name == "scf.while":
+            arguments = self._of_while(operation)
+        elif operation.name in {"cf.br", "cf.cond_br"}:
+            self._branch(operation)
+        operation.block.operations.append(operation)
+        self._name_results(operation, found["results"] or "")
+        if opens:
+            self._open(operation, arguments)
+
+    def _of_for(self, operation: Operation) -> list[Value]:
+        """Set the operands to bounds, step and initial values; return the region's arguments."""
+        found = _FOR.match(operation.text)
+        assert found is not None, operation.text
+        counter = Value(found[1], "i32" if ": i64" not in operation.text else "i64")
+        pairs = _ITERATION.findall(found[5].partition("->")[0])
+        types = _types_in_parentheses(found[5].partition("->")[2])
+        operation.operands = [self._value(found[number]) for number in (2, 3, 4)]
+        operation.operands += [self._value(initial) for _, initial in pairs]
+        iterated = [Value(name, kind) for (name, _), kind in zip(pairs, types, strict=False)]
+        arguments = [counter, *iterated]
+        for index, value in enumerate(arguments):
+            value.index = index
+        return arguments
+
+    def _of_while(self, operation: Operation) -> list[Value]:
+        head, _, types = operation.text.partition(" : ")
+        pairs = _ITERATION.findall(head)
+        operation.operands = [self._value(initial) for _, initial in pairs]
+        kinds = _types_in_parentheses(types.partition("->")[0])
+        arguments = [Value(name, kind) for (name, _), kind in zip(pairs, kinds, strict=False)]
+        for index, value in enumerate(arguments):
+            value.index = index
+        return arguments
+
+    def _branch(self, operation: Operation) -> None:
+        for position, (label, names) in enumerate(_BRANCH.findall(operation.text)):
+            values = [self._value(name) for name in _NAME.findall(names)]
+            self._block_of(label).incoming.append(Branch(operation, position, values))
+
+    # --- values
+
+    def _value(self, name: str) -> Value:
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        return Value(name, "unknown")
+
+    def _name_results(self, operation: Operation, text: str) -> None:
+        if not text:
+            return
+        types = _result_types(operation)
+        names: list[str] = []
+        for part in text.split(", "):
+            name, _, count = part.partition(":")
+            names += [f"{name}#{index}" for index in range(int(count))] if count else [name]
+        for index, name in enumerate(names):
+            kind = types[index] if index < len(types) else types[-1] if types else "unknown"
+            value = Value(name, kind, operation, index)
+            operation.results.append(value)
+            self._scopes[-1][name] = value
+
+    def _set_types(self, operation: Operation, line: str) -> None:
+        """Set result types of an operation in generic form, which stand behind its regions."""
+        kinds = _types_in_parentheses(line.rpartition("->")[2])
+        for value, kind in zip(operation.results, kinds, strict=False):
+            value.type = kind
+
+
+def _arguments(text: str) -> list[Value]:
+    pairs = _ARGUMENT.findall(text)
+    return [Value(name, kind.removesuffix(" loc").strip()) for name, kind in pairs]
+
+
+def _types_in_parentheses(text: str) -> list[str]:
+    """Split `(i32, tensor<4x!tt.ptr<f32>>)`, or one type without parentheses."""
+    text = text.strip().removesuffix("{").strip()
+    if text.startswith("("):
+        text = text[1 : _matching(text)]
+    types: list[str] = []
+    depth = start = 0
+    for position, letter in enumerate(text):
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and depth == 0:
+            types.append(text[start:position].strip())
+            start = position + 1
+    last = text[start:].strip()
+    return [*types, last] if last else types
+
+
+def _matching(text: str) -> int:
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return position
+    return len(text)
+
+
+def _result_types(operation: Operation) -> list[str]:
+    text = operation.text
+    if operation.name in _REGION_OPENERS:
+        return _types_in_parentheses(
+            text.partition("->")[2].rpartition(" : ")[0] or text.partition("->")[2]
+        )
+    kinds = text.rpartition(" : ")[2]
+    for separator in ("->", " to "):
+        if separator in kinds:
+            return _types_in_parentheses(kinds.rpartition(separator)[2])
+    types = _types_in_parentheses(kinds)
+    if operation.name == "arith.cmpi" and types:
+        return [re.sub(r"i\d+(>?)$", r"i1\1", types[0])]
+    if operation.name == "arith.select" and len(types) > 1:
+        return types[-1:]
+    if operation.name == "tt.load" and types:
+        return [re.sub(r"!tt\.ptr<([^<>]*)(?:, \d+)?>", r"\1", types[0])]
+    return types[:1]
+
+
+def _source_lines(lines: list[str]) -> dict[str, tuple[str, int]]:
+    """Map each location to the innermost file and line."""
+    texts = {found[1]: found[2] for line in lines if (found := _LOCATION_LINE.match(line))}
+
+    def resolve(text: str, depth: int) -> tuple[str, int] | None:
+        if found := _FILE_LINE.search(text):
+            return found[1], int(found[2])
+        for alias in re.findall(r"#loc\d*", text):
+            if depth and alias in texts and (place := resolve(texts[alias], depth - 1)):
+                return place
+        return None
+
+    placed = {alias: resolve(text, 8) for alias, text in texts.items()}
+    return {alias: place for alias, place in placed.items() if place is not None}

@@ -1,0 +1,138 @@
+"""Agendas of runners: store a plan, take a job that no other runner has, finish it, list them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from sqlalchemy import Engine, and_, delete, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.orm import Session
+
+from roofwatch.db.schema.agenda import AgendaJobRow
+from roofwatch.db.schema.run_filter import Word, project_id
+from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.table import to_value
+from roofwatch.model.agenda import PlannedJob, StoredJob
+
+LEASE = timedelta(hours=2)
+"""Time after which another runner may take a job; one job takes minutes."""
+_RECENT = timedelta(hours=1)
+"""Another runner's plan may be older than the result of a job that was finished this recently."""
+_KEPT = timedelta(days=90)
+
+
+def take_job(
+    engine: Engine, project: str, runner_class: str, jobs: Sequence[PlannedJob], claim_id: UUID
+) -> str | None:
+    """Replace the plan of a runner class, and lease its most valuable job.
+
+    Args:
+        engine: Of the store.
+        project: Its name; a new one is made.
+        runner_class: All of its runners share the agenda.
+        jobs: The most valuable first.
+        claim_id: Of the runner; its own unfinished job is leased to it again.
+
+    Returns:
+        The key of the job; None if other runners have taken all.
+    """
+    keys = [job.key for job in jobs]
+    row = AgendaJobRow
+    with Session(engine) as session, session.begin():
+        session.execute(upsert(ProjectRow).values(name=project).on_conflict_do_nothing())
+        project_row = session.scalars(select(ProjectRow.id).where(ProjectRow.name == project)).one()
+        is_own = and_(row.project_id == project_row, row.runner_class == runner_class)
+        is_open = row.finished_at.is_(None)
+        is_leased = and_(row.leased_until.is_not(None), row.leased_until > func.now())
+        session.execute(delete(row).where(is_own, is_open, ~is_leased, row.key.not_in(keys)))
+        session.execute(delete(row).where(is_own, row.finished_at < func.now() - _KEPT))
+        for position, job in enumerate(jobs):
+            _store(session, project_row, runner_class, position, job)
+        done_by_others = select(row.key).where(
+            is_own,
+            row.finished_at > func.now() - _RECENT,
+            row.claim_id.is_distinct_from(claim_id),
+        )
+        free = (
+            select(row.id)
+            .where(
+                is_own,
+                is_open,
+                row.key.in_(keys),
+                or_(~is_leased, row.claim_id == claim_id),
+                row.key.not_in(done_by_others),
+            )
+            .order_by(row.position, row.id)
+            .limit(1)
+            .with_for_update(skip_locked=True)
+        )
+        taken = (
+            update(row)
+            .where(row.id == free.scalar_subquery())
+            .values(claim_id=claim_id, leased_until=func.now() + LEASE)
+            .returning(row.key)
+        )
+        return session.scalar(taken)
+
+
+def _store(
+    session: Session, project_row: int, runner_class: str, position: int, job: PlannedJob
+) -> None:
+    changing = {
+        "position": position,
+        "reason": job.reason,
+        "expected_s": job.expected_s,
+    }
+    insert = upsert(AgendaJobRow).values(
+        project_id=project_row,
+        runner_class=runner_class,
+        key=job.key,
+        kind=job.kind,
+        base_sha=job.base_sha,
+        head_sha=job.head_sha,
+        **changing,
+    )
+    session.execute(
+        insert.on_conflict_do_update(
+            index_elements=["project_id", "runner_class", "key"],
+            index_where=AgendaJobRow.finished_at.is_(None),
+            set_=changing,
+        )
+    )
+
+
+def finish_job(
+    engine: Engine, project: str, runner_class: str, key: str, claim_id: UUID, spent_s: float
+) -> bool:
+    """End the lease of a job; False if another runner has taken it over."""
+    row = AgendaJobRow
+    own = select(ProjectRow.id).where(ProjectRow.name == project).scalar_subquery()
+    finished = (
+        update(row)
+        .where(
+            row.project_id == own,
+            row.runner_class == runner_class,
+            row.key == key,
+            row.claim_id == claim_id,
+            row.finished_at.is_(None),
+        )
+        .values(finished_at=func.now(), spent_s=spent_s)
+    )
+    with engine.begin() as connection:
+        return connection.execute(finished).rowcount > 0
+
+
+def list_jobs(session: Session, project: Word, days: int = 30) -> list[StoredJob]:
+    """List the open jobs in their order, then those that were finished in the last days, the
+    newest first.
+    """
+    row = AgendaJobRow
+    query = (
+        select(row)
+        .where(
+            row.project_id == project_id(project),
+            or_(row.finished_at.is_(None), row.finished_at > func.now() - timedelta(days=days)),
+        )
+        .order_by(row.finished_at.desc().nulls_first(), row.runner_class, row.position, row.id)
+    )
+    return [to_value(StoredJob, job) for job in session.scalars(query)]

@@ -1,0 +1,77 @@
+"""The `[check]` settings of a job that posts a check, from a place that the change cannot write."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from roofwatch.collector.git import run_git
+from roofwatch.model.claim import CheckPolicy
+from roofwatch.model.errors import GitError
+from roofwatch.settings import Check, SettingsError, load_settings
+
+_FILES = ("roofwatch.toml", "pyproject.toml")
+
+
+def read_policy(
+    variables: Mapping[str, str],
+    event: Mapping[str, Any],
+    *,
+    requires: str = "",
+    untimed: str = "",
+    repository: Path = Path(),
+) -> CheckPolicy:
+    """Read the policy of a check.
+
+    In a job for a pull or merge request, whose work tree the change can write, the file is that of
+    the base commit. Elsewhere it is that of the current folder, never that of the records.
+
+    Args:
+        variables: Environment of the job.
+        event: That started the job.
+        requires: Of the workflow; takes precedence if not empty.
+        untimed: Likewise.
+        repository: Where the job runs.
+
+    Raises:
+        SettingsError: a setting is unknown or invalid.
+    """
+    base = _base_commit(variables, event)
+    check = None if base is None else _check_at(base, repository)
+    if check is None:
+        check = load_settings(repository).check
+    given = {"requires": requires, "untimed": untimed}
+    fields = check.model_dump() | {name: value for name, value in given.items() if value}
+    try:
+        return Check.model_validate(fields).policy
+    except ValueError as error:
+        raise SettingsError(f"--requires and --untimed: {error}") from None
+
+
+def _base_commit(variables: Mapping[str, str], event: Mapping[str, Any]) -> str | None:
+    """Return the commit that the change is to be merged into; None outside a change."""
+    pull_request, queue = event.get("pull_request"), event.get("merge_group")
+    if isinstance(pull_request, dict) and isinstance(pull_request.get("base"), dict):
+        return str(pull_request["base"].get("sha", ""))
+    if isinstance(queue, dict):
+        return str(queue.get("base_sha", ""))
+    return variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")
+
+
+def _check_at(commit: str, repository: Path) -> Check | None:
+    """Read the settings of a commit; None if the commit is not here."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        try:
+            run_git(repository, "cat-file", "-e", "--end-of-options", f"{commit}^{{commit}}")
+        except GitError:
+            return None
+        for file in _FILES:
+            try:
+                text = run_git(repository, "show", "--end-of-options", f"{commit}:{file}")
+            except GitError:  # the commit has no such file
+                continue
+            (folder / file).write_text(text)
+        if not any((folder / file).exists() for file in _FILES):
+            (folder / _FILES[0]).write_text("")  # ends the search in parent folders
+        return load_settings(folder).check

@@ -1,0 +1,59 @@
+"""Ratios of imported values to those of a library in the same run."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from roofwatch.model.library import is_library, reference_among
+from roofwatch.model.machine import Outcome
+from roofwatch.model.metrics import RATIO_TO, Better
+from roofwatch.model.results import ImportedValue
+
+_MIDDLES = frozenset({"value", "sample", "median", "mean"})
+"""Statistics whose ratio says how fast something is."""
+_MAX_LABEL = 500
+_Place = tuple[str, str, str, str, Better]
+"""Case, metric, statistic, unit and direction."""
+
+
+def ratios_to_libraries(values: Sequence[ImportedValue]) -> Iterator[ImportedValue]:
+    """Divide each value by that of a library for the same case, metric and statistic.
+
+    The reference is named in the metric, so another reference is another series.
+    """
+    by_place: dict[_Place, dict[str, ImportedValue]] = defaultdict(dict)
+    for value in values:
+        if value.outcome is Outcome.OK and value.value is not None and value.value > 0:
+            by_place[_place_of(value)][value.implementation] = value
+    written: set[tuple[str, str, str]] = set()
+    for place, rows in by_place.items():
+        if place[4] is Better.UNKNOWN or place[2] not in _MIDDLES:
+            continue
+        controls = {name for name, row in rows.items() if row.is_control or is_library(name)}
+        reference = reference_among(controls)
+        if reference is None:
+            continue
+        for name in sorted(rows.keys() - controls):
+            ratio = _ratio(rows[name], rows[reference])
+            key = (ratio.case_id, ratio.implementation, ratio.key)
+            if key not in written:  # the same metric in another unit
+                written.add(key)
+                yield ratio
+
+
+def _place_of(value: ImportedValue) -> _Place:
+    return value.case_id, value.metric, value.statistic, value.unit, value.better
+
+
+def _ratio(row: ImportedValue, reference: ImportedValue) -> ImportedValue:
+    title = row.metric if row.statistic == "value" else f"{row.metric} {row.statistic}"
+    return ImportedValue(
+        case_id=row.case_id,
+        implementation=row.implementation,
+        metric=f"{title}{RATIO_TO}{reference.implementation}"[:_MAX_LABEL],
+        statistic="value",
+        unit="ratio",
+        better=row.better,
+        outcome=Outcome.OK,
+        value=(row.value or 0.0) / (reference.value or 1.0),
+        code_hash=row.code_hash,
+    )

@@ -1,0 +1,370 @@
+"use strict";
+// Shows the data of a published site. Every name from the data becomes a text node, never HTML.
+
+const DATA = {};
+
+function roofwatch(name, packed) {
+  DATA[name] = packed;
+}
+
+async function load(name) {
+  if (!(name in DATA)) {
+    await new Promise((resolve, reject) => {
+      const script = document.createElement("script");
+      script.src = `data/${name}.js`;
+      script.onload = resolve;
+      script.onerror = () => reject(new Error(`data/${name}.js cannot be loaded`));
+      document.head.append(script);
+    });
+  }
+  if (typeof DATA[name] === "string") {
+    const bytes = Uint8Array.from(atob(DATA[name]), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    DATA[name] = JSON.parse(await new Response(stream).text());
+  }
+  return DATA[name];
+}
+
+// --- elements
+
+function element(tag, options = {}, ...children) {
+  const created = document.createElement(tag);
+  for (const [name, value] of Object.entries(options)) {
+    if (name === "class") created.className = value;
+    else if (name === "text") created.textContent = value;
+    else created.setAttribute(name, value);
+  }
+  created.append(...children.filter((child) => child !== null));
+  return created;
+}
+
+function link(page, state, text) {
+  return element("a", { href: `${page}.html#${new URLSearchParams(state)}`, text });
+}
+
+function table(caption, columns, rows) {
+  const head = element("tr", {}, ...columns.map((name) => element("th", { scope: "col", text: name })));
+  const body = rows.map((cells) => element("tr", {}, ...cells.map((cell) =>
+    typeof cell === "string" ? element("td", { text: cell }) : element("td", {}, cell))));
+  return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    element("table", {}, element("caption", { text: caption }), element("thead", {}, head),
+      element("tbody", {}, ...body)));
+}
+
+function sparkline(values, changedAt) {
+  if (values.length < 2) return element("span");
+  const low = Math.min(...values);
+  const span = Math.max(...values) - low || 1;
+  const at = (value, index) =>
+    `${(index * 116) / (values.length - 1) + 2},${26 - ((value - low) * 24) / span}`;
+  const drawn = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  drawn.setAttribute("class", "spark");
+  drawn.setAttribute("viewBox", "0 0 120 28");
+  drawn.setAttribute("role", "img");
+  drawn.setAttribute("aria-label", `from ${values[0]} to ${values[values.length - 1]}`);
+  const line = document.createElementNS(drawn.namespaceURI, "polyline");
+  line.setAttribute("points", values.map(at).join(" "));
+  line.setAttribute("fill", "none");
+  line.setAttribute("stroke", "currentColor");
+  drawn.append(line);
+  if (changedAt !== null && changedAt < values.length) {
+    const dot = document.createElementNS(drawn.namespaceURI, "circle");
+    const [x, y] = at(values[changedAt], changedAt).split(",");
+    dot.setAttribute("cx", x);
+    dot.setAttribute("cy", y);
+    dot.setAttribute("r", "3");
+    dot.setAttribute("fill", "currentColor");
+    drawn.append(dot);
+  }
+  return drawn;
+}
+
+function select(label, name, choices, chosen) {
+  const options = choices.map((choice) => {
+    const option = element("option", { value: choice, text: choice });
+    option.selected = choice === chosen;
+    return option;
+  });
+  const control = element("select", { name }, ...options);
+  control.addEventListener("change", () => setState({ [name]: control.value }));
+  return element("label", { text: label }, control);
+}
+
+// --- state: everything that is chosen is in the address
+
+function state() {
+  return Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+}
+
+function setState(changes) {
+  location.hash = new URLSearchParams({ ...state(), ...changes });
+}
+
+// --- numbers
+
+const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"], [1e-9, "n"]];
+
+function axis(unit) {
+  if (unit === "ns") return { scale: 1e-9, suffix: "s", format: "~s" };
+  if (unit === "") return { scale: 1, suffix: "", format: "~g" };
+  return { scale: 1, suffix: unit === "%" ? "%" : ` ${unit}`, format: unit === "%" ? "~g" : "~s" };
+}
+
+function numberText(value, unit) {
+  if (value === null || value === undefined) return "failed";
+  const { scale, suffix, format } = axis(unit);
+  const scaled = value * scale;
+  if (format !== "~s" || scaled === 0) return `${Number(scaled.toPrecision(4))}${suffix}`;
+  const [size, prefix] = PREFIXES.find(([least]) => Math.abs(scaled) >= least) || [1e-9, "n"];
+  return `${Number((scaled / size).toPrecision(3))} ${prefix}${suffix.trim()}`.trim();
+}
+
+// --- history
+
+async function points(index, wanted) {
+  // values of some series, by series, in the order of the branch
+  const runners = new Set(wanted.map((id) => index.series[id].runner));
+  const shards = index.shards.filter((shard) => runners.has(shard.runner));
+  const loaded = await Promise.all(shards.map((shard) => load(shard.name)));
+  const bySeries = new Map(wanted.map((id) => [id, []]));
+  for (const shard of loaded) {
+    for (const id of wanted) {
+      for (const [run, value, low, high] of shard.values[id] || []) {
+        bySeries.get(id).push({ ...shard.runs[run], value, low, high });
+      }
+    }
+  }
+  for (const found of bySeries.values()) {
+    found.sort((a, b) => a.position - b.position || a.measured.localeCompare(b.measured));
+  }
+  return bySeries;
+}
+
+function changePoints(index, id) {
+  return index.regressions.flatMap((regression) => regression.changes
+    .filter((change) => change.series === id)
+    .map((change) => ({ ...change, regression })));
+}
+
+function drawChart(place, index, id, history) {
+  const series = index.series[id];
+  const { scale, suffix, format } = axis(series.unit);
+  const measured = history.filter((point) => point.value !== null);
+  const text = measured.map((point) => `${point.sha.slice(0, 8)} ${numberText(point.value, series.unit)}`);
+  const traces = [{
+    x: measured.map((point) => point.date),
+    y: measured.map((point) => point.value * scale),
+    text, mode: "lines+markers", name: series.title, hoverinfo: "text",
+    line: { width: 1 }, marker: { size: 5 },
+  }];
+  for (const change of changePoints(index, id)) {
+    const at = measured.find((point) => point.sha === change.sha);
+    if (at) traces.push({
+      x: [at.date], y: [at.value * scale], mode: "markers", name: change.regression.verdict,
+      text: [`${change.regression.verdict} at ${change.sha.slice(0, 8)}`], hoverinfo: "text",
+      marker: { size: 13, symbol: "diamond-open", line: { width: 2 } },
+    });
+  }
+  const colour = getComputedStyle(document.body).color;
+  Plotly.react(place, traces, {
+    margin: { l: 70, r: 10, t: 10, b: 40 }, height: 380, showlegend: traces.length > 1,
+    legend: { orientation: "h", y: 1.1 }, paper_bgcolor: "transparent", plot_bgcolor: "transparent",
+    font: { color: colour }, xaxis: { title: { text: "date of the commit" } },
+    yaxis: { ticksuffix: suffix, tickformat: format, rangemode: "tozero", title: { text: series.title } },
+  }, { displaylogo: false, responsive: true });
+}
+
+function historyTable(series, history) {
+  const rows = history.slice(-50).reverse().map((point) => [
+    element("code", { text: point.sha.slice(0, 8) }), point.date.slice(0, 10), point.author,
+    point.subject, numberText(point.value, series.unit)]);
+  return table("The newest 50 runs", ["commit", "date", "author", "subject", series.title], rows);
+}
+
+function ordered(index) {
+  return Object.entries(index.series).sort(([, a], [, b]) =>
+    a.kernel.localeCompare(b.kernel) || a.case.localeCompare(b.case)
+    || a.implementation.localeCompare(b.implementation) || a.metric.localeCompare(b.metric)
+    || a.runner.localeCompare(b.runner) || a.part.localeCompare(b.part));
+}
+
+const unique = (values) => [...new Set(values)];
+
+function chooseSeries(index, fields, fixed) {
+  // one control for each field; each offers what the choices before it leave
+  const chosen = { ...state(), ...fixed };
+  let left = ordered(index);
+  const controls = [];
+  for (const [label, name] of fields) {
+    const choices = unique(left.map(([, series]) => series[name]));
+    if (name === "metric") choices.sort((a, b) => (b === "median_ns") - (a === "median_ns"));
+    const value = choices.includes(chosen[name]) ? chosen[name] : choices[0];
+    if (choices.length > 1 && !(name in fixed)) controls.push(select(label, name, choices, value));
+    left = left.filter(([, series]) => series[name] === value);
+  }
+  return { id: left[0][0], controls: element("div", { class: "controls" }, ...controls) };
+}
+
+// --- pages
+
+function card(regression) {
+  const settled = regression.is_open || regression.verdict !== "regressed" ? null : element("p", { class: "quiet", text: `settled: ${regression.settled_by}` });
+  const outline = regression.outline.length ? sparkline(regression.outline, regression.changed_at) : null;
+  return element("article", {},
+    element("h2", {},
+      element("span", { class: regression.verdict, text: `${regression.verdict} ` }),
+      link("regression", { id: regression.id }, regression.kernel)),
+    element("p", { text: regression.summary }),
+    element("p", { class: "quiet" },
+      element("code", { text: regression.range }),
+      ` ${regression.subject} · ${regression.author} · ${regression.date.slice(0, 10)} · cause: ${regression.cause}`
+      + (regression.is_confirmed ? " · confirmed" : " · not confirmed"), outline && " ", outline),
+    settled);
+}
+
+function overview(index) {
+  const open = index.regressions.filter((one) => one.is_open);
+  const rest = index.regressions.filter((one) => !one.is_open).slice(0, 20);
+  const filter = element("input", { type: "search", name: "search" });
+  const kernels = element("div");
+  const showKernels = () => {
+    const text = filter.value.toLowerCase();
+    const rows = unique(ordered(index).map(([, series]) => series.kernel))
+      .filter((kernel) => kernel.toLowerCase().includes(text))
+      .map((kernel) => {
+        const own = Object.values(index.series).filter((series) => series.kernel === kernel);
+        const slower = open.filter((one) => one.kernel.split(", ").includes(kernel) && one.verdict === "regressed");
+        return [link("kernel", { kernel }, kernel), String(unique(own.map((series) => series.case)).length),
+          unique(own.map((series) => series.implementation)).join(", "),
+          slower.length ? link("regression", { id: slower[0].id }, `regressed at ${slower[0].sha.slice(0, 8)}`)
+            : "no open regression"];
+      });
+    kernels.replaceChildren(table(`${rows.length} kernels`, ["kernel", "cases", "implementations", "state"], rows));
+  };
+  filter.addEventListener("input", showKernels);
+  showKernels();
+  return [
+    element("h1", { text: open.length ? `${open.length} open` : "No open regression" }),
+    ...open.map(card),
+    element("h2", { text: "Kernels" }),
+    element("label", { text: "Search " }, filter), kernels,
+    rest.length ? element("h2", { text: "Settled and improved" }) : null, ...rest.map(card),
+  ].filter((shown) => shown !== null);
+}
+
+async function charted(index, title, fields, fixed, more = []) {
+  const { id, controls } = chooseSeries(index, fields, fixed);
+  const series = index.series[id];
+  const history = (await points(index, [id])).get(id);
+  const chart = element("div", { class: "chart", role: "group", "aria-label": `${series.title} of ${series.case}` });
+  const changes = changePoints(index, id).map((change) => element("p", {},
+    element("span", { class: change.regression.verdict, text: `${change.regression.verdict} ` }),
+    link("regression", { id: change.regression.id }, `at ${change.sha.slice(0, 8)}`), `: ${change.evidence}`));
+  const direction = series.better === "unknown" ? "direction unknown" : `${series.better} is better`;
+  setTimeout(() => drawChart(chart, index, id, history));
+  return [element("h1", { text: title }), ...more, controls,
+    element("p", { class: "quiet", text: `${series.case} · ${series.implementation} ${series.part} · ${series.runner} · ${direction}` }),
+    chart, ...changes, historyTable(series, history)];
+}
+
+const CASE_FIELDS = [["case", "case"], ["implementation", "implementation"], ["runner", "runner"], ["metric", "metric"], ["part", "part"]];
+
+function kernelPage(index) {
+  const kernels = unique(ordered(index).map(([, series]) => series.kernel));
+  const kernel = kernels.includes(state().kernel) ? state().kernel : kernels[0];
+  return charted(index, kernel, [["kernel", "kernel"], ...CASE_FIELDS], { kernel });
+}
+
+function trends(index) {
+  return charted(index, "Trends", [["kernel", "kernel"], ...CASE_FIELDS], {});
+}
+
+async function regressionPage(index) {
+  const regression = index.regressions.find((one) => one.id === state().id);
+  if (!regression) return [element("h1", { text: "Regression" }), element("p", { text: "There is no such regression on this site. It may have been found by an older analysis." }), link("index", {}, "Overview")];
+  const rows = regression.changes.map((change) => {
+    const series = index.series[change.series];
+    const text = `${change.label} · ${change.metric}`;
+    if (!series) return [text, change.evidence];
+    const chosen = {};
+    for (const name of ["kernel", "case", "implementation", "runner", "metric", "part"]) chosen[name] = series[name];
+    return [link("kernel", chosen, text), change.evidence];
+  });
+  const shown = [element("h1", { text: `${regression.kernel}: ${regression.verdict}` }), card(regression)];
+  const first = regression.changes.find((change) => change.series in index.series);
+  if (first) {
+    const history = (await points(index, [first.series])).get(first.series);
+    const chart = element("div", { class: "chart", role: "group", "aria-label": `history of ${first.label}` });
+    setTimeout(() => drawChart(chart, index, first.series, history));
+    shown.push(element("p", { class: "quiet", text: `${first.label} · ${index.series[first.series].runner}` }), chart);
+  }
+  if (regression.suspects.length) shown.push(table("Possible causes", ["cause", "share", "evidence"],
+    regression.suspects.map((one) => [one.cause, `${Math.round(100 * one.weight)} %`, one.sentence])));
+  shown.push(table("What changed", ["series", "evidence"], rows));
+  return shown;
+}
+
+async function compare(index) {
+  const runners = unique(index.shards.map((shard) => shard.runner));
+  const runner = runners.includes(state().runner) ? state().runner : runners[0];
+  const own = index.shards.filter((shard) => shard.runner === runner);
+  const shards = await Promise.all(own.map((shard) => load(shard.name)));
+  const byPosition = new Map();
+  for (const shard of shards) for (const run of shard.runs) byPosition.set(run.sha, run);
+  const commits = [...byPosition.values()].sort((a, b) => b.position - a.position);
+  const label = (run) => `${run.sha.slice(0, 8)} ${run.date.slice(0, 10)} ${run.subject.slice(0, 60)}`;
+  const labels = commits.map(label);
+  const head = commits.find((run) => run.sha.startsWith((state().head || "").slice(0, 8))) || commits[0];
+  const base = commits.find((run) => state().base && run.sha.startsWith(state().base.slice(0, 8))) || commits[1] || head;
+  const median = (values) => values.sort((a, b) => a - b)[Math.floor(values.length / 2)];
+  const metrics = unique(ordered(index).filter(([, series]) => series.runner === runner).map(([, series]) => series.metric));
+  metrics.sort((a, b) => (b === "median_ns") - (a === "median_ns"));
+  const metric = metrics.includes(state().metric) ? state().metric : metrics[0];
+  const rows = [];
+  for (const [id, series] of ordered(index)) {
+    if (series.runner !== runner || series.metric !== metric) continue;
+    const values = { base: [], head: [] };
+    for (const shard of shards) {
+      for (const [run, value] of shard.values[id] || []) {
+        if (value === null) continue;
+        if (shard.runs[run].sha === base.sha) values.base.push(value);
+        if (shard.runs[run].sha === head.sha) values.head.push(value);
+      }
+    }
+    if (!values.base.length && !values.head.length) continue;
+    const [before, after] = [median(values.base), median(values.head)];
+    const difference = values.base.length && values.head.length ? after / before - 1 : null;
+    rows.push({ difference, cells: [
+      link("kernel", { kernel: series.kernel, case: series.case, implementation: series.implementation, runner, metric: series.metric }, `${series.case} ${series.implementation} ${series.part}`),
+      values.base.length ? numberText(before, series.unit) : "not measured",
+      values.head.length ? numberText(after, series.unit) : "not measured",
+      difference === null ? "" : `${difference >= 0 ? "+" : "−"}${Math.abs(100 * difference).toFixed(1)} %`] });
+  }
+  rows.sort((a, b) => Math.abs(b.difference || 0) - Math.abs(a.difference || 0));
+  const controls = element("div", { class: "controls" }, select("runner", "runner", runners, runner),
+    select("metric", "metric", metrics, metric), select("base", "base", labels, label(base)), select("head", "head", labels, label(head)));
+  return [element("h1", { text: "Compare" }), controls,
+    element("p", { text: "These are separate runs, which give no verdict: the machine may differ between them. A pair measured in one job (roofwatch ab) decides." }),
+    table(`${rows.length} values of ${metric}`, ["case", "base", "head", "difference"], rows.map((row) => row.cells))];
+}
+
+const PAGES = { overview, trends, kernel: kernelPage, regression: regressionPage, compare };
+
+async function show() {
+  const main = document.getElementById("main");
+  try {
+    const index = await load("index");
+    document.getElementById("project").textContent = `${index.project} · published ${index.published.slice(0, 16).replace("T", " ")} UTC`;
+    if (!Object.keys(index.series).length) {
+      main.replaceChildren(element("h1", { text: "Nothing measured" }), element("p", { text: "The history of this project has no values yet." }));
+      return;
+    }
+    main.replaceChildren(...await PAGES[document.body.dataset.page](index));
+    document.title = `${main.querySelector("h1").textContent} · ${index.project}`;
+  } catch (error) {
+    main.replaceChildren(element("h1", { text: "This page cannot be shown" }), element("p", { role: "alert", text: error.message }));
+  }
+}
+
+window.addEventListener("hashchange", show);
+show();

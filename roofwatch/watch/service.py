@@ -1,0 +1,131 @@
+"""The service behind a watch: records of other runners, leases, and records to send."""
+
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID, uuid5
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic_core import to_json
+
+from roofwatch.db.errors import AgedError
+from roofwatch.model.agenda import Job
+from roofwatch.model.errors import SpoolError
+from roofwatch.model.record import RunRecord
+from roofwatch.model.stored_results import RunSummary
+from roofwatch.records import RECORD_SUFFIX
+from roofwatch.store.server import Server, server_at
+from roofwatch.store.transfer import sender_and_spool, summary
+from roofwatch.terminal import print_error
+
+_NAMESPACE = UUID("d0a3c0a4-6f0e-4c53-9d4c-0a6c9b1f4b52")
+_MAX_JOBS = 30
+"""First jobs of an agenda that are sent."""
+
+
+class _Taken(BaseModel):
+    key: str | None
+
+
+_TAKEN = TypeAdapter(_Taken)
+
+
+@dataclass
+class Service:
+    """A server that keeps the records of all runners of a project.
+
+    While it is away, the folder of records is all that is known, jobs are done without a lease, and
+    records wait in the spool.
+    """
+
+    url: str
+    project: str
+    runner_class: str
+    records: Path
+    is_away: bool = False
+    _aged: set[str] = field(default_factory=set)
+    """Runs whose samples are no longer kept."""
+
+    @property
+    def _server(self) -> Server:
+        return server_at(self.url)
+
+    @property
+    def _claim_id(self) -> UUID:
+        """The same for a process that continues after a kill."""
+        return uuid5(_NAMESPACE, f"{platform.node()}\n{self.records.resolve()}")
+
+    def exchange(self, records: Sequence[RunRecord]) -> None:
+        """Fetch the records of this runner class that the folder lacks, and send those that the
+        server lacks: a killed process may not have sent its last ones.
+
+        Args:
+            records: All of the folder.
+        """
+        known = {str(record.run_id) for record in records} | self._aged
+        try:
+            runs = self._server.list_runs(self.project, None)
+            for run in runs:
+                if run.runner_class == self.runner_class and run.run_id not in known:
+                    self._fetch(run)
+        except SpoolError as error:
+            self._note_away(error)
+            return
+        self.is_away = False
+        stored = {run.run_id for run in runs}
+        missing = [record for record in records if str(record.run_id) not in stored]
+        if missing:
+            self.send(missing)
+
+    def _fetch(self, run: RunSummary) -> None:
+        try:
+            record = self._server.load_record(UUID(run.run_id))
+        except AgedError:
+            self._aged.add(run.run_id)
+            return
+        record.write(self.records / f"fetched-{run.run_id}{RECORD_SUFFIX}")
+
+    def take(self, jobs: Sequence[Job]) -> Job | None:
+        """Lease the most valuable job that no other runner has; the first if the server is away."""
+        body = {
+            "runner_class": self.runner_class,
+            "claim_id": self._claim_id,
+            "jobs": [job.planned() for job in jobs[:_MAX_JOBS]],
+        }
+        try:
+            taken = self._server.post(
+                "/v1/agenda/take", {"project": self.project}, to_json(body), _TAKEN
+            )
+        except SpoolError as error:
+            self._note_away(error)
+            return jobs[0] if jobs else None
+        return next((job for job in jobs if job.key == taken.key), None)
+
+    def finish(self, job: Job, spent_s: float) -> None:
+        """End the lease of a job."""
+        body = {
+            "runner_class": self.runner_class,
+            "claim_id": self._claim_id,
+            "key": job.key,
+            "spent_s": spent_s,
+        }
+        try:
+            self._server.post(
+                "/v1/agenda/finish", {"project": self.project}, to_json(body), TypeAdapter(object)
+            )
+        except SpoolError as error:
+            self._note_away(error)
+
+    def send(self, records: Sequence[RunRecord]) -> None:
+        """Send records, and those that wait in the spool; what cannot be sent stays there."""
+        sender, spool = sender_and_spool(self.url, None)
+        for record in records:
+            spool.submit(record)
+        for line in summary(spool.deliver(sender), spool):
+            print_error(line)
+
+    def _note_away(self, error: SpoolError) -> None:
+        if not self.is_away:
+            print_error(f"{error}; going on with the records of {self.records}")
+        self.is_away = True

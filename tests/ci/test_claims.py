@@ -1,0 +1,169 @@
+"""What a check makes of missing evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roofwatch.check_policy import read_policy
+from roofwatch.ci.github.check_run import Conclusion, concluded, not_measured, without_records
+from roofwatch.ci.report.comment import headline, is_silent, to_markdown
+from roofwatch.ci.report.not_measured import NotMeasured
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Evidence
+from roofwatch.model.machine import Outcome
+from roofwatch.model.verdict import Verdict
+from roofwatch.posting import report_on
+from roofwatch.settings import SettingsError
+from tests.builders import (
+    make_accuracy,
+    make_commit,
+    make_environment,
+    make_measurement,
+    make_source_line,
+    make_static_facts,
+)
+from tests.ci.values import QUIET, make_records, make_timed
+from tests.git_repository import commit_all, make_repository
+
+EVERYTHING = CheckPolicy(requires=tuple(Evidence))
+
+
+def untimed() -> Any:
+    message = "Triton code does not run on a CPU: checked in the interpreter and compiled"
+    return make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED, message=message)
+
+
+def judge(
+    *, policy: CheckPolicy = DEFAULT_POLICY, changed: bool = True, **head_fields: Any
+) -> PullRequestJudgement:
+    """A Triton kernel on a machine without a GPU."""
+    results = [untimed(), make_accuracy(implementation="triton"), make_static_facts()]
+    digests = {"source_digests": {"rms_norm": "b" if changed else "a"}}
+    return judge_pull_request(
+        *make_records(results, results, head_fields=digests | head_fields), policy=policy
+    )
+
+
+def conclusion(judgement: PullRequestJudgement) -> Conclusion | None:
+    return concluded(judgement, to_markdown(judgement)).conclusion
+
+
+def test_a_changed_kernel_without_a_time_passes_only_if_the_policy_says_so() -> None:
+    undecided, passed = judge(), judge(policy=CheckPolicy(untimed_passes=True))
+
+    assert (undecided.exit_code, conclusion(undecided)) == (2, Conclusion.NEUTRAL)
+    assert not is_silent(undecided)
+    assert (passed.exit_code, conclusion(passed)) == (0, Conclusion.SUCCESS)
+    assert "time of 1 kernel not measured (no GPU)" in str(headline(passed))
+    assert passed.counts["not timed"] == 1
+
+
+def test_required_time_that_was_not_measured_fails() -> None:
+    judgement = judge(policy=CheckPolicy(requires=(Evidence.TIME,)))
+
+    assert judgement.verdict is Verdict.INCONCLUSIVE
+    assert (judgement.exit_code, conclusion(judgement)) == (1, Conclusion.FAILURE)
+    assert str(headline(judgement)).startswith("required but missing: time of 1 of 1; accuracy ok")
+    assert to_markdown(judgement).startswith("### ❌ Required but missing: time of 1 of 1")
+
+
+@pytest.mark.parametrize("requires", [(Evidence.ACCURACY,), (Evidence.CODE,), ()])
+def test_evidence_that_is_there_is_not_missing(requires: tuple[Evidence, ...]) -> None:
+    judgement = judge(policy=CheckPolicy(requires=requires))
+
+    assert judgement.missing == ()
+    assert judgement.exit_code == 2
+
+
+def test_identical_code_needs_no_time() -> None:
+    judgement = judge(policy=EVERYTHING, changed=False)
+
+    assert (judgement.missing, judgement.exit_code) == ((), 0)
+
+
+def test_equal_sources_under_another_torch_are_not_the_same_code() -> None:
+    other = make_environment(torch_version="2.14.0")
+
+    assert judge(changed=False, environment=other).exit_code == 2
+
+
+def test_results_that_were_not_checked_and_code_that_was_not_compiled_are_missing() -> None:
+    line = make_source_line(implementation="triton").model_copy(update={"is_jitted": True})
+    judgement = judge_pull_request(
+        *make_records([untimed()], [untimed()], head_fields={"source_lines": (line,)}),
+        policy=EVERYTHING,
+    )
+
+    assert judgement.missing == ("accuracy of 1 of 1", "code of 1 of 1")
+
+
+def test_a_refused_or_missing_record_fails_if_anything_is_required(tmp_path: Path) -> None:
+    refused = judge_pull_request(
+        *make_records([make_timed()], [make_timed()], head_fields={"project": "another/project"}),
+        policy=EVERYTHING,
+    )
+    (tmp_path / "empty").mkdir()
+    broken = tmp_path / "head-x.json"
+    broken.write_text("{}")
+    base_broken = NotMeasured.of(make_commit(1), "SuiteError: x cannot be imported", "base")
+    untouched = NotMeasured.of(make_commit(1))
+
+    assert refused.missing == ("comparable records",)
+    assert refused.exit_code == 1
+    for policy, expected in (
+        (CheckPolicy(), Conclusion.NEUTRAL),
+        (EVERYTHING, Conclusion.FAILURE),
+    ):
+        checks = [
+            not_measured("no record", policy=policy),
+            without_records(base_broken, policy=policy),
+            report_on([tmp_path / "empty"], None, policy=policy).check,
+            report_on([broken, broken], None, policy=policy).check,
+        ]
+        assert [check.conclusion for check in checks] == [expected] * 4
+        assert without_records(untouched, policy=policy).conclusion is Conclusion.SUCCESS
+
+
+def test_times_that_decide_satisfy_everything() -> None:
+    results = [make_timed(), make_accuracy()]
+    head = [make_timed(levels=QUIET[::-1]), make_accuracy()]
+
+    judgement = judge_pull_request(*make_records(results, head), policy=EVERYTHING)
+
+    assert (judgement.missing, judgement.exit_code) == ((), 0)
+
+
+# --- where the policy comes from
+
+
+def test_the_policy_of_a_pull_request_is_that_of_its_base(tmp_path: Path) -> None:
+    make_repository(tmp_path)
+    settings = tmp_path / "roofwatch.toml"
+    settings.write_text('[check]\nrequires = ["time"]\n')
+    base = commit_all(tmp_path)
+    settings.write_text('[check]\nuntimed = "pass"\n')
+    commit_all(tmp_path)
+    event = {"pull_request": {"base": {"sha": base}}}
+
+    for changed in (
+        read_policy({}, event, repository=tmp_path),
+        read_policy({}, {"merge_group": {"base_sha": base}}, repository=tmp_path),
+        read_policy({"CI_MERGE_REQUEST_DIFF_BASE_SHA": base}, {}, repository=tmp_path),
+    ):
+        assert changed == CheckPolicy(requires=(Evidence.TIME,))
+    assert read_policy({}, {}, repository=tmp_path) == CheckPolicy(untimed_passes=True)
+
+
+def test_inputs_of_the_workflow_take_precedence_and_are_checked(tmp_path: Path) -> None:
+    (tmp_path / "roofwatch.toml").write_text('[check]\nrequires = ["time"]\n')
+
+    policy = read_policy({}, {}, requires="accuracy,code", repository=tmp_path)
+
+    assert policy == CheckPolicy(requires=(Evidence.ACCURACY, Evidence.CODE))
+    with pytest.raises(SettingsError, match="contradicts"):
+        read_policy({}, {}, untimed="pass", repository=tmp_path)
+    with pytest.raises(SettingsError, match="accuracy"):
+        read_policy({}, {}, requires="speed", repository=tmp_path)

@@ -1,0 +1,125 @@
+"""Offsets that overflow 32-bit integers are found without a GPU, at sizes that fit into no memory."""
+
+from typing import Any
+
+import pytest
+
+from roofwatch.collector.compile.proof import prove_case
+from roofwatch.model.proofs import OverflowProof, Proof
+from tests.suites import offset_kernels as kernels
+
+HUGE = {"n_rows": 2**20, "n_cols": 14_336}
+"""Of 28 GiB in bfloat16."""
+
+
+def proof_of(
+    launch: kernels.Launch, *, is_gather: bool = False, limits_budget_s: float = 0, **shape: int
+) -> OverflowProof:
+    spec = kernels.declare(launch, is_gather=is_gather, **shape)
+    (implementation,) = spec.implementations.values()
+    proof = prove_case(
+        spec, implementation, spec.cases[0], "sm_90", limits_budget_s=limits_budget_s
+    )
+    return proof.overflow
+
+
+def limits_of(proof: OverflowProof) -> dict[str, int]:
+    return {limit.dimension: limit.largest for limit in proof.limits}
+
+
+def test_a_32_bit_row_offset_overflows_at_a_declared_size() -> None:
+    proof = proof_of(kernels.by_row(kernels.row_kernel), **HUGE)
+
+    assert proof.proof is Proof.UNSAFE
+    assert {(access.pointer, access.kind) for access in proof.unproven} == {
+        ("x_ptr", "load"),
+        ("y_ptr", "store"),
+    }
+    first = proof.unproven[0]
+    assert first.function == "row_kernel"
+    assert first.file == "offset_kernels.py"
+    assert first.reason == "a 32-bit integer reaches 15,032,371,200"
+
+
+def test_the_first_size_that_overflows_is_exact() -> None:
+    proof = proof_of(
+        kernels.by_row(kernels.row_kernel), n_rows=8_192, n_cols=14_336, limits_budget_s=300
+    )
+
+    assert proof.proof is Proof.FITS
+    # the last element of the last row: 149,797 x 14,336 - 1 < 2^31
+    assert limits_of(proof)["n_rows"] == 149_796
+    just_fits = proof_of(kernels.by_row(kernels.row_kernel), n_rows=149_796, n_cols=14_336)
+    too_large = proof_of(kernels.by_row(kernels.row_kernel), n_rows=149_800, n_cols=14_336)
+    assert (just_fits.proof, too_large.proof) == (Proof.FITS, Proof.UNSAFE)
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        kernels.by_row(kernels.wide_row_kernel),
+        kernels.by_column(kernels.moving_pointer_kernel),
+        kernels.by_block_pointer,
+        kernels.by_descriptor,
+        kernels.by_row(kernels.assuming_kernel),
+    ],
+    ids=["64-bit row", "moving pointer", "block pointer", "descriptor", "assumption"],
+)
+def test_64_bit_arithmetic_pointers_and_assumptions_are_seen(launch: kernels.Launch) -> None:
+    assert proof_of(launch, **HUGE).proof is Proof.FITS
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        kernels.by_column(kernels.moving_offset_kernel),
+        kernels.by_column(kernels.while_kernel),
+        kernels.dequantise,
+    ],
+    ids=["offset in a for loop", "row in a while loop", "product of row and width"],
+)
+def test_offsets_that_loops_and_products_enlarge_are_found(launch: kernels.Launch) -> None:
+    assert proof_of(launch, **HUGE).proof is Proof.UNSAFE
+    assert proof_of(launch, n_rows=1_024, n_cols=1_024).proof is Proof.FITS
+
+
+def test_masked_elements_past_the_end_are_no_overflow() -> None:
+    assert proof_of(kernels.flat, n_rows=2**20, n_cols=2_047).proof is Proof.FITS
+    assert proof_of(kernels.flat, n_rows=2**20, n_cols=2_050).proof is Proof.UNSAFE
+
+
+def test_programs_that_return_early_do_not_count() -> None:
+    assert proof_of(kernels.returning_early, n_rows=100, n_cols=4_096).proof is Proof.FITS
+    assert proof_of(kernels.returning_early, n_rows=2**20, n_cols=4_096).proof is Proof.UNSAFE
+
+
+def test_loaded_indices_have_the_range_of_the_spec() -> None:
+    small = proof_of(kernels.gather, is_gather=True, n_rows=1_000, n_cols=1_000)
+    large = proof_of(kernels.gather, is_gather=True, n_rows=2**22, n_cols=1_000)
+
+    assert (small.proof, large.proof) == (Proof.FITS, Proof.UNSAFE)
+
+
+def test_an_index_without_a_range_cannot_be_told() -> None:
+    proof = proof_of(kernels.gather_computed, is_gather=True, n_rows=2**22, n_cols=1_000)
+
+    assert proof.proof is Proof.UNKNOWN
+    assert proof.unproven[0].reason == "unknown index from index_ptr"
+
+
+def test_a_grid_that_no_gpu_launches_is_unsafe() -> None:
+    proof = proof_of(kernels.tall, n_rows=65_536, n_cols=16)
+
+    assert proof.proof is Proof.UNSAFE
+    assert proof.unproven[0].reason == "grid y is 65,536, and at most 65,535 programs are allowed"
+
+
+def test_a_launcher_that_fails_says_why() -> None:
+    def launch(x: Any) -> Any:
+        raise ValueError(f"needs 3 dimensions, got {x.dim()}")
+
+    proof = proof_of(launch, n_rows=2, n_cols=2)
+
+    assert proof.proof is Proof.UNKNOWN
+    assert proof.message is not None
+    assert "needs 3 dimensions, got 2" in proof.message

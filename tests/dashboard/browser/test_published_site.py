@@ -1,0 +1,121 @@
+"""A published site in Chromium, opened as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+from sqlalchemy import Engine
+
+from roofwatch.publish.site import publish
+from roofwatch.store.database_source import DatabaseSource
+from tests.builders import PROJECT
+from tests.dashboard.browsing import SCREENSHOTS, grave_violations, new_context
+from tests.dashboard.history import HOSTILE_PROJECT, store_history, store_hostile_project
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.xdist_group("browser")]
+
+
+def publish_to(store: Engine, project: str, folder: Path) -> str:
+    source = DatabaseSource(store)
+    publish(project, source.read_series(project), source.list_regressions(project), folder)
+    return folder.as_uri()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page that may have no error and ask no other host."""
+    complaints: list[str] = []
+    with new_context(browser) as context:
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on(
+            "console",
+            # axe reads the style sheet again, which the page does not allow
+            lambda line: (
+                complaints.append(line.text)
+                if line.type == "error" and "style.css" not in line.text
+                else None
+            ),
+        )
+        page.on(
+            "request",
+            lambda asked: (
+                None
+                if asked.url.startswith(("file:", "data:", "blob:"))
+                else complaints.append(asked.url)
+            ),
+        )
+        yield page
+    assert complaints == []
+
+
+def open_page(page: Page, address: str) -> None:
+    page.goto("about:blank")  # a page is loaded again, also if only the part after # differs
+    page.goto(address)
+    expect(page.get_by_role("status")).to_have_count(0)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_every_page_shows_its_answer(page: Page, store: Engine, tmp_path: Path) -> None:
+    regressions = store_history(store)
+    address = publish_to(store, PROJECT, tmp_path)
+
+    open_page(page, f"{address}/index.html")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("open")
+    expect(page.get_by_role("link", name="rms_norm").first).to_be_visible()
+    assert grave_violations(page) == []
+    page.screenshot(path=SCREENSHOTS / "published-overview.png", full_page=True)
+
+    page.get_by_role("searchbox").fill("matm")
+    expect(page.get_by_text("1 kernels")).to_be_visible()
+
+    page.get_by_role("article").get_by_role("link").first.click()
+    expect(page.locator(".js-plotly-plot")).to_be_visible()
+    expect(page.get_by_role("table", name="What changed")).to_be_visible()
+    assert grave_violations(page) == []
+
+    open_page(page, f"{address}/kernel.html#kernel=matmul")
+    expect(page.locator(".js-plotly-plot .scatterlayer .point").first).to_be_visible()
+    expect(page.get_by_role("table", name="The newest 50 runs")).to_be_visible()
+    assert grave_violations(page) == []
+    page.screenshot(path=SCREENSHOTS / "published-kernel.png", full_page=True)
+
+    shas = {regression.commit.sha for regression in regressions}
+    open_page(page, f"{address}/compare.html#head={min(shas)}")
+    expect(page.get_by_text("give no verdict")).to_be_visible()
+    assert grave_violations(page) == []
+
+
+def test_a_choice_is_in_the_address(page: Page, store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    address = publish_to(store, PROJECT, tmp_path)
+    open_page(page, f"{address}/trends.html")
+
+    page.get_by_label("kernel").select_option("rms_norm")
+
+    expect(page).to_have_url(f"{address}/trends.html#kernel=rms_norm")
+    expect(page.locator("main p.quiet").first).to_contain_text("rms_norm/")
+
+
+def test_pages_fit_a_phone(page: Page, store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    address = publish_to(store, PROJECT, tmp_path)
+    page.set_viewport_size({"width": 390, "height": 844})
+
+    for name in ("index", "trends", "kernel", "compare"):
+        open_page(page, f"{address}/{name}.html")
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= 390, name
+
+
+def test_hostile_names_are_text(page: Page, store: Engine, tmp_path: Path) -> None:
+    store_hostile_project(store)
+    address = publish_to(store, HOSTILE_PROJECT, tmp_path)
+
+    for name in ("index", "trends", "kernel", "compare"):
+        open_page(page, f"{address}/{name}.html")
+        assert page.evaluate("globalThis.wasRun") is None
+        expect(page.locator("main img")).to_have_count(0)

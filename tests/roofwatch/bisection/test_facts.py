@@ -1,0 +1,58 @@
+"""The commit of a spill or of a wrong result is found by compiling and checking commits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from roofwatch.bisection.commits import list_commits
+from roofwatch.bisection.facts import FactSearch, fact_lines
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.workers.fork_server import ForkServer
+from roofwatch.model.record import RunRecord
+from tests.git_repository import commit_file, make_repository
+from tests.roofwatch.watch.layers_repository import STEPS, commit_step
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_servers")]
+
+
+def search(folder: Path, output: Path, good: str, case_id: str, server: ForkServer) -> FactSearch:
+    implementation = "triton" if case_id.startswith("tile") else "torch"
+    return FactSearch(
+        path=folder,
+        project="layers",
+        subject=(case_id, implementation),
+        commits=list_commits(folder, good, "HEAD"),
+        plan=RunPlan(device="cpu", targets=("sm_90",)),
+        output=output,
+        fork_server=server,
+        on_progress=lambda _: None,
+    )
+
+
+def test_a_wrong_gradient_and_a_spill_are_located_without_timing(tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "layers")
+    good = commit_step(folder, STEPS[0])
+    commit_file(folder, "notes.md", "one\n", "Write notes")
+    wrong = commit_step(folder, next(step for step in STEPS if "Detach" in step.subject))
+    commit_file(folder, "other.py", "OTHER = 1\n", "Add a module")
+    spilled = commit_step(folder, next(step for step in STEPS if "one warp" in step.subject))
+    commit_file(folder, "other.py", "OTHER = 2\n", "Change the module")
+
+    with ForkServer() as server:
+        gradient = search(folder, tmp_path / "a", good, "scale/n=512/float32/bwd", server)
+        (wrong_result,) = gradient.run()
+        again = gradient.run()
+        spill = search(folder, tmp_path / "b", good, "tile/n=128/float32/fwd", server)
+        (spilling,) = spill.run()
+
+    assert wrong_result.commit.sha == wrong
+    assert not wrong_result.is_range
+    assert again == (wrong_result,)
+    assert spilling.commit.sha == spilled
+    assert fact_lines([spilling])[0].startswith(f"{spilled[:8]} regressed: Give tile one warp")
+    records = [RunRecord.read(file) for file in (tmp_path / "b").glob("*.gz")]
+    assert all(not record.measurements or not record.measurements[0].blocks for record in records)
+    # the ends, the only commit that changed the sources of the kernel, and the one before it
+    assert len(records) == 4

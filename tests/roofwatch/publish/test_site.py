@@ -1,0 +1,117 @@
+"""Writing a static site: it grows, keeps what it has, and refuses damaged data."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from sqlalchemy import Engine
+
+from roofwatch.model.errors import RecordError
+from roofwatch.publish.shards import read_script
+from roofwatch.publish.site import Published, publish
+from roofwatch.store.database_source import DatabaseSource
+from tests.builders import PROJECT, make_measurement, make_record
+from tests.dashboard.history import HOSTILE_PROJECT, store_history, store_hostile_project
+from tests.roofwatch.command import roofwatch
+
+
+def root_of(path: Path) -> ElementTree.Element:
+    return ElementTree.fromstring(path.read_bytes())  # noqa: S314  our own
+
+
+def publish_stored(store: Engine, folder: Path, project: str = PROJECT) -> Published:
+    source = DatabaseSource(store)
+    history = source.read_series(project)
+    return publish(project, history, source.list_regressions(project), folder)
+
+
+def run_ids(folder: Path) -> set[str]:
+    found = set()
+    for path in (folder / "data").glob("????-??-*.js"):
+        found |= {run["id"] for run in read_script(path)["runs"]}
+    return found
+
+
+def test_a_site_has_every_run_series_and_regression(store: Engine, tmp_path: Path) -> None:
+    regressions = store_history(store)
+
+    published = publish_stored(store, tmp_path)
+
+    assert published.run_count == 6
+    assert len(run_ids(tmp_path)) == 6
+    index = json.loads((tmp_path / "index.json").read_text())
+    assert len(index["regressions"]) == len(regressions)
+    assert all((tmp_path / name).exists() for name in index["data"])
+    feed = root_of(tmp_path / "feed.atom")
+    assert len(feed.findall("{http://www.w3.org/2005/Atom}entry")) == len(regressions)
+    assert "regressed at" in (tmp_path / "badges" / "matmul.svg").read_text()
+
+
+def test_publishing_again_writes_only_the_index(store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    first = publish_stored(store, tmp_path)
+
+    again = publish_stored(store, tmp_path)
+
+    assert first.written_files > 10
+    assert again.written_files <= 2  # the time of publication
+
+
+def test_runs_that_the_source_no_longer_has_stay_on_the_site(store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    publish_stored(store, tmp_path)
+    before = run_ids(tmp_path)
+    history = DatabaseSource(store).read_series(PROJECT, kernel="matmul")
+
+    publish(PROJECT, history[:1], [], tmp_path)
+
+    assert run_ids(tmp_path) == before
+    series = read_script(tmp_path / "data" / "index.js")["series"]
+    assert {description["kernel"] for description in series.values()} == {"matmul", "rms_norm"}
+
+
+def test_a_damaged_file_stops_before_anything_is_written(store: Engine, tmp_path: Path) -> None:
+    store_history(store)
+    publish_stored(store, tmp_path)
+    shard = next((tmp_path / "data").glob("????-??-*.js"))
+    shard.write_bytes(shard.read_bytes()[:-40])
+    (tmp_path / "index.html").write_text("old")
+
+    with pytest.raises(RecordError, match="nothing was written"):
+        publish_stored(store, tmp_path)
+
+    assert (tmp_path / "index.html").read_text() == "old"
+
+
+def test_hostile_names_stay_text_in_feed_badge_and_file_names(
+    store: Engine, tmp_path: Path
+) -> None:
+    store_hostile_project(store)
+
+    publish_stored(store, tmp_path, HOSTILE_PROJECT)
+
+    root_of(tmp_path / "feed.atom")
+    badges = list((tmp_path / "badges").iterdir())
+    assert badges
+    for badge in badges:
+        root = root_of(badge)
+        assert not root.findall(".//{*}script")
+        assert badge.stem.replace("_", "").isalnum()
+
+
+@pytest.mark.slow
+def test_records_alone_make_a_site(tmp_path: Path) -> None:
+    for number in range(3):
+        measurement = make_measurement(median_ns=1_000)
+        make_record(number, measurements=[measurement]).write(
+            tmp_path / "records" / f"{number}.json.gz"
+        )
+
+    done = roofwatch("publish", tmp_path / "site", "--from", tmp_path / "records")
+
+    assert done.status == 0, done.error
+    assert len(run_ids(tmp_path / "site")) == 3
+    assert "3 runs" in done.output

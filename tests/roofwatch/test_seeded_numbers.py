@@ -1,0 +1,82 @@
+"""Seeded numbers: their distribution, and what does not change them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from roofwatch.spec import InputMaker, cases
+from roofwatch.spec.seeded_numbers import FIRST_LENGTH, SECOND_LENGTH
+
+CASE = replace(cases(shapes=[{"n": 5}], dtypes=["float32"])[0], kernel="example")
+LARGE = 3 * FIRST_LENGTH + 17
+
+
+def test_inputs_are_equal_each_time_they_are_made() -> None:
+    first, second = InputMaker(CASE), InputMaker(CASE)
+
+    for length in (7, LARGE):
+        assert torch.equal(first.normal(length), second.normal(length))
+        assert torch.equal(first.uniform(length), second.uniform(length))
+        assert torch.equal(first.integers(length, high=9), second.integers(length, high=9))
+        assert torch.equal(first.permutation(length), second.permutation(length))
+
+
+def test_two_draws_of_a_case_differ() -> None:
+    make = InputMaker(CASE)
+
+    assert not torch.equal(make.normal(8), make.normal(8))
+    assert not torch.equal(make.normal(LARGE), make.normal(LARGE))
+
+
+def test_an_input_that_is_changed_in_place_is_made_anew() -> None:
+    changed = InputMaker(CASE).normal(LARGE)
+    expected = changed.clone()
+    changed.zero_()
+
+    assert torch.equal(InputMaker(CASE).normal(LARGE), expected)
+
+
+def test_a_large_normal_tensor_has_the_moments_of_a_normal_distribution() -> None:
+    numbers = InputMaker(CASE).normal(3, FIRST_LENGTH, scale=2.0).double().numpy() / 2.0
+
+    assert numbers.mean() == pytest.approx(0, abs=0.003)
+    assert numbers.std() == pytest.approx(1, abs=0.003)
+    assert (numbers**4).mean() == pytest.approx(3, abs=0.05)
+    assert (np.abs(numbers) > 1.959964).mean() == pytest.approx(0.05, abs=0.001)
+
+
+def test_a_large_uniform_tensor_fills_its_range_evenly() -> None:
+    numbers = InputMaker(CASE).uniform(LARGE, low=-2.0, high=3.0)
+
+    assert -2 <= float(numbers.min()) < float(numbers.max()) < 3
+    shares = np.histogram(numbers.numpy(), bins=10, range=(-2, 3))[0] / LARGE
+    assert shares == pytest.approx([0.1] * 10, abs=0.002)
+
+
+def test_a_large_tensor_of_integers_has_all_values_equally_often() -> None:
+    numbers = InputMaker(CASE).integers(LARGE, low=-3, high=4, dtype="int32")
+
+    values, counts = torch.unique(numbers, return_counts=True)
+    assert values.tolist() == [-3, -2, -1, 0, 1, 2, 3]
+    assert (counts / LARGE).tolist() == pytest.approx([1 / 7] * 7, abs=0.002)
+
+
+def test_no_repetition_of_a_draw_is_seen_in_the_tensor() -> None:
+    numbers = InputMaker(CASE).normal(LARGE)
+
+    for period in (FIRST_LENGTH, SECOND_LENGTH):
+        later, earlier = numbers[period:], numbers[:-period]
+        assert int((later == earlier).sum()) < 10
+
+
+@pytest.mark.parametrize("length", [FIRST_LENGTH, FIRST_LENGTH + 1, 2 * FIRST_LENGTH])
+def test_every_element_is_drawn(length: int) -> None:
+    numbers = InputMaker(CASE).normal(length, dtype="bfloat16")
+
+    assert numbers.shape == (length,)
+    assert numbers[-3:].isfinite().all()
+    assert numbers[-1] != 0
