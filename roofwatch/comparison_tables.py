@@ -30,10 +30,8 @@ from roofwatch.terminal import make_table, sparkline
 _SPARKLINE_POINTS = 20
 
 
-def judgement_tables(judged: PullRequestJudgement) -> list[Table | str]:
-    """Everything that changed or is undecided, what it costs the steps of workloads, and why the
-    records are not compared.
-    """
+def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
+    """Everything that changed or is undecided, and what it costs the steps of workloads."""
     steps = [
         (
             one.kernel,
@@ -63,10 +61,15 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table | str]:
         ],
         title="new implementations",
     )
-    remarks = [f"not compared: {refusal}" for refusal in judged.refusals]
+    return [table for table in (found, new, predicted) if table.row_count]
+
+
+def remark_lines(judged: PullRequestJudgement) -> list[str]:
+    """Why the records are not compared, and which dependencies differ."""
+    lines = [f"not compared: {refusal}" for refusal in judged.refusals]
     if judged.dependencies is not None:
-        remarks.append(f"note: {judged.dependencies}")
-    return [*(table for table in (found, new, predicted) if table.row_count), *remarks]
+        lines.append(f"note: {judged.dependencies}")
+    return lines
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:

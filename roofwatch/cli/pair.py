@@ -66,6 +66,7 @@ def ab(
         claim_counts,
         judgement_tables,
         next_steps,
+        remark_lines,
         verdict_line,
     )
     from roofwatch.measurement.revisions import (
@@ -135,6 +136,7 @@ def ab(
             "exit_code": judged.exit_code,
         },
         *judgement_tables(judged),
+        *remark_lines(judged),
         verdict_line(judged),
         *next_steps(judged),
         *device_summary(*records),

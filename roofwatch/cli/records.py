@@ -165,6 +165,7 @@ def compare(
         claim_counts,
         judgement_tables,
         next_steps,
+        remark_lines,
         verdict_line,
     )
 
@@ -180,6 +181,7 @@ def compare(
     print_result(
         document,
         *judgement_tables(judgement),
+        *remark_lines(judgement),
         verdict_line(judgement),
         *next_steps(judgement),
         as_json=as_json,
