@@ -1,9 +1,11 @@
 """A failure of a kernel names the line of the user's code, and no list of modules."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from roofwatch.collector.jobs.case_call import failure_of
 from roofwatch.collector.workers.fork_server import without_modules
@@ -20,11 +22,9 @@ def launch(x):
 def test_an_exception_names_the_line_of_the_users_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import torch
-
     (tmp_path / "user_launcher.py").write_text(USER_CODE)
     monkeypatch.syspath_prepend(tmp_path)
-    import user_launcher
+    user_launcher = import_module("user_launcher")
 
     with pytest.raises(RuntimeError) as raised:
         user_launcher.launch(torch.ones(4))
