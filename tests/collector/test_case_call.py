@@ -1,48 +1,69 @@
-"""A failure of a kernel names the line of the user's code, and no list of modules."""
+"""Launchers through torch.compile, as the collector has them compiled,
+and more calls of one case.
+"""
 
-import sys
-from importlib import import_module
-from pathlib import Path
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
+import torch._dynamo
+import torch._dynamo.config as dynamo_config
+import torch._functorch.config as functorch_config
+import torch._inductor.config as inductor_config
 
-from roofwatch.collector.jobs.case_call import failure_of
-from roofwatch.collector.workers.fork_server import without_modules
-from roofwatch.model.machine import Outcome
-
-USER_CODE = """
-import torch
-
-def launch(x):
-    return x + torch.ones(3)
-"""
+from roofwatch.collector.jobs.case_call import another_call, compiled
+from roofwatch.spec import Direction, Implementation, Language, UnsupportedError
 
 
-def test_an_exception_names_the_line_of_the_users_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_each_of_many_shapes_of_one_kernel_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled_shapes: list[tuple[int, ...]] = []
+
+    def note(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        compiled_shapes.append(tuple(inputs[0].shape))
+        return graph.forward  # compiling takes seconds
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=note))
+    torch._dynamo.reset()
+    add_one = Implementation(
+        "compile", Language.TORCH, lambda x: x + 1, frozenset({Direction.FWD}), is_compiled=True
+    )
+    shapes = [(count,) for count in range(2, 14)]
+    with (  # settings of the process, restored afterwards
+        dynamo_config.patch(
+            recompile_limit=8, accumulated_recompile_limit=256, suppress_errors=True
+        ),
+        dynamo_config.patch(fail_on_recompile_limit_hit=False),
+        functorch_config.patch(donated_buffer=True),
+        inductor_config.patch(compile_threads=1),
+    ):
+        launch = compiled(add_one)
+        for shape in shapes * 2:
+            assert torch.equal(launch(torch.zeros(shape)), torch.ones(shape))
+
+    assert compiled_shapes == shapes
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "said"),
+    [
+        (MemoryError(), UnsupportedError, "--cache hot or cold"),
+        (torch.OutOfMemoryError("CUDA out of memory"), UnsupportedError, "--cache hot or cold"),
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+            UnsupportedError,
+            "--cache hot or cold",
+        ),
+        (RuntimeError("an illegal memory access"), RuntimeError, "an illegal memory access"),
+    ],
+    ids=["host", "torch", "allocator", "other"],
+)
+def test_too_little_memory_for_copies_is_unsupported(
+    raised: Exception, expected: type[Exception], said: str
 ) -> None:
-    (tmp_path / "user_launcher.py").write_text(USER_CODE)
-    monkeypatch.syspath_prepend(tmp_path)
-    user_launcher = import_module("user_launcher")
+    def make() -> Callable[[], object]:
+        raise raised
 
-    with pytest.raises(RuntimeError) as raised:
-        user_launcher.launch(torch.ones(4))
-    failure = failure_of(raised.value)
-
-    assert failure.outcome is Outcome.CRASHED
-    assert failure.message.endswith("(user_launcher.py:5, in launch)")
-    assert failure.traceback is not None
-    assert "return x + torch.ones(3)" in failure.traceback
-    sys.modules.pop("user_launcher")
-
-
-def test_the_list_of_extension_modules_is_left_out_of_a_crash() -> None:
-    text = (
-        "Fatal Python error: Segmentation fault\n\n"
-        '  File "bench_x.py", line 3 in launch\n\n'
-        "Extension modules: numpy._core._multiarray_umath, torch._C (total: 2)"
-    )
-    assert without_modules(text) == (
-        'Fatal Python error: Segmentation fault\n\n  File "bench_x.py", line 3 in launch'
-    )
+    with pytest.raises(expected, match=said):
+        another_call(make)
+    assert another_call(lambda: list)() == []
