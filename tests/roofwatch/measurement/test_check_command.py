@@ -1,15 +1,20 @@
 """`roofwatch check` as a user calls it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.text import Text
 
 from roofwatch.measurement.check import check_target
 from roofwatch.measurement.explain_check import explain_failures
-from roofwatch.model.check_report import Arrangement, Layout
+from roofwatch.measurement.proofs import Proved, proofs_of
+from roofwatch.model.check_report import Arrangement, CheckReport, Layout, Regime
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
+from roofwatch.model.memory_fault import MemoryFault
 from roofwatch.model.suite_source import SuiteSource
+from roofwatch.tables import checks
 from tests.builders import make_check_report, make_tensor_report
 from tests.roofwatch.command import SUITES, roofwatch
 
@@ -62,6 +67,67 @@ def test_a_target_is_a_kernel_name_or_a_path(
     assert check_target("layers")[0].path == tmp_path / "layers"
     with pytest.raises(SuiteError, match=r"kernels/gone: no such file or folder"):
         check_target("kernels/gone")
+
+
+def make_fault(**fields: Any) -> MemoryFault:
+    usual = {
+        "access": "store",
+        "kernel": "_double_kernel",
+        "file": "bench_x.py",
+        "line": 12,
+        "operand": "y_ptr",
+        "offset": 40,
+        "length": 40,
+        "program": (0, 0, 0),
+    }
+    return MemoryFault.model_validate(usual | fields)
+
+
+def test_a_case_that_fails_in_a_layout_is_not_shown_as_ok() -> None:
+    layout = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
+    reports = [
+        make_check_report(),
+        make_check_report(layout=layout, outcome=Outcome.INCORRECT),
+        make_check_report(regime=Regime.PEAKED),
+    ]
+    table = checks(reports)
+    (outcome,) = table.columns[3].cells
+    assert isinstance(outcome, Text)
+    assert outcome.plain == "incorrect: layout"
+    assert "red" in str(outcome.style)
+
+
+def test_stores_past_the_end_of_one_operand_are_one_cause_in_any_case() -> None:
+    reports = [
+        make_check_report(
+            case_id=f"k/n={length}/float32/fwd",
+            executor="interpreter",
+            outcome=Outcome.INCORRECT,
+            faults=(make_fault(offset=length, length=length),),
+        )
+        for length in (8, 16, 32)
+    ]
+    (text,) = explain_failures("bench_x.py", reports, "cpu")
+    assert "wrote past the end of `y_ptr`: element 8 of 8 (_double_kernel, bench_x.py:12" in text
+    assert "the same in 2 more: k/n=16/float32/fwd triton, k/n=32/float32/fwd triton" in text
+
+
+def test_each_claim_is_proven_refuted_or_undecided() -> None:
+    interpreted = make_check_report(executor="interpreter")
+    wrong = make_check_report(
+        executor="interpreter", outcome=Outcome.INCORRECT, faults=(make_fault(),)
+    )
+    unknown = make_check_report(executor="interpreter", unknown_pointer_count=3)
+
+    def results(*reports: CheckReport) -> dict[str, Proved]:
+        return {proof.claim: proof.result for proof in proofs_of(reports)}
+
+    assert results(make_check_report())["bounds"] is Proved.CANNOT_TELL
+    assert results(make_check_report())["results"] is Proved.PROVEN
+    assert results(interpreted)["bounds"] is results(interpreted)["races"] is Proved.PROVEN
+    assert results(interpreted)["values"] is Proved.CANNOT_TELL
+    assert results(interpreted, wrong)["bounds"] is Proved.REFUTED
+    assert results(interpreted, unknown)["races"] is Proved.CANNOT_TELL
 
 
 def test_failures_of_one_kind_are_explained_once_and_named() -> None:
