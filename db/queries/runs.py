@@ -185,22 +185,27 @@ def read_imported_values(session: Session, base_id: UUID, head_id: UUID) -> list
         .where(RunRow.run_id.in_((base_id, head_id)))
         .order_by(CaseRow.name, row.implementation, row.key)
     )
-    sides: dict[tuple[str, str, str], dict[UUID, tuple[Outcome, float | None]]] = {}
+    missing: tuple[Outcome | None, float | None] = (None, None)
+    sides: dict[tuple[str, str, str], dict[str, tuple[Outcome | None, float | None]]] = {}
     for run_id, case_id, implementation, key, outcome, value in session.execute(query):
         of_series = sides.setdefault((case_id, implementation, key), {})
-        of_series[run_id] = OUTCOMES[outcome], value
-    return [
-        ImportedPair(
-            case_id=case_id,
-            implementation=implementation,
-            metric=key,
-            base_outcome=of_series.get(base_id, (None, None))[0],
-            base=of_series.get(base_id, (None, None))[1],
-            head_outcome=of_series.get(head_id, (None, None))[0],
-            head=of_series.get(head_id, (None, None))[1],
+        of_series[str(run_id)] = OUTCOMES[outcome], value
+    pairs: list[ImportedPair] = []
+    for (case_id, implementation, key), of_series in sides.items():
+        base_outcome, base = of_series.get(str(base_id), missing)
+        head_outcome, head = of_series.get(str(head_id), missing)
+        pairs.append(
+            ImportedPair(
+                case_id=case_id,
+                implementation=implementation,
+                metric=key,
+                base_outcome=base_outcome,
+                base=base,
+                head_outcome=head_outcome,
+                head=head,
+            )
         )
-        for (case_id, implementation, key), of_series in sides.items()
-    ]
+    return pairs
 
 
 def projects_of_runs(session: Session, run_ids: Collection[UUID]) -> dict[UUID, str]:

@@ -93,6 +93,7 @@ class Filled:
             "list_commits": {"project": project, "runner_classes": (runner_class,)},
             "read_runs_of_commits": commits,
             "read_runs": both,
+            "read_imported_values": both,
             "search": {"project": project, "text": "softmax"},
             "list_series_keys": {
                 "project": project,
@@ -267,6 +268,7 @@ def test_questions_about_other_projects_are_refused(client: TestClient, filled: 
         "list_artefacts",
         "read_kernel_of_run",
         "read_runs",
+        "read_imported_values",
         "read_case_of_runs",
     }
     about_runs |= {

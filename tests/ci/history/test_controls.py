@@ -6,7 +6,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import Engine
 
+from roofwatch.ci.history.analyse import analyse_project
 from roofwatch.ci.history.controls import (
     ControlLine,
     Controls,
@@ -15,10 +17,13 @@ from roofwatch.ci.history.controls import (
     settle_controls,
 )
 from roofwatch.ci.history.finding import Status, TrendFinding
+from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.history import Cause, ChangePoint, CommitRef, SeriesKey, Suspect
 from roofwatch.model.library import is_library, reference_among
+from roofwatch.model.measurement import with_references
 from roofwatch.model.metrics import RATIO_TO, Better, imported_key
 from roofwatch.model.verdict import Verdict
+from tests.builders import PROJECT, make_measurement, make_record
 
 SPEED = imported_key("speed", "ms", Better.LOWER)
 RATIO = imported_key(f"speed{RATIO_TO}torch", "ratio", Better.LOWER)
@@ -165,3 +170,21 @@ def test_memory_that_changes_with_a_librarys_is_the_benchmarks() -> None:
     (settled,), _ = settle_controls([finding("liger", 1.5, metric=memory)], measured)
 
     assert settled.suspects[0].cause is Cause.HARNESS
+
+
+def test_a_measured_time_that_moves_with_the_librarys_row_is_the_runners(store: Engine) -> None:
+    for number in range(30):
+        factor = 1.3 if number >= 15 else 1.0
+        rows = [
+            make_measurement(implementation=name, median_ns=(10_000 + 10 * (number % 3)) * factor)
+            for name in ("triton", "torch")
+        ]
+        ingest_record(store, make_record(number, measurements=with_references(rows)))
+
+    (regression,) = analyse_project(store, PROJECT)
+
+    triton = [one for one in regression.change_points if one.series.implementation == "triton"]
+    assert [one.series.metric for one in triton] == ["median_ns"]
+    sentence = "torch, measured in the same runs, changed by +30.0% at the same place"
+    assert any(one.cause is Cause.RUNNER for one in regression.suspects)
+    assert any(sentence in one.sentence for one in regression.suspects)

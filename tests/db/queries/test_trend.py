@@ -18,6 +18,7 @@ from roofwatch.db.queries.trend import BAND_QUANTILES, TrendQuestion, list_windo
 from roofwatch.model.history import Series, SeriesKey, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState
+from roofwatch.model.metrics import STORED
 from roofwatch.model.stored_results import Trend
 from tests.builders import (
     PROJECT,
@@ -52,9 +53,9 @@ def long_history(databases: Databases) -> Iterator[Engine]:
                 f"UPDATE measurement SET median_ns = 1, q1_ns = 1, q3_ns = 1 WHERE run_number = "
                 f"{LOW_AT}",
                 "UPDATE measurement SET median_ns = NULL, q1_ns = NULL, q3_ns = NULL, "
-                "sample_count = NULL, "
-                "block_count = NULL, utilisation = NULL, joules_per_launch = NULL, host_ns = NULL, "
-                f"peak_allocated_bytes = NULL, outcome = 'crashed' WHERE run_number = {CRASHED_AT}",
+                "sample_count = NULL, block_count = NULL, "
+                f"{', '.join(f'{metric.key} = NULL' for metric in STORED)}, "
+                f"outcome = 'crashed' WHERE run_number = {CRASHED_AT}",
                 "INSERT INTO environment SELECT (jsonb_populate_record(environment, "
                 """'{"id": 4711, "fingerprint": "other", "torch_version": "2.14"}')).* FROM environment""",
                 f"UPDATE run SET environment_id = 4711 WHERE number >= {UPDATED_AT}",
