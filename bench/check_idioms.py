@@ -53,16 +53,13 @@ NOT_YET_CLEAN = (
     "collector/accuracy/",
     "collector/autotune.py",
     "collector/compile/",
-    "collector/device/",
     "collector/git.py",
     "collector/jobs/",
-    "collector/outbox/",
     "collector/profiling/",
     "collector/redaction.py",
     "collector/redaction_patterns.py",
     "collector/runs/",
     "collector/suite.py",
-    "collector/timing/",
     "collector/workers/",
     "collector/workload_values.py",
     "dashboard/access.py",
@@ -174,9 +171,14 @@ def _contains(outer: ast.AST, kind: type[ast.AST] | UnionType) -> bool:
 
 
 def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Locals and parameters; fields of a class may be part of a stored format."""
+    fields: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, node.lineno
+        if isinstance(node, ast.ClassDef):
+            fields.update(child.target for child in node.body if isinstance(child, ast.AnnAssign))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node not in fields:
+                yield node.id, node.lineno
         elif isinstance(node, ast.arg):
             yield node.arg, node.lineno
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs) and node.name is not None:

@@ -12,12 +12,12 @@ from rich.table import Table
 
 from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.profile_program import (
-    Capture,
     CapturedKernel,
     CapturedProcess,
+    CapturedProgram,
     CapturedTrace,
 )
-from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
+from roofwatch.collector.profiling.time_spent import IdleGap, TimeRow, TimeSpent
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.terminal import console, make_table
 
@@ -47,7 +47,7 @@ def folder_for(command: Sequence[str]) -> Path:
     return Path("roofwatch-profiles") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
 
 
-def report_of(capture: Capture, folder: Path) -> ProfileReport:
+def report_of(capture: CapturedProgram, folder: Path) -> ProfileReport:
     """Rank the traces of a profile by their work, and summarise the first."""
     traces = [trace for process in capture.processes for trace in process.traces]
     traces.sort(key=lambda trace: (_busy_ns(trace.time), trace.time.host_inside_ns), reverse=True)
@@ -157,7 +157,7 @@ def _why_nothing_was_recorded(processes: Sequence[CapturedProcess]) -> str:
     return "Nothing was recorded: the program ended before the recording began; start it earlier."
 
 
-def _notes(capture: Capture) -> Iterator[str]:
+def _notes(capture: CapturedProgram) -> Iterator[str]:
     if capture.was_ended:
         yield "The program was ended after --max-seconds."
     elif capture.exit_status:
@@ -320,7 +320,7 @@ def _gaps(time: TimeSpent) -> Table:
     return make_table(columns, rows, left=3)
 
 
-def _host_work(gap: Gap) -> Iterator[str]:
+def _host_work(gap: IdleGap) -> Iterator[str]:
     for name, ns in gap.host:
         yield f"{short_name(name)} {format_ns(ns)}"
     outside_ns = gap.length_ns - gap.host_inside_ns
