@@ -138,24 +138,30 @@ class OnlineDetector:
                 self._end_learning()
             return None
         alarm = self._find_step()
-        if len(self._earlier) and (
-            len(self._logs) >= _ACCEPTED if alarm is None else not alarm.is_return
-        ):
+        is_accepted = len(self._logs) >= _ACCEPTED
+        if alarm is not None:
+            is_accepted = not alarm.is_return
+        if len(self._earlier) and is_accepted:
             # the present level is no burst: of the level before, keep the noise alone
             self._remember(self._earlier - median(self._earlier))
             self._earlier = np.empty(0)
         if alarm is not None:
-            burst, self._logs = np.split(self._logs, [-alarm.count_after])
-            self._positions = self._positions[-alarm.count_after :]
-            if alarm.is_return:
-                # no step will be searched among the values before the burst, so their positions do
-                # not matter
-                self._remember(burst - median(self._earlier))
-                self._logs = np.concatenate([self._earlier, self._logs])
-                self._positions = np.pad(self._positions, (len(self._earlier), 0), mode="edge")
-                burst = np.empty(0)
-            self._earlier = burst
+            self._begin_level(alarm)
         return alarm
+
+    def _begin_level(self, alarm: Alarm) -> None:
+        """Make the newest values the present level, and the values before them the earlier one."""
+        previous, self._logs = np.split(self._logs, [-alarm.count_after])
+        self._positions = self._positions[-alarm.count_after :]
+        if not alarm.is_return:
+            self._earlier = previous
+            return
+        # the previous level was a burst, and the earlier one goes on. No step will be searched
+        # among its values, so their positions do not matter
+        self._remember(previous - median(self._earlier))
+        self._logs = np.concatenate([self._earlier, self._logs])
+        self._positions = np.pad(self._positions, (len(self._earlier), 0), mode="edge")
+        self._earlier = np.empty(0)
 
     def _remember(self, residuals: Values) -> None:
         self._residuals = np.concatenate([self._residuals, residuals])[-_MAX_VALUES:]
@@ -164,39 +170,51 @@ class OnlineDetector:
         fit = fit_levels(self._logs, floor=self._floor, caution=_LEARNING_CAUTION)
         begins = fit.starts[-1] if fit.starts else 0
         self._remember((self._logs - fit.fitted())[:begins])
-        self._logs, self._positions = self._logs[begins:], self._positions[begins:]
+        self._logs = self._logs[begins:]
+        self._positions = self._positions[begins:]
         self._is_learning = False
 
     def _find_step(self) -> Alarm | None:
         """The step that the newest values show, if they show one."""
-        logs, count, earlier = self._logs, len(self._logs), self._earlier
-        window = min(_WINDOW, count - (_MIN_NEW if len(earlier) else _MIN_LEVEL))
+        logs = self._logs
+        count = len(logs)
+        has_earlier = len(self._earlier) > 0
+        # while the present level may be a burst, a return needs fewer values of it
+        shortest_level = _MIN_NEW if has_earlier else _MIN_LEVEL
+        window = min(_WINDOW, count - shortest_level)
         if window < 2:
             return None
-        settled, tail = logs[: count - min(_GUARD, window)], logs[count - window :]
+        settled = logs[: count - min(_GUARD, window)]
+        tail = logs[count - window :]
         level = median(settled[-_LEVEL:])
-        own = earlier - median(earlier) if len(earlier) else settled - level
-        residuals = np.concatenate([self._residuals, own])
+        earlier_level = level
+        level_residuals = settled - level
+        if has_earlier:
+            earlier_level = median(self._earlier)
+            level_residuals = self._earlier - earlier_level
+        residuals = np.concatenate([self._residuals, level_residuals])
         deviation = max(MAD_TO_DEVIATION * median(np.abs(residuals)), self._floor)
-        known = residuals / deviation
+        scaled_residuals = residuals / deviation
         # the present level is known from these values only, which blurs a step away from it
-        known_share = len(settled) / (len(settled) + np.arange(1, window + 1))
-        gains = _gains((tail - level) / deviation, known) * known_share
+        certainty = len(settled) / (len(settled) + np.arange(1, window + 1))
+        gains = _gains((tail - level) / deviation, scaled_residuals) * certainty
         length = int(gains.argmax()) + 1
-        gain, reached = float(gains[length - 1]), median(tail[window - length :])
+        gain = float(gains[length - 1])
+        new_level = median(tail[window - length :])
+        size = abs(new_level - level)
         is_return = False
-        if len(earlier) and length >= 2 and gain >= _RETURN_THRESHOLD:
-            before = median(earlier)
-            is_return = abs(reached - before) < abs(level - before) / 2
-        is_seen = length >= _MIN_NEW and count - length >= _MIN_LEVEL
-        is_relevant = abs(reached - level) >= self._smallest_step
-        caution = _caution(known, abs(reached - level) / deviation) * (1 + _YOUTH / len(settled))
-        if not is_return and not (is_seen and is_relevant and gain >= self._threshold * caution):
+        if has_earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
+            is_return = abs(new_level - earlier_level) < abs(level - earlier_level) / 2
+        is_long = length >= _MIN_NEW and count - length >= _MIN_LEVEL
+        caution = _caution(scaled_residuals, size / deviation) * (1 + _YOUTH / len(settled))
+        is_certain = gain >= self._threshold * caution
+        is_step = is_long and is_certain and size >= self._smallest_step
+        if not is_return and not is_step:
             return None
         return Alarm(
             index=int(self._positions[-length]),
             before=math.exp(median(logs[:-length])),
-            after=math.exp(reached),
+            after=math.exp(new_level),
             count_after=length,
             is_return=is_return,
         )
@@ -217,16 +235,23 @@ def is_seen_online(values: Sequence[float], step: Step, min_relative_change: flo
     return any((alarm.after > alarm.before) == (step.after > step.before) for alarm in near)
 
 
-def _caution(known: Values, noise_widths: float) -> float:
+def _caution(residuals: Values, noise_widths: float) -> float:
     """Factor on the threshold: how dependent the noise of this series is, and how likely a burst of
     this size.
+
+    Args:
+        residuals: Distances from levels that the series has shown, in standard deviations.
+        noise_widths: Size of the step, in standard deviations.
     """
-    dependence = 1 + _DEPENDENCE * math.log(leftover_inflation(np.clip(known, -OUTLIER, OUTLIER)))
-    outliers = float((np.abs(known) > max(noise_widths / 4, OUTLIER)).mean())
-    distance = min(
-        max(math.log(max(noise_widths, 1e-3) / _NEAR) / math.log(_DISTANT / _NEAR), 0.0), 1.0
-    )
-    return dependence * (1 + _BURSTS * distance * outliers / (outliers + _SOME_OUTLIERS))
+    inflation = leftover_inflation(np.clip(residuals, -OUTLIER, OUTLIER))
+    dependence = 1 + _DEPENDENCE * math.log(inflation)
+    is_outlier = np.abs(residuals) > max(noise_widths / 4, OUTLIER)
+    outlier_share = float(is_outlier.mean())
+    # 0 for a near level, 1 for a distant one, linear in the logarithm between
+    distance = math.log(max(noise_widths, 1e-3) / _NEAR) / math.log(_DISTANT / _NEAR)
+    distance = min(max(distance, 0.0), 1.0)
+    burst_risk = distance * outlier_share / (outlier_share + _SOME_OUTLIERS)
+    return dependence * (1 + _BURSTS * burst_risk)
 
 
 def _gains(tail: Values, residuals: Values) -> Values:
@@ -239,22 +264,28 @@ def _gains(tail: Values, residuals: Values) -> Values:
         residuals: Such distances that the series has shown.
     """
     # a new level is where some of its values are
-    offsets = np.concatenate([tail[:, None], tail[:, None] - tail[-_CANDIDATES:]], axis=1)
+    offsets = np.concatenate(
+        [tail[:, None], tail[:, None] - tail[-_CANDIDATES:]],
+        axis=1,
+    )
     costs = _costs(offsets, residuals)
-    evidence = np.clip(costs[:, :1] - costs[:, 1:], -2 * _MOST_PER_VALUE, _MOST_PER_VALUE)
+    evidence = np.clip(
+        costs[:, :1] - costs[:, 1:],
+        -2 * _MOST_PER_VALUE,
+        _MOST_PER_VALUE,
+    )
     gains: Values = np.cumsum(evidence[::-1], axis=0).max(axis=1)
     return gains
 
 
 def _costs(distances: Values, residuals: Values) -> Values:
     """-2 ln density of each distance; distances and residuals in standard deviations."""
-    shown = (
-        np.exp(-0.5 * ((distances[..., None] - residuals) / _BANDWIDTH) ** 2).sum(axis=-1)
-        / _BANDWIDTH
-    )
+    offsets = (distances[..., None] - residuals) / _BANDWIDTH  # [..., residuals]
+    of_residuals = np.exp(-0.5 * offsets**2).sum(axis=-1) / _BANDWIDTH
     normal = _PRIOR_VALUES * np.exp(-0.5 * distances**2)
-    outliers = max(_OUTLIER_SHARE * len(residuals), 1.0)
-    broad = outliers * _OUTLIER_SCALE / 2 / (_OUTLIER_SCALE + np.abs(distances)) ** 2
-    density = (shown + normal) / math.sqrt(2 * math.pi) + broad
-    costs: Values = -2 * np.log(density / (len(residuals) + _PRIOR_VALUES + outliers))
+    outlier_count = max(_OUTLIER_SHARE * len(residuals), 1.0)
+    broad = outlier_count * _OUTLIER_SCALE / 2 / (_OUTLIER_SCALE + np.abs(distances)) ** 2
+    weighted_density = (of_residuals + normal) / math.sqrt(2 * math.pi) + broad
+    total_weight = len(residuals) + _PRIOR_VALUES + outlier_count
+    costs: Values = -2 * np.log(weighted_density / total_weight)
     return costs

@@ -65,4 +65,6 @@ class Diagnosis:
 
 def share_in_words(share: float) -> str:
     """A share in whole percent."""
-    return "less than 1%" if share < 0.01 else f"{share:.0%}"
+    if share < 0.01:
+        return "less than 1%"
+    return f"{share:.0%}"

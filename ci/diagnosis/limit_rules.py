@@ -19,6 +19,8 @@ _BLOCK_FOR_CACHE = (
     "limit is scalar arithmetic such as exp and division, or operators that read and write "
     "intermediate values."
 )
+_LIMIT_NAMES = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}
+_MOVE_NO_EXCESS = "Move fewer bytes: the kernel moves more than it needs."
 _REUSE_DATA = (
     "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
 )
@@ -44,7 +46,9 @@ _CPU_ADVICE = (
 
 
 def near_roof(evidence: Evidence) -> Iterator[Finding]:
-    timing, limit, level = evidence.timing, evidence.limit, evidence.counted_ceiling
+    timing = evidence.timing
+    limit = evidence.limit
+    level = evidence.counted_ceiling
     if timing is None:
         return
     if limit is Limit.COMPUTE:
@@ -56,7 +60,8 @@ def near_roof(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
-    roof, flop_count = evidence.roof, evidence.case.flop_count
+    roof = evidence.roof
+    flop_count = evidence.case.flop_count
     if roof.compute is None or roof.compute_ns is None:
         return
     share = roof.compute_ns / timing.median_ns
@@ -69,9 +74,19 @@ def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]
         f"{write(roof.compute.per_s)} of a large "
         "matrix product in the same run."
     )
-    far_advice = _FEED_TENSOR_CORES if evidence.is_gpu else _CPU_ADVICE
-    advice = _DO_LESS_ARITHMETIC if share >= NEAR else far_advice
-    yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
+    is_near = share >= NEAR
+    advice = _CPU_ADVICE
+    if is_near:
+        advice = _DO_LESS_ARITHMETIC
+    elif evidence.is_gpu:
+        advice = _FEED_TENSOR_CORES
+    yield _binding(
+        evidence,
+        text=text,
+        advice=advice,
+        most_speedup=1 / share,
+        is_near=is_near,
+    )
 
 
 def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
@@ -79,7 +94,9 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
     if roof.memory is None or roof.memory_ns is None:
         return
     share = roof.memory_ns / timing.median_ns
-    source = "the cache" if roof.memory.level == "cache" else "memory"
+    source = "memory"
+    if roof.memory.level == "cache":
+        source = "the cache"
     text = (
         f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the "
         f"{_bytes_per_s(roof.memory.per_s)} "
@@ -93,39 +110,61 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
         advice = _BLOCK_FOR_CACHE
     elif share >= NEAR:
         advice = _MOVE_FEWER_BYTES
+    elif evidence.is_gpu:
+        advice = _KEEP_MEMORY_BUSY
     else:
-        advice = _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE
-    yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
+        advice = _CPU_ADVICE
+    yield _binding(
+        evidence,
+        text=text,
+        advice=advice,
+        most_speedup=1 / share,
+        is_near=share >= NEAR,
+    )
 
 
 def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition) -> Finding:
-    share, is_memory = level.utilisation or 1.0, evidence.limit is Limit.MEMORY
-    excess = level.byte_count / evidence.case.memory_bytes if evidence.case.memory_bytes else 1.0
-    has_excess = excess > EXCESS_TRAFFIC
-    memory_advice = (
-        "Move fewer bytes: the kernel moves more than it needs."
-        if has_excess
-        else _MOVE_FEWER_BYTES
-    )
-    source = "device memory" if is_memory else "the cache"
+    share = level.utilisation or 1.0
+    excess_ratio = 1.0
+    if evidence.case.memory_bytes:
+        excess_ratio = level.byte_count / evidence.case.memory_bytes
+    has_excess = excess_ratio > EXCESS_TRAFFIC
+    most_speedup = 1 / share
+    if has_excess:
+        # without the excess, the roof of the bytes that it needs is the limit
+        most_speedup = min(excess_ratio / share, 1 / (evidence.utilisation or 1.0))
+    if evidence.limit is not Limit.MEMORY:
+        source, advice = "the cache", _REUSE_DATA
+    elif has_excess:
+        source, advice = "device memory", _MOVE_NO_EXCESS
+    else:
+        source, advice = "device memory", _MOVE_FEWER_BYTES
     text = (
         f"The hardware counted {format_bytes(level.byte_count)} through {source} in "
         f"{format_ns(timing.median_ns)}: "
         f"{share:.0%} of its ceiling."
     )
-    most_speedup = (
-        min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share
+    return _binding(
+        evidence,
+        text=text,
+        advice=advice,
+        most_speedup=most_speedup,
+        is_near=not has_excess,
     )
-    advice = memory_advice if is_memory else _REUSE_DATA
-    return _binding(evidence, text, advice, most_speedup=most_speedup, is_near=not has_excess)
 
 
 def _binding(
-    evidence: Evidence, text: str, advice: str, *, most_speedup: float, is_near: bool
+    evidence: Evidence,
+    *,
+    text: str,
+    advice: str,
+    most_speedup: float,
+    is_near: bool,
 ) -> Finding:
-    what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(evidence.limit, "memory")
+    limit_name = _LIMIT_NAMES.get(evidence.limit, "memory")
+    gain = ", little can be gained" if is_near else ""
     return Finding(
-        title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
+        title=f"{limit_name} is the limit{gain}",
         text=text,
         advice=advice,
         weight=Weight.BINDING,
@@ -171,7 +210,8 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
 
 
 def links(evidence: Evidence) -> Iterator[Finding]:
-    timing, bus_bytes = evidence.timing, evidence.case.bus_bytes
+    timing = evidence.timing
+    bus_bytes = evidence.case.bus_bytes
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
         yield Finding(
             title="the links between devices are the limit",
@@ -189,21 +229,18 @@ LIMIT_RULES: tuple[Rule, ...] = (near_roof, latency, undetermined, links)
 
 def _most_speedup(evidence: Evidence) -> float | None:
     reachable_ns = evidence.reachable_ns
-    return (
-        None
-        if reachable_ns is None or evidence.timing is None
-        else evidence.timing.median_ns / reachable_ns
-    )
+    if reachable_ns is None or evidence.timing is None:
+        return None
+    return evidence.timing.median_ns / reachable_ns
 
 
 def _shares_in_words(evidence: Evidence) -> str:
-    shares = [
-        (evidence.memory_share, "the memory ceiling"),
-        (evidence.compute_share, "the compute ceiling"),
-    ]
-    return " and ".join(
-        f"{share_in_words(share)} of {ceiling}" for share, ceiling in shares if share is not None
-    )
+    texts = []
+    if evidence.memory_share is not None:
+        texts.append(f"{share_in_words(evidence.memory_share)} of the memory ceiling")
+    if evidence.compute_share is not None:
+        texts.append(f"{share_in_words(evidence.compute_share)} of the compute ceiling")
+    return " and ".join(texts)
 
 
 def _moved(byte_count: float, timing: Timing) -> str:
