@@ -17,7 +17,7 @@ import numpy as np
 from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.causes.evidence import (
-    Evidence,
+    Observation,
     SupportingEvidence,
     describe_comparison,
     measured_again,
@@ -293,7 +293,7 @@ def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
     )
 
 
-def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Evidence | None:
+def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Observation | None:
     """Old code measured again during the new level."""
     # a commit at which the step may lie is neither old nor new
     old = line.runs(step.index - step.count_before, min(step.index, *step.candidates))
