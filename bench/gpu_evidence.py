@@ -69,7 +69,7 @@ def planted(x):
 
 
 @dataclass(frozen=True)
-class Step:
+class EvidenceStep:
     """A command that leaves a file."""
 
     output: str
@@ -89,7 +89,7 @@ def _kernels(names: Sequence[str]) -> list[str]:
     return [word for name in names for word in ("-k", name)]
 
 
-def steps(device: str) -> list[Step]:
+def steps(device: str) -> list[EvidenceStep]:
     """All steps, the most valuable first."""
     measure = ["--device", device, "--preset", "quick"]
     if device == "cuda":
@@ -119,29 +119,39 @@ def steps(device: str) -> list[Step]:
     calibrate += ["--resume", "-o"]
     return [
         *(
-            Step(f"tests-{folder.replace('/', '-')}.xml", partial(_tests, folder))
+            EvidenceStep(f"tests-{folder.replace('/', '-')}.xml", partial(_tests, folder))
             for folder in _TESTED
         ),
-        *(Step(f"timer-{timer}.json.gz", partial(_timer, timer, measure)) for timer in timers),
-        Step(
+        *(
+            EvidenceStep(f"timer-{timer}.json.gz", partial(_timer, timer, measure))
+            for timer in timers
+        ),
+        EvidenceStep(
             "peers.json",
             lambda _: [sys.executable, "-m", "bench.gpu_evidence", "--peers", "--json"],
         ),
-        Step("bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
-        Step("quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))),
-        Step(
+        EvidenceStep(
+            "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]
+        ),
+        EvidenceStep(
+            "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz"))
+        ),
+        EvidenceStep(
             "noise/noise_floor.json", lambda folder: _roofwatch(*calibrate, str(folder / "noise"))
         ),
         *(
-            Step(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
+            EvidenceStep(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
             for extra in SLOWDOWNS
         ),
-        *(Step(f"counters-{kernel}.json", partial(_counters, kernel)) for kernel in _COUNTED),
-        Step(
+        *(
+            EvidenceStep(f"counters-{kernel}.json", partial(_counters, kernel))
+            for kernel in _COUNTED
+        ),
+        EvidenceStep(
             "workloads.json.gz",
             lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz")),
         ),
-        Step("submit.json", partial(_submit, device)),
+        EvidenceStep("submit.json", partial(_submit, device)),
     ]
 
 
@@ -169,7 +179,16 @@ def _tests(folder: str, results: Path) -> list[str]:
 
 
 def _timer(timer: str, measure: Sequence[str], results: Path) -> list[str]:
-    words = ["run", "--no-static", "--timer", timer, "--cache", "hot", *measure, *_kernels(_TIMED)]
+    words = [
+        "run",
+        "--no-static",
+        "--timer",
+        timer,
+        "--cache",
+        "hot",
+        *measure,
+        *_kernels(_TIMED),
+    ]
     return _roofwatch(*words, "--resume", "-o", str(results / f"timer-{timer}.json.gz"))
 
 
@@ -186,7 +205,13 @@ def _planted(extra: float, measure: Sequence[str], results: Path) -> list[str]:
         "0",
         "--resume",
     ]
-    return _roofwatch(*words, *measure, "--json", "-o", str(repository / "records"))
+    return _roofwatch(
+        *words,
+        *measure,
+        "--json",
+        "-o",
+        str(repository / "records"),
+    )
 
 
 def _submit(device: str, results: Path) -> list[str]:
@@ -196,7 +221,11 @@ def _submit(device: str, results: Path) -> list[str]:
     candidate = results / "candidate.py"
     candidate.write_text("def candidate(x):\n    return 1 + x\n")
     return _roofwatch(
-        "submit", str(candidate), "--spec", str(repository / "bench_planted.py"), "--json"
+        "submit",
+        str(candidate),
+        "--spec",
+        str(repository / "bench_planted.py"),
+        "--json",
     )
 
 
@@ -217,7 +246,11 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
     subprocess.run([*git, "init", "--quiet"], check=True)
     for share in shares:
         size, count = (2**22, 20) if is_large else (2**16, 3)
-        suite = _PLANTED_SUITE.format(factor=1 + share, size=size, count=count)
+        suite = _PLANTED_SUITE.format(
+            factor=1 + share,
+            size=size,
+            count=count,
+        )
         (repository / "bench_planted.py").write_text(suite)
         subprocess.run([*git, "add", "bench_planted.py"], check=True)
         subprocess.run([*git, "commit", "--quiet", "-m", f"{share:.0%} more work"], check=True)
@@ -227,29 +260,42 @@ def _counters(kernel: str, results: Path) -> list[str]:
     record = RunRecord.read(results / "quick.json.gz")
     kernels = {case.case_id: case.kernel for case in record.cases}
     timed = [
-        one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel
+        measurement.case_id
+        for measurement in record.measurements
+        if measurement.blocks and kernels[measurement.case_id] == kernel
     ]
     if not timed:
         raise ValueError(f"{kernel}: no case of it was timed")
-    return _roofwatch("ncu", timed[0], "--record", str(results / "quick.json.gz"), "--json")
+    return _roofwatch(
+        "ncu",
+        timed[0],
+        "--record",
+        str(results / "quick.json.gz"),
+        "--json",
+    )
 
 
-def run_step(step: Step, folder: Path, seconds: float) -> str | None:
+def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     """Run one step; returns why it failed. Standard output of a command that prints JSON becomes
     its file.
     """
-    output, log = folder / step.output, folder / f"{step.name}.log"
+    output = folder / step.output
+    log = folder / f"{step.name}.log"
     try:
         command = step.command(folder)
         with log.open("wb") as errors:
             done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=errors, timeout=seconds, check=False
+                command,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                timeout=seconds,
+                check=False,
             )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     text = done.stdout.decode(errors="replace")
-    with log.open("a") as kept:
-        kept.write(text)
+    with log.open("a") as log_file:
+        log_file.write(text)
     if output.suffix == ".json" and "--json" in command and text.startswith(("{", "[")):
         output.write_text(text)
     if not output.exists():
@@ -264,11 +310,11 @@ def peer_times_ns() -> dict[str, dict[str, float]]:
     import torch
     from triton import testing
 
-    one = torch.ones(1, device="cuda")
+    single = torch.ones(1, device="cuda")
     source = torch.ones(2**28, device="cuda")
     target = torch.empty_like(source)
     launches: dict[str, Callable[[], object]] = {
-        "add of one number": lambda: one.add_(1),
+        "add of one number": lambda: single.add_(1),
         "add of 2^28 numbers": lambda: torch.add(source, 1, out=target),
     }
     with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # a graph cannot use the default one
@@ -284,10 +330,23 @@ def peer_times_ns() -> dict[str, dict[str, float]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("examples/gpu"))
-    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or their beginning")
     parser.add_argument(
-        "--seconds", type=float, default=_STEP_SECONDS, help="time for all steps of this call"
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path("examples/gpu"),
+    )
+    parser.add_argument(
+        "--only",
+        nargs="*",
+        default=[],
+        help="names of steps, or their beginning",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=_STEP_SECONDS,
+        help="time for all steps of this call",
     )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument(
@@ -305,16 +364,16 @@ def main() -> int:
     for step in steps(options.device):
         if (folder / step.output).exists():
             continue
-        left = deadline - time.monotonic()
+        remaining_s = deadline - time.monotonic()
         if options.only and not step.name.startswith(tuple(options.only)):
             failures[step.name] = "not asked for"
-        elif left < 1:
+        elif remaining_s < 1:
             failures[step.name] = "no time left; repeat the command"
         else:
             print(f"{step.name} ...", file=sys.stderr, flush=True)
-            why = run_step(step, folder, left)
-            if why is not None:
-                failures[step.name] = why
+            failure = run_step(step, folder, remaining_s)
+            if failure is not None:
+                failures[step.name] = failure
             (folder / "README.md").write_text(page(folder, failures))
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))

@@ -55,12 +55,17 @@ _LONG = 400
 _THRESHOLDS = (22.0, 24.0, 26.0)
 _MOST = 1.2
 """False alarms per 1,000 values of the worst source, at the threshold chosen."""
-_SPANS = ((LEARNING, _LONG), (LEARNING, 50), (50, 200), (200, _LONG))
+_SPANS = (
+    (LEARNING, _LONG),
+    (LEARNING, 50),
+    (50, 200),
+    (200, _LONG),
+)
 _BINS = (0.0, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)
 
 
 @dataclass(frozen=True)
-class Planted:
+class PlantedSeries:
     """A series with at most one step."""
 
     values: Values
@@ -82,15 +87,19 @@ class Score:
 
     def rate(self, low: int = LEARNING, high: int = _LONG) -> float:
         """False alarms per 1,000 values, after so many values."""
-        values = sum(max(min(count, high) - low, 0) for count in self.value_counts)
-        return 1_000 * sum(low < at <= high for at in self.false_at) / values
+        value_count = sum(max(min(count, high) - low, 0) for count in self.value_counts)
+        false_count = sum(low < seen <= high for seen in self.false_at)
+        return 1_000 * false_count / value_count
+
+    def share_within(self, value_count: int) -> float:
+        """Share of the steps that are found within so many values."""
+        return sum(delay <= value_count for delay in self.delays) / self.step_count
 
     def row(self, spans: Sequence[tuple[int, int]] = _SPANS) -> str:
         """Rates by the values seen, and share of steps found within 5 and 10 values."""
-        early = [sum(delay <= most for delay in self.delays) / self.step_count for most in (5, 10)]
-        return " | ".join(
-            [*(f"{self.rate(*span):.2f}" for span in spans), *(f"{share:.0%}" for share in early)]
-        )
+        cells = [f"{self.rate(*span):.2f}" for span in spans]
+        cells += [f"{self.share_within(5):.0%}", f"{self.share_within(10):.0%}"]
+        return " | ".join(cells)
 
 
 Found = Iterator[tuple[int, Alarm | Step]]
@@ -111,39 +120,38 @@ def service(values: Values) -> Found:
     an alert.
     """
     for seen in range(1, len(values) + 1):
-        known = values[:seen]
-        steps = find_time_steps(known, np.full(seen, math.nan))
-        for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
-            if chance <= THRESHOLDS.false_discovery_rate and is_seen_online(
-                known.tolist(), step, THRESHOLDS.trend_relative_change
-            ):
+        newest = values[:seen]
+        steps = find_time_steps(newest, np.full(seen, math.nan))
+        for step, chance in zip(steps, chances_of_steps(newest, steps), strict=True):
+            if chance > THRESHOLDS.false_discovery_rate:
+                continue
+            if is_seen_online(newest.tolist(), step, THRESHOLDS.trend_relative_change):
                 yield seen, step
 
 
-def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score:
+def score(series: Sequence[PlantedSeries], detect: Callable[[Values], Found]) -> Score:
     """Feed each series value by value. An alarm that repeats an earlier one does not count."""
     total = Score()
-    for one in series:
-        places: list[int] = []
-        is_found = False
-        total.value_counts.append(len(one.values))
-        total.step_count += one.step_at is not None
-        for seen, found in detect(one.values):
-            is_near = (
-                one.step_at is not None
-                and seen > one.step_at
-                and abs(found.index - one.step_at) <= _MARGIN
-            )
-            if is_near and not is_found and one.step_at is not None:
-                is_found = True
-                total.delays.append(seen - one.step_at)
-            elif any(abs(found.index - place) <= _MARGIN for place in places):
+    for planted in series:
+        alarm_indices: list[int] = []
+        is_detected = False
+        step_at = planted.step_at
+        total.value_counts.append(len(planted.values))
+        total.step_count += step_at is not None
+        for seen, alarm in detect(planted.values):
+            is_real = False
+            if step_at is not None and seen > step_at and not is_detected:
+                is_real = abs(alarm.index - step_at) <= _MARGIN
+            is_repeated = any(abs(alarm.index - index) <= _MARGIN for index in alarm_indices)
+            if is_real and step_at is not None:
+                is_detected = True
+                total.delays.append(seen - step_at)
+            elif is_repeated:
                 continue
             else:
-                is_near = False
                 total.false_at.append(seen)
-            places.append(found.index)
-            total.are_real.append(is_near)
+            alarm_indices.append(alarm.index)
+            total.are_real.append(is_real)
     return total
 
 
@@ -151,25 +159,25 @@ def score(series: Sequence[Planted], detect: Callable[[Values], Found]) -> Score
 
 
 def _residuals(values: Values) -> Values:
-    logs, half = np.log(values), _MEDIAN // 2
-    medians = np.array(
-        [np.median(logs[max(0, at - half) : at + half + 1]) for at in range(len(logs))]
-    )
-    residuals: Values = logs - medians
+    logs = np.log(values)
+    half = _MEDIAN // 2
+    windows = [logs[max(0, index - half) : index + half + 1] for index in range(len(logs))]
+    residuals: Values = logs - np.array([np.median(window) for window in windows])
     return residuals
 
 
 def _histories(folder: Path) -> dict[str, list[Values]]:
     """Residuals of the histories of each project."""
-    found: dict[str, list[Values]] = {}
+    histories: dict[str, list[Values]] = {}
     for line in (folder / "data" / "real" / "gpu_raw.jsonl").read_text().splitlines():
         row = json.loads(line)
         values = np.array(row["values"], dtype=np.float64)
         if len(values) >= _MIN_HISTORY and values.min() > 0:
             residuals = _residuals(values)
             if _width(residuals) >= _MIN_NOISE:
-                found.setdefault(row["tags"]["source"].split("/")[-1], []).append(residuals)
-    return found
+                project = row["tags"]["source"].split("/")[-1]
+                histories.setdefault(project, []).append(residuals)
+    return histories
 
 
 def _width(residuals: Values) -> float:
@@ -177,7 +185,11 @@ def _width(residuals: Values) -> float:
 
 
 def _drawn(history: Values, count: int, rng: np.random.Generator) -> Values:
-    begins = rng.integers(0, len(history) - _BLOCK + 1, count // _BLOCK + 1)
+    begins = rng.integers(
+        0,
+        len(history) - _BLOCK + 1,
+        count // _BLOCK + 1,
+    )
     return np.concatenate([history[begin : begin + _BLOCK] for begin in begins])[:count]
 
 
@@ -189,30 +201,42 @@ def _step(width: float, rng: np.random.Generator) -> float:
         if step >= _MIN_WIDTHS * width
     ]
     steps, shares = zip(*visible or [(0.2, 1.0)], strict=True)
-    return math.log1p(rng.choice(steps, p=np.array(shares) / sum(shares))) * float(
-        rng.choice([-1, 1])
-    )
+    size = rng.choice(steps, p=np.array(shares) / sum(shares))
+    sign = float(rng.choice([-1, 1]))
+    return math.log1p(size) * sign
 
 
 def _series(
-    histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator
-) -> Iterator[Planted]:
+    histories: Sequence[Values],
+    synth: ModuleType,
+    count: int,
+    rng: np.random.Generator,
+) -> Iterator[PlantedSeries]:
     """Series in noise drawn from histories, or synthetic if there are none; half of them with a
     step.
     """
     for number in range(count):
-        at = int(rng.integers(_FIRST, _LAST)) if number % 2 else None
-        length = _LONG if at is None else at + _AFTER
+        step_at = None
+        length = _LONG
+        if number % 2:
+            step_at = int(rng.integers(_FIRST, _LAST))
+            length = step_at + _AFTER
         if histories:
             history = histories[number // 2 % len(histories)]
-            width, noise = _width(history), _drawn(history, length, rng)
+            width = _width(history)
+            noise = _drawn(history, length, rng)
         else:
             width = float(rng.choice([0.005, 0.01, 0.02]))
-            relative = synth.noise(synth.KINDS[number // 2 % len(synth.KINDS)], length, width, rng)
+            relative = synth.noise(
+                synth.KINDS[number // 2 % len(synth.KINDS)],
+                length,
+                width,
+                rng,
+            )
             noise = np.log1p(np.maximum(relative, -0.6))
-        if at is not None:
-            noise[at:] += _step(width, rng)
-        yield Planted(1_000 * np.exp(noise), at)
+        if step_at is not None:
+            noise[step_at:] += _step(width, rng)
+        yield PlantedSeries(1_000 * np.exp(noise), step_at)
 
 
 def _print_reliability(scores: Mapping[str, Score]) -> None:
@@ -220,27 +244,33 @@ def _print_reliability(scores: Mapping[str, Score]) -> None:
     print("\nReal alarms by their stated probability\n")
     bins = " | ".join(f"{low:.0%} to {high:.0%}" for low, high in pairwise(_BINS))
     print(f"| source | {bins} |\n|{'---|' * len(_BINS)}")
-    for name, own in scores.items():
-        others = [
-            is_real for key, other in scores.items() if key != name for is_real in other.are_real
-        ]
-        real_so_far = [sum(own.are_real[:count]) for count in range(len(own.are_real))]
-        share = sum(others) / len(others)
-        stated = [share_real(real, count, prior=share) for count, real in enumerate(real_so_far)]
-        by_bin = [
-            [
-                is_real
-                for chance, is_real in zip(stated, own.are_real, strict=True)
-                if low < chance <= high
-            ]
-            for low, high in pairwise(_BINS)
-        ]
-        print(
-            f"| {name} | "
-            f"{' | '.join(f'{sum(one)} of {len(one)}' if one else '' for one in by_bin)} |"
-        )
-    everything = [is_real for own in scores.values() for is_real in own.are_real]
-    print(f"\nReal alarms of all sources: {sum(everything)} of {len(everything)}")
+    for name, source in scores.items():
+        of_others = [other.are_real for key, other in scores.items() if key != name]
+        others_are_real = [is_real for are_real in of_others for is_real in are_real]
+        prior = sum(others_are_real) / len(others_are_real)
+        chances: list[float] = []
+        for count in range(len(source.are_real)):
+            real_so_far = sum(source.are_real[:count])
+            chances.append(share_real(real_so_far, count, prior=prior))
+        cells = [_bin_text(chances, source.are_real, low, high) for low, high in pairwise(_BINS)]
+        print(f"| {name} | {' | '.join(cells)} |")
+    all_are_real = [is_real for source in scores.values() for is_real in source.are_real]
+    print(f"\nReal alarms of all sources: {sum(all_are_real)} of {len(all_are_real)}")
+
+
+def _bin_text(
+    chances: Sequence[float],
+    are_real: Sequence[bool],
+    low: float,
+    high: float,
+) -> str:
+    """How many of the alarms with a stated probability in a range are real; empty without any."""
+    in_bin = [
+        is_real for chance, is_real in zip(chances, are_real, strict=True) if low < chance <= high
+    ]
+    if not in_bin:
+        return ""
+    return f"{sum(in_bin)} of {len(in_bin)}"
 
 
 def main() -> None:
@@ -250,7 +280,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument(
-        "--series", type=int, default=160, help="series of each source, half of them with a step"
+        "--series",
+        type=int,
+        default=160,
+        help="series of each source, half of them with a step",
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--service", action="store_true", help="measure what the service alerts to")
@@ -264,42 +297,47 @@ def main() -> None:
     synth = importlib.import_module("synth")
     rng = np.random.default_rng(arguments.seed)
     histories = {**_histories(arguments.folder), "synthetic": []}
-    sources = {
-        name: list(_series(own, synth, arguments.series, rng)) for name, own in histories.items()
-    }
-    spans = ((0, LEARNING), *_SPANS) if arguments.service else _SPANS
+    sources: dict[str, list[PlantedSeries]] = {}
+    for name, residuals in histories.items():
+        sources[name] = list(_series(residuals, synth, arguments.series, rng))
+    spans = _SPANS
+    if arguments.service:  # it judges the first values too
+        spans = ((0, LEARNING), *_SPANS)
     columns = " | ".join(
         f"false alarms per 1,000 after {low} to {high} values" for low, high in spans
     )
     if arguments.service:
         print(f"| source | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
         served = {name: score(planted, service) for name, planted in sources.items()}
-        for name, own in served.items():
-            print(f"| {name} | {own.row(spans)} |")
+        for name, source in served.items():
+            print(f"| {name} | {source.row(spans)} |")
         _print_reliability(served)
         return
-    scores = {
-        name: {limit: score(planted, partial(online, threshold=limit)) for limit in _THRESHOLDS}
-        for name, planted in sources.items()
-    }
-    print(f"| source | threshold | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
-    for name, own in scores.items():
+    scores: dict[str, dict[float, Score]] = {name: {} for name in sources}
+    for name, planted in sources.items():
         for limit in _THRESHOLDS:
-            print(f"| {name} | {limit:g} | {own[limit].row()} |")
+            scores[name][limit] = score(planted, partial(online, threshold=limit))
+    print(f"| source | threshold | {columns} | within 5 | within 10 |\n|{'---|' * 8}")
+    for name, by_threshold in scores.items():
+        for limit in _THRESHOLDS:
+            print(f"| {name} | {limit:g} | {by_threshold[limit].row()} |")
     threshold = _chosen(scores.values())
     print(f"\nThreshold chosen on all: {threshold:g}. Chosen on the other sources:\n")
-    for name, own in scores.items():
+    for name, by_threshold in scores.items():
         limit = _chosen(other for key, other in scores.items() if key != name)
-        print(f"| {name} | {limit:g} | {own[limit].row()} |")
+        print(f"| {name} | {limit:g} | {by_threshold[limit].row()} |")
 
-    _print_reliability({name: own[threshold] for name, own in scores.items()})
+    _print_reliability({name: by_threshold[threshold] for name, by_threshold in scores.items()})
 
 
 def _chosen(scores: Iterable[Mapping[float, Score]]) -> float:
     """The lowest threshold at which no source has too many false alarms."""
-    given = list(scores)
-    kept = (limit for limit in _THRESHOLDS if all(own[limit].rate() <= _MOST for own in given))
-    return next(kept, _THRESHOLDS[-1])
+    all_scores = list(scores)
+    for threshold in _THRESHOLDS:
+        highest_rate = max(by_threshold[threshold].rate() for by_threshold in all_scores)
+        if highest_rate <= _MOST:
+            return threshold
+    return _THRESHOLDS[-1]
 
 
 if __name__ == "__main__":

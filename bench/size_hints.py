@@ -20,7 +20,13 @@ TIMED_QUICK_SUBJECTS = 190
 
 def _tracked(pattern: str) -> list[Path]:
     command = ["git", "ls-files", "--", pattern]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     return [ROOT / name for name in listed.splitlines()]
 
 

@@ -82,13 +82,13 @@ def _matmul_persistent_kernel(
         tile_m, tile_n = tile_of(stored_tile, n_tiles_m, n_tiles_n, _GROUP_M)
         if STORES_HALVES:  # needs half the shared memory, which allows one more stage
             halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
-            left, right = halves.split()
+            first_half, second_half = halves.split()
             out_desc.store(
-                [tile_m * BLOCK_M, tile_n * BLOCK_N], left.to(out_desc.dtype)
+                [tile_m * BLOCK_M, tile_n * BLOCK_N], first_half.to(out_desc.dtype)
             )  # [BLOCK_M, BLOCK_N / 2]
             middle = tile_n * BLOCK_N + BLOCK_N // 2
             out_desc.store(
-                [tile_m * BLOCK_M, middle], right.to(out_desc.dtype)
+                [tile_m * BLOCK_M, middle], second_half.to(out_desc.dtype)
             )  # [BLOCK_M, BLOCK_N / 2]
         else:
             out_desc.store(

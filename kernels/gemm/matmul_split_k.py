@@ -106,8 +106,8 @@ def split_length(K: int, block_k: int, n_tiles: int, n_multiprocessors: int) -> 
     multiprocessor.
     """
     n_steps = triton.cdiv(K, block_k)
-    wanted = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
-    n_splits = max(1, min(wanted, n_steps // _MIN_STEPS_PER_SPLIT))
+    n_useful_splits = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
+    n_splits = max(1, min(n_useful_splits, n_steps // _MIN_STEPS_PER_SPLIT))
     return int(triton.cdiv(n_steps, n_splits)) * block_k
 
 
