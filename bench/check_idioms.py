@@ -103,44 +103,48 @@ MAX_CLAUSES = 2
 
 
 @dataclass(frozen=True, order=True)
-class Problem:
+class PackedIdiom:
     """An idiom to unpack, and how."""
 
     line: int
     advice: str
 
 
-def problems_of(tree: ast.AST) -> Iterator[Problem]:
+def problems_of(tree: ast.AST) -> Iterator[PackedIdiom]:
     """All problems of a file, in no order."""
     for node in ast.walk(tree):
         if isinstance(node, ast.IfExp) and _contains(node, ast.IfExp):
-            yield Problem(node.lineno, "nested ternary: write `if` statements")
+            yield PackedIdiom(node.lineno, "nested ternary: write `if` statements")
         elif isinstance(node, Comprehension):
             yield from _problems_of_comprehension(node)
         elif isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List):
-            yield Problem(node.lineno, "literal splat: write the values, one a line")
+            yield PackedIdiom(node.lineno, "literal splat: write the values, one a line")
         elif isinstance(node, ast.stmt):
             yield from _problems_of_statement(node)
     for name, line in _bound_names(tree):
         if name in VAGUE_NAMES:
-            yield Problem(line, f"name `{name}`: name it after its quantity")
+            yield PackedIdiom(line, f"name `{name}`: name it after its quantity")
 
 
-def _problems_of_comprehension(node: Comprehension) -> Iterator[Problem]:
+def _problems_of_comprehension(node: Comprehension) -> Iterator[PackedIdiom]:
     if _contains(node, Comprehension):
-        yield Problem(node.lineno, "comprehension in a comprehension: write a loop or a function")
+        yield PackedIdiom(
+            node.lineno, "comprehension in a comprehension: write a loop or a function"
+        )
     n_conditions = sum(len(clause.ifs) for clause in node.generators)
     if len(node.generators) + n_conditions > MAX_CLAUSES:
-        yield Problem(node.lineno, "comprehension with three clauses: write a loop or a function")
+        yield PackedIdiom(
+            node.lineno, "comprehension with three clauses: write a loop or a function"
+        )
 
 
-def _problems_of_statement(node: ast.stmt) -> Iterator[Problem]:
+def _problems_of_statement(node: ast.stmt) -> Iterator[PackedIdiom]:
     for expression in ast.iter_child_nodes(node):
         if not isinstance(expression, ast.expr):
             continue
         n_walruses = sum(isinstance(inner, ast.NamedExpr) for inner in ast.walk(expression))
         if n_walruses > 1:
-            yield Problem(expression.lineno, "two walruses in an expression: assign first")
+            yield PackedIdiom(expression.lineno, "two walruses in an expression: assign first")
 
 
 def _contains(outer: ast.AST, kind: type[ast.AST] | UnionType) -> bool:

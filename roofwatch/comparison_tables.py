@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement

@@ -54,7 +54,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class NoiseFloor:
+class SeriesNoise:
     """How small a change a series can show."""
 
     deviation: float
@@ -115,7 +115,7 @@ def find_change_points(
 
 def noise_floor(
     values: Sequence[float] | Values, *, count: int = 10, min_relative_change: float = 0.03
-) -> NoiseFloor:
+) -> SeriesNoise:
     """Measure how noisy a series is, and how small a change it can show.
 
     Args:
@@ -137,7 +137,7 @@ def noise_floor(
     needed_errors = math.sqrt(penalty(len(raw))) + 2.0
     error = noise.deviation * math.sqrt(2 * noise.mean_inflation / count)
     smallest_change = math.expm1(needed_errors * error)
-    return NoiseFloor(
+    return SeriesNoise(
         deviation=math.expm1(noise.deviation),
         minimum_detectable_change=max(smallest_change, min_relative_change),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import TensorPath, code_facts
 from roofwatch.model.metrics import format_bytes
@@ -32,11 +32,11 @@ _REMEDIES = {
 """By the resource that limits occupancy."""
 
 
-def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
+def too_large_to_launch(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [fact for fact in evidence.compiled if fact.theoretical_occupancy == 0]
     if facts:
         where, words = _where(facts)
-        yield Finding(
+        yield DiagnosisFinding(
             title="it cannot be launched",
             text=f"A block of {where} needs more than a multiprocessor has.",
             words=words,
@@ -45,12 +45,12 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
+def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [fact for fact in evidence.facts if fact.outcome.is_failure]
     if facts:
         where, words = _where(facts)
         message = (facts[0].message or "")[:_MAX_MESSAGE]
-        yield Finding(
+        yield DiagnosisFinding(
             title="it does not compile",
             text=f"The compiler reports for {where}: {{}}",
             words=(*words, message),
@@ -59,7 +59,7 @@ def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
+def no_tensor_cores(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.case.dtype not in _TENSOR_DTYPES or (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
         return
     facts = _without_tensor_cores(evidence.compiled)
@@ -78,7 +78,7 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
     if evidence.vector_share is not None:
         share = share_in_words(evidence.vector_share)
         reached = f" It reaches {share} of the ceiling without tensor cores."
-    yield Finding(
+    yield DiagnosisFinding(
         title="tensor cores are not used",
         text=f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} "
         f"has no tensor core "
@@ -100,7 +100,7 @@ def _without_tensor_cores(compiled: Sequence[StaticFacts]) -> list[StaticFacts]:
     return [fact for fact in unused if fact.target not in targets_with]
 
 
-def spills(evidence: Evidence) -> Iterator[Finding]:
+def spills(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [
         fact
         for fact in evidence.compiled
@@ -112,7 +112,7 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
             facts,
             key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0),
         )
-        yield Finding(
+        yield DiagnosisFinding(
             title="register spills",
             text=f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in "
             f"local memory, with "
@@ -125,7 +125,7 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
+def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit not in {Limit.LATENCY, Limit.UNDETERMINED, Limit.MEMORY}:
         return
     facts = [
@@ -141,7 +141,7 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         worst = min(facts, key=lambda fact: fact.theoretical_occupancy or 0.0)
         limits = [name for name in worst.occupancy_limits if name in _REMEDIES]
         remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
-        yield Finding(
+        yield DiagnosisFinding(
             title="low occupancy",
             text=f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} "
             f"(limited by "
@@ -152,7 +152,7 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
+def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     other_limits = {Limit.COMPUTE, Limit.HOST, Limit.LINKS, Limit.LAUNCH}
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:
         return
@@ -162,7 +162,7 @@ def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
     if narrow:
         where, words = _where(narrow)
         widest = max(map(_load_bits, narrow))
-        yield Finding(
+        yield DiagnosisFinding(
             title="narrow loads",
             text=f"In {where}, most data is loaded {widest} bits per instruction; 128 are "
             f"possible.",

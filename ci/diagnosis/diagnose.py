@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Diagnosis, Finding, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.messages import Remark
@@ -153,7 +153,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Name the limit that binds, and sort the findings of all rules by weight, then by possible
     speedup.
     """
-    findings: list[Finding] = []
+    findings: list[DiagnosisFinding] = []
     for rule in RULES:
         for finding in rule(evidence):
             most_speedup = finding.most_speedup

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
 from roofwatch.collector.device.roofline import LevelPosition
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
@@ -45,7 +45,7 @@ _CPU_ADVICE = (
 )
 
 
-def near_roof(evidence: Evidence) -> Iterator[Finding]:
+def near_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     limit = evidence.limit
     level = evidence.counted_ceiling
@@ -59,7 +59,7 @@ def near_roof(evidence: Evidence) -> Iterator[Finding]:
         yield from _at_memory_ceiling(evidence, timing)
 
 
-def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
+def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[DiagnosisFinding]:
     roof = evidence.roof
     flop_count = evidence.case.flop_count
     if roof.compute is None or roof.compute_ns is None:
@@ -89,7 +89,7 @@ def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]
     )
 
 
-def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
+def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[DiagnosisFinding]:
     roof = evidence.roof
     if roof.memory is None or roof.memory_ns is None:
         return
@@ -123,7 +123,9 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
     )
 
 
-def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition) -> Finding:
+def _at_counted_ceiling(
+    evidence: Evidence, timing: Timing, level: LevelPosition
+) -> DiagnosisFinding:
     share = level.utilisation or 1.0
     excess_ratio = 1.0
     if evidence.case.memory_bytes:
@@ -160,10 +162,10 @@ def _binding(
     advice: str,
     most_speedup: float,
     is_near: bool,
-) -> Finding:
+) -> DiagnosisFinding:
     limit_name = _LIMIT_NAMES.get(evidence.limit, "memory")
     gain = ", little can be gained" if is_near else ""
-    return Finding(
+    return DiagnosisFinding(
         title=f"{limit_name} is the limit{gain}",
         text=text,
         advice=advice,
@@ -172,7 +174,7 @@ def _binding(
     )
 
 
-def latency(evidence: Evidence) -> Iterator[Finding]:
+def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
         return
     sentences = [f"It reaches {_shares_in_words(evidence)}; neither explains the time."]
@@ -183,7 +185,7 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
         reason, share = next(iter(stalls_of(values).items()), ("", 0.0))
         if reason in STALL_REASONS:  # a record may hold any name
             sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
-    yield Finding(
+    yield DiagnosisFinding(
         title="the device mostly waits",
         text=" ".join(sentences),
         advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a "
@@ -196,10 +198,10 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def undetermined(evidence: Evidence) -> Iterator[Finding]:
+def undetermined(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
         work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
-        yield Finding(
+        yield DiagnosisFinding(
             title="extra work",
             text=f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "
             f"{_shares_in_words(evidence)}.",
@@ -209,11 +211,11 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def links(evidence: Evidence) -> Iterator[Finding]:
+def links(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     bus_bytes = evidence.case.bus_bytes
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
-        yield Finding(
+        yield DiagnosisFinding(
             title="the links between devices are the limit",
             text=f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not "
             f"measured: compare it "

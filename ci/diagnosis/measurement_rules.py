@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight
+from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight
 from roofwatch.model.measurement import is_host_bound
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 
@@ -27,10 +27,10 @@ _MAX_PROFILER_FINDINGS = 3
 _MAX_MESSAGE = 300
 
 
-def failed(evidence: Evidence) -> Iterator[Finding]:
+def failed(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     measurement = evidence.measurement
     if measurement is not None and measurement.outcome.is_failure:
-        yield Finding(
+        yield DiagnosisFinding(
             title=f"not timed: {str(measurement.outcome).replace('_', ' ')}",
             text="The record reports: {}",
             words=((measurement.message or "no message")[:_MAX_MESSAGE],),
@@ -39,7 +39,7 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def throttled(evidence: Evidence) -> Iterator[Finding]:
+def throttled(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     degraded_ns: list[float] = []
     clean_ns: list[float] = []
     reasons: set[str] = set()
@@ -60,7 +60,7 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
     if slowdown_ratio is not None and slowdown_ratio <= 1:
         slowdown_ratio = None  # nothing to gain
     names = ", ".join(["{}"] * len(reasons))
-    yield Finding(
+    yield DiagnosisFinding(
         title="the device was throttled or shared",
         text=(
             f"{len(degraded_ns)} of {len(evidence.blocks)} blocks were affected by {names}.{slower}"
@@ -75,7 +75,7 @@ def throttled(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
+def implausible_ceilings(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     for published in evidence.published:
         if published.is_suspicious:
             measured = published.measured
@@ -88,7 +88,7 @@ def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
             if measured.dtype is not None:
                 resource = "arithmetic in {}"
                 words = (measured.dtype,)
-            yield Finding(
+            yield DiagnosisFinding(
                 title="a measured ceiling above the datasheet",
                 text=f"This run measured {write(measured.per_s)} for {resource}; the datasheet "
                 f"allows {write(allowed_per_s)}."
@@ -99,10 +99,10 @@ def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
+def above_the_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     share = evidence.utilisation
     if share is not None and share > ABOVE_ROOF:
-        yield Finding(
+        yield DiagnosisFinding(
             title="faster than the roof",
             text=f"{share:.0%} of the roofline: either the device was slower while its ceilings "
             f"were measured, "
@@ -113,11 +113,11 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
+def varying_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     blocks = evidence.blocks
     varying_count = sum(block.is_kernel_set_varying for block in blocks)
     if varying_count:
-        yield Finding(
+        yield DiagnosisFinding(
             title="launches ran different kernels",
             text=f"In {varying_count} of {len(blocks)} blocks launches ran different kernels.",
             advice="Look for a choice at run time: autotuning, a plan cache, a changing shape.",
@@ -128,9 +128,9 @@ def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
 # --- launches
 
 
-def host_gaps(evidence: Evidence) -> Iterator[Finding]:
+def host_gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if any(block.has_host_gaps for block in evidence.blocks):
-        yield Finding(
+        yield DiagnosisFinding(
             title="times include host time",
             text="Launches could not be queued ahead: the call waits for the device or issues too "
             "slowly.",
@@ -140,7 +140,7 @@ def host_gaps(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def host_bound(evidence: Evidence) -> Iterator[Finding]:
+def host_bound(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or timing.host_ns is None:
         return
@@ -155,7 +155,7 @@ def host_bound(evidence: Evidence) -> Iterator[Finding]:
             f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would "
             f"wait for the host"
         )
-    yield Finding(
+    yield DiagnosisFinding(
         title="the host is slower than the device",
         text=f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: "
         f"{consequence}.",
@@ -174,14 +174,14 @@ def _weight_of_limit(evidence: Evidence, limit: Limit) -> Weight:
     return Weight.CAUSE
 
 
-def gaps(evidence: Evidence) -> Iterator[Finding]:
+def gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or evidence.gap_share < GAP_SHARE:
         return
     kernels = "its kernels"
     if timing.kernel_count:
         kernels = f"its {timing.kernel_count} kernels"
-    yield Finding(
+    yield DiagnosisFinding(
         title="gaps between kernels",
         text=f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only "
         f"{format_ns(timing.median_ns)}: "
@@ -193,7 +193,7 @@ def gaps(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def small_launches(evidence: Evidence) -> Iterator[Finding]:
+def small_launches(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or evidence.limit is not Limit.LAUNCH or evidence.gap_share >= GAP_SHARE:
         return
@@ -215,7 +215,7 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
             f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call "
             f"overhead."
         )
-    yield Finding(
+    yield DiagnosisFinding(
         title="too little work per launch",
         text=text,
         advice="Do more work per launch: use larger batches, or fuse it with its neighbours. "
@@ -226,14 +226,14 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def many_kernels(evidence: Evidence) -> Iterator[Finding]:
+def many_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or timing.kernel_count is None or timing.kernel_count < MANY_KERNELS:
         return
     mean_ns = timing.median_ns / timing.kernel_count
     reachable_ns = evidence.reachable_ns
     if mean_ns < SMALL_KERNEL_NS:
-        yield Finding(
+        yield DiagnosisFinding(
             title="many small kernels",
             text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on "
             f"average.",
@@ -246,7 +246,7 @@ def many_kernels(evidence: Evidence) -> Iterator[Finding]:
 # --- hardware counters, other implementations, autotuning
 
 
-def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
+def excess_traffic(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     counted_bytes = evidence.counted.get("dram_bytes")
     needed_bytes = evidence.case.memory_bytes
     if counted_bytes is None or not needed_bytes:
@@ -258,7 +258,7 @@ def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
     # less traffic helps only where memory is the limit
     if evidence.limit is Limit.MEMORY and evidence.utilisation is not None:
         most_speedup = min(excess_ratio, 1 / (evidence.utilisation or 1.0))
-    yield Finding(
+    yield DiagnosisFinding(
         title="more memory traffic than necessary",
         text=f"The hardware counted {format_bytes(counted_bytes)} of memory traffic; the cost "
         f"model needs {format_bytes(needed_bytes)}: {excess_ratio:.1f} times as much.",
@@ -270,7 +270,7 @@ def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def waves(evidence: Evidence) -> Iterator[Finding]:
+def waves(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     counts = [entry.values.get("waves_per_multiprocessor", 0.0) for entry in evidence.counters]
     positive_counts = [count for count in counts if count > 0]
     if len(positive_counts) != 1 or evidence.timing is None:
@@ -278,14 +278,14 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
     (wave_count,) = positive_counts
     started_count = math.ceil(wave_count)
     if wave_count < 1:
-        yield Finding(
+        yield DiagnosisFinding(
             title="too few blocks for the device",
             text=f"Its blocks fill {wave_count:.0%} of one wave.",
             advice="Launch more blocks: use smaller tiles, or split the reduction dimension "
             "(split-K).",
         )
     elif started_count / wave_count >= PARTIAL_WAVE:
-        yield Finding(
+        yield DiagnosisFinding(
             title="a partial last wave",
             text=f"Its blocks fill {wave_count:.3g} waves, so the last of {started_count} waves "
             "leaves multiprocessors idle.",
@@ -294,13 +294,13 @@ def waves(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
+def faster_implementation(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.timing is None or not evidence.others:
         return
     name, median_ns = min(evidence.others.items(), key=lambda item: item[1])
     speedup = evidence.timing.median_ns / median_ns
     if speedup >= FASTER_BY:
-        yield Finding(
+        yield DiagnosisFinding(
             title="another implementation is faster",
             text=f"In the same run {{}} takes {format_ns(median_ns)}, this takes "
             f"{format_ns(evidence.timing.median_ns)}: {speedup:.2f} times as long.",
@@ -311,7 +311,7 @@ def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
+def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     savings: list[tuple[float, str, str]] = []
     for entry in evidence.counters:
         for finding in entry.findings:
@@ -322,7 +322,7 @@ def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
     savings.sort(key=lambda saving: -saving[0])
     is_single_kernel = len(evidence.counters) == 1
     for saved_share, function, message in savings[:_MAX_PROFILER_FINDINGS]:
-        yield Finding(
+        yield DiagnosisFinding(
             title="a rule of Nsight Compute",
             text=f"{{}} could save {saved_share:.0%} of its time: {{}}",
             words=(function, message),
@@ -332,7 +332,7 @@ def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def autotuning(evidence: Evidence) -> Iterator[Finding]:
+def autotuning(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.measurement is None:
         return
     for tuning in evidence.measurement.autotuning:
@@ -346,7 +346,7 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
         other_ns = min(times_ns.values())
         if chosen_ns > other_ns * CLOSE_SECOND:
             slower = f"{chosen_ns / other_ns - 1:.1%} slower than another one"
-            yield Finding(
+            yield DiagnosisFinding(
                 title="the autotuner did not choose the fastest configuration",
                 text=f"For {{}} the chosen configuration is {slower}.",
                 words=(tuning.function,),
@@ -355,7 +355,7 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
                 is_measured=True,
             )
         elif other_ns <= chosen_ns * CLOSE_SECOND:
-            yield Finding(
+            yield DiagnosisFinding(
                 title="the autotuner has a close second",
                 text=f"For {{}} the two fastest configurations differ by "
                 f"{abs(other_ns / chosen_ns - 1):.1%}: another "

@@ -32,7 +32,7 @@ class HostKind(StrEnum):
     PYTHON = "python"
 
 
-class Activity(NamedTuple):
+class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device."""
 
     kind: ActivityKind
@@ -96,11 +96,11 @@ def overlap_ns(first: list[Interval], second: list[Interval]) -> int:
 
 
 def group_by(
-    activities: Iterable[Activity],
+    activities: Iterable[DeviceActivity],
     field: Literal["name", "device"],
-) -> dict[str, list[Activity]]:
+) -> dict[str, list[DeviceActivity]]:
     """Group activities by a field, in the order of its values."""
-    groups: defaultdict[str, list[Activity]] = defaultdict(list)
+    groups: defaultdict[str, list[DeviceActivity]] = defaultdict(list)
     for activity in activities:
         groups[getattr(activity, field)].append(activity)
     return dict(sorted(groups.items()))
@@ -108,8 +108,8 @@ def group_by(
 
 def join_launches(
     events: Iterable[HostEvent],
-    kernels: Iterable[Activity],
-) -> list[tuple[Activity, HostEvent]]:
+    kernels: Iterable[DeviceActivity],
+) -> list[tuple[DeviceActivity, HostEvent]]:
     """Pair kernels with the calls that launched them, by correlation ID; kernels without a call are
     left out.
     """
@@ -126,6 +126,6 @@ def join_launches(
     ]
 
 
-def launch_delays_ns(events: Iterable[HostEvent], kernels: Iterable[Activity]) -> list[int]:
+def launch_delays_ns(events: Iterable[HostEvent], kernels: Iterable[DeviceActivity]) -> list[int]:
     """From the start of each launch call to the start of its kernel."""
     return [kernel.start_ns - call.start_ns for kernel, call in join_launches(events, kernels)]

@@ -12,8 +12,8 @@ import torch
 from torch.autograd.profiler import profile, record_function
 
 from roofwatch.collector.profiling.activities import (
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     launch_delays_ns,
     length_ns,
@@ -143,8 +143,8 @@ def profile_of_calls(
     )
 
 
-def _device_rows(activities: Sequence[Activity]) -> list[ProfiledActivity]:
-    groups: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
+def _device_rows(activities: Sequence[DeviceActivity]) -> list[ProfiledActivity]:
+    groups: defaultdict[tuple[str, str, str], list[DeviceActivity]] = defaultdict(list)
     for activity in activities:
         group = activity.kind, _storable(activity.name), _storable(activity.device)
         groups[group].append(activity)
@@ -184,7 +184,7 @@ def _activity_row(
     kind: str,
     name: str,
     device: str,
-    members: Sequence[Activity],
+    members: Sequence[DeviceActivity],
 ) -> ProfiledActivity:
     first_launch = min(members, key=lambda member: member.start_ns).launch
     is_kernel = kind == ActivityKind.KERNEL

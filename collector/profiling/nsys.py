@@ -22,8 +22,8 @@ from typing import Any
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     group_by,
     launch_delays_ns,
@@ -120,7 +120,7 @@ class _Export:
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
 
-    def _kernels(self, names: dict[Any, str]) -> list[Activity]:
+    def _kernels(self, names: dict[Any, str]) -> list[DeviceActivity]:
         columns = (
             *_TIMES,
             "demangledName",
@@ -131,7 +131,7 @@ class _Export:
         )
         rows = self._rows("CUPTI_ACTIVITY_KIND_KERNEL", *columns)
         return [
-            Activity(
+            DeviceActivity(
                 kind=ActivityKind.KERNEL,
                 name=names.get(name_id, str(name_id)),
                 start_ns=start_ns,
@@ -151,10 +151,12 @@ class _Export:
             for start_ns, duration_ns, device, name_id, short_id, process, id_, *launch in rows
         ]
 
-    def _transfers(self, table: str, kind_column: str, kinds: dict[Any, str]) -> list[Activity]:
+    def _transfers(
+        self, table: str, kind_column: str, kinds: dict[Any, str]
+    ) -> list[DeviceActivity]:
         rows = self._rows(f"CUPTI_ACTIVITY_KIND_{table}", *_TIMES, "bytes", kind_column)
         return [
-            Activity(
+            DeviceActivity(
                 kind=ActivityKind(table.lower()),
                 name=str(kinds.get(kind, kind)),
                 start_ns=start_ns,
@@ -209,7 +211,7 @@ class _Export:
         return self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"').fetchall()  # noqa: S608  constants
 
 
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     delays_ns = launch_delays_ns(launches, kernels)
     return {
@@ -354,7 +356,7 @@ def _column(cell: str) -> tuple[str, int | None]:
 def _traced(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
     """Summarise a trace; its copies and fills have no launch configuration."""
     activities = [_activity(row) for row in rows]
-    by_kind: dict[ActivityKind, list[Activity]] = {kind: [] for kind in ActivityKind}
+    by_kind: dict[ActivityKind, list[DeviceActivity]] = {kind: [] for kind in ActivityKind}
     for activity in activities:
         by_kind[activity.kind].append(activity)
     by_device = group_by(activities, "device")
@@ -367,7 +369,7 @@ def _traced(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
     }
 
 
-def _activity(row: _Row) -> Activity:
+def _activity(row: _Row) -> DeviceActivity:
     name = row["Name"]
     kind = ActivityKind.KERNEL
     operation = _OPERATION.match(name)
@@ -379,7 +381,7 @@ def _activity(row: _Row) -> Activity:
     for extent, column in (("grid", "Grd"), ("block", "Blk")):
         if row.get(f"{column}X", "").isdecimal():
             launch[extent] = [int(row[f"{column}{axis}"]) for axis in "XYZ"]
-    return Activity(
+    return DeviceActivity(
         kind=kind,
         name=name,
         start_ns=row["Start"],

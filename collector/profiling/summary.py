@@ -12,8 +12,8 @@ from typing import Any
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     HostKind,
     group_by,
@@ -109,7 +109,7 @@ def _profiler_ranges(trace: Trace) -> dict[str, Any]:
     }
 
 
-def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
+def weighted_occupancy_pct(kernels: Iterable[DeviceActivity]) -> float | None:
     """Torch's occupancy estimate, weighted by duration; None if no kernel has one."""
     total_ns = 0
     weighted_sum = 0.0
@@ -123,11 +123,11 @@ def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
     return weighted_sum / total_ns
 
 
-def _occupancy_pct(kernel: Activity) -> float | None:
+def _occupancy_pct(kernel: DeviceActivity) -> float | None:
     return kernel.launch.get("est_achieved_occupancy_pct")
 
 
-def count_launch_configurations(kernels: Iterable[Activity]) -> int:
+def count_launch_configurations(kernels: Iterable[DeviceActivity]) -> int:
     """Count distinct combinations of grid, block and shared memory."""
     configurations = set()
     for kernel in kernels:
@@ -136,7 +136,7 @@ def count_launch_configurations(kernels: Iterable[Activity]) -> int:
     return len(configurations)
 
 
-def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
+def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
     all_percents = map(_occupancy_pct, kernels)
     percents = [percent for percent in all_percents if percent is not None]
     return kernel_totals(kernels, top) | {
@@ -152,7 +152,7 @@ def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
     }
 
 
-def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
+def _transfers(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     rows = []
     for members in _by_total(transfers):
         byte_count = sum(member.bytes for member in members)
@@ -160,7 +160,7 @@ def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
     return transfer_totals(transfers) | {"by_name": rows}
 
 
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     correlations = [call.correlation for call in launches if call.correlation is not None]
     pairs = join_launches(launches, kernels)
@@ -177,7 +177,7 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[s
     }
 
 
-def _device(activities: Sequence[Activity]) -> dict[str, Any]:
+def _device(activities: Sequence[DeviceActivity]) -> dict[str, Any]:
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     summary = {
         "all_gpu_activity": busy_time(activities),
@@ -191,7 +191,9 @@ def _device(activities: Sequence[Activity]) -> dict[str, Any]:
     return summary
 
 
-def _overlap(collectives: Sequence[Activity], others: Sequence[Activity]) -> dict[str, Any]:
+def _overlap(
+    collectives: Sequence[DeviceActivity], others: Sequence[DeviceActivity]
+) -> dict[str, Any]:
     """How much of the communication is hidden behind computation."""
     communicating = union(kernel.interval for kernel in collectives)
     computing = union(kernel.interval for kernel in others)
@@ -241,7 +243,7 @@ def to_us(nanoseconds: float) -> float:
     return round(nanoseconds / 1e3, 6)
 
 
-def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
+def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
     """Totals of all kernels, and one row for each of the `top` names with the longest total
     time.
     """
@@ -255,7 +257,7 @@ def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any
     }
 
 
-def _kernel_row(members: Sequence[Activity]) -> dict[str, Any]:
+def _kernel_row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
     return _row(members) | {
         "first_launch": _first_launch(members),
         "distinct_launch_configs": count_launch_configurations(members),
@@ -263,7 +265,7 @@ def _kernel_row(members: Sequence[Activity]) -> dict[str, Any]:
     }
 
 
-def _by_total(activities: Iterable[Activity]) -> list[list[Activity]]:
+def _by_total(activities: Iterable[DeviceActivity]) -> list[list[DeviceActivity]]:
     """Group activities by name, the longest total time first."""
     groups = group_by(activities, "name").values()
     return sorted(
@@ -272,7 +274,7 @@ def _by_total(activities: Iterable[Activity]) -> list[list[Activity]]:
     )
 
 
-def _row(members: Sequence[Activity]) -> dict[str, Any]:
+def _row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
     durations_ns = [member.duration_ns for member in members]
     return {
         "name": members[0].name,
@@ -284,7 +286,7 @@ def _row(members: Sequence[Activity]) -> dict[str, Any]:
     }
 
 
-def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
+def transfer_totals(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     return {
         "count": len(transfers),
         "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
@@ -292,14 +294,14 @@ def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
     }
 
 
-def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
+def transfer_totals_by_kind(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     by_kind = {
         kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()
     }
     return transfer_totals(transfers) | {"by_kind": by_kind}
 
 
-def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
+def busy_time(activities: Sequence[DeviceActivity]) -> dict[str, Any] | None:
     """Time from the first start to the last end, and how much of it the device was busy."""
     if not activities:
         return None
@@ -331,7 +333,7 @@ def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
     }
 
 
-def _first_launch(kernels: Sequence[Activity]) -> dict[str, Any]:
+def _first_launch(kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     first = min(kernels, key=lambda kernel: kernel.start_ns)
     device: int | str = first.device
     if _DEVICE_NUMBER.fullmatch(first.device):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from roofwatch.collector.profiling.activities import (
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     HostKind,
     Interval,
@@ -159,7 +159,7 @@ def _with_host_work(
     )
 
 
-def _device_time(device: str, activities: Sequence[Activity], window_ns: int) -> DeviceTime:
+def _device_time(device: str, activities: Sequence[DeviceActivity], window_ns: int) -> DeviceTime:
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     kernel_ns = sum(kernel.duration_ns for kernel in kernels)
     return DeviceTime(
@@ -172,7 +172,7 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
     )
 
 
-def _device_rows(activities: Sequence[Activity], busy_ns: int) -> list[TimeRow]:
+def _device_rows(activities: Sequence[DeviceActivity], busy_ns: int) -> list[TimeRow]:
     registers: dict[str, int | None] = {}
     for activity in activities:
         # variants of a name may differ: the first one counts

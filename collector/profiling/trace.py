@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, HostKind
+from roofwatch.collector.profiling.activities import (
+    ActivityKind,
+    DeviceActivity,
+    HostEvent,
+    HostKind,
+)
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import decode_text
 
@@ -69,7 +74,7 @@ class Trace:
     events_by_phase: Counter[str] = field(default_factory=Counter)
     complete_events_by_category: Counter[str] = field(default_factory=Counter)
     without_time_count: int = 0
-    activities: list[Activity] = field(default_factory=list)
+    activities: list[DeviceActivity] = field(default_factory=list)
     host_events: list[HostEvent] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Samples of CUPTI range-profiler metrics."""
@@ -100,7 +105,7 @@ class Trace:
             return 0
         return self.end_ns - self.start_ns
 
-    def of_kind(self, kind: ActivityKind) -> list[Activity]:
+    def of_kind(self, kind: ActivityKind) -> list[DeviceActivity]:
         return [activity for activity in self.activities if activity.kind == kind]
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -130,7 +135,7 @@ class Trace:
         correlation = scalar(arguments.get("correlation", arguments.get("External id")))
         if activity_kind is not None:
             is_kernel = activity_kind == ActivityKind.KERNEL
-            activity = Activity(
+            activity = DeviceActivity(
                 kind=activity_kind,
                 name=name,
                 start_ns=start_ns,

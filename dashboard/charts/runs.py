@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.profiling.activities import Activity
+from roofwatch.collector.profiling.activities import DeviceActivity
 from roofwatch.dashboard.charts.style import (
     BLUE,
     DOUBTFUL,
@@ -268,7 +268,7 @@ def _add_blocks(
         )
 
 
-def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
+def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
     """Draw kernels, copies and fills as bars, one row per stream of each device; at least one
     activity.
     """
@@ -279,7 +279,7 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
     for activity in activities:
         totals_ns[activity.name] += activity.duration_ns
     part_names = [name for name, _ in totals_ns.most_common(NAMED_PARTS)]
-    parts: dict[str, list[Activity]] = {name: [] for name in [*part_names, OTHERS]}
+    parts: dict[str, list[DeviceActivity]] = {name: [] for name in [*part_names, OTHERS]}
     for activity in drawn:
         parts[activity.name if activity.name in part_names else OTHERS].append(activity)
     figure = go.Figure()
@@ -310,14 +310,14 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
     )
 
 
-def _activity_hover(activity: Activity, began_ns: int) -> str:
+def _activity_hover(activity: DeviceActivity, began_ns: int) -> str:
     return (
         f"<b>{escaped(shortened(activity.name, length=120))}</b><br>{activity.kind}, "
         f"{format_ns(activity.duration_ns)}, from {format_ns(activity.start_ns - began_ns)} on"
     )
 
 
-def _stream(activity: Activity) -> str:
+def _stream(activity: DeviceActivity) -> str:
     return escaped(f"GPU {activity.device}, stream {activity.stream}")
 
 

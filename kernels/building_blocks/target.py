@@ -15,7 +15,7 @@ _INTERPRETED_PROGRAMS = 3
 
 
 @dataclass(frozen=True)
-class Target:
+class DeviceTarget:
     """A compilation target of Triton.
 
     Args:
@@ -44,15 +44,15 @@ class Target:
         return 8 if self.arch in {"gfx942", "gfx950"} else 1
 
 
-def current_target() -> Target:
+def current_target() -> DeviceTarget:
     """The target of the current device."""
     if triton.knobs.runtime.interpret:
-        return Target("interpreter", "")
+        return DeviceTarget("interpreter", "")
     target = triton.runtime.driver.active.get_current_target()
     arch = str(target.arch)
     if target.backend == "cuda":
         arch = f"sm_{arch}"
-    return Target(target.backend, arch)
+    return DeviceTarget(target.backend, arch)
 
 
 def multiprocessor_count(tensor: Tensor) -> int:

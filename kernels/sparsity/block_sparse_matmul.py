@@ -30,7 +30,7 @@ from roofwatch.kernels.building_blocks.shapes import (
     weights_first,
     with_choice,
 )
-from roofwatch.kernels.building_blocks.target import Target, current_target
+from roofwatch.kernels.building_blocks.target import DeviceTarget, current_target
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 
 BLOCK_SIZES = (32, 64, 128)
@@ -79,7 +79,9 @@ def _block_sparse_matmul_kernel(
     )  # [BLOCK, BLOCK_N]
 
 
-def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target) -> dict[str, int]:
+def block_sparse_matmul_config(
+    block: int, N: int, itemsize: int, target: DeviceTarget
+) -> dict[str, int]:
     """Choose tiles of one block by up to 128 columns, narrower for float32.
 
     On NVIDIA two of the stages cover the latency of the column index.

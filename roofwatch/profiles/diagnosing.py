@@ -6,7 +6,7 @@ from typing import Any
 
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects_of
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding
 from roofwatch.ci.messages import listed
 from roofwatch.collector.runs.run_plan import RunPlan, matches
 from roofwatch.model.errors import RecordError
@@ -81,7 +81,7 @@ def to_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"  missing: {missing}"
 
 
-def _speedup(finding: Finding) -> str:
+def _speedup(finding: DiagnosisFinding) -> str:
     if finding.most_speedup is None or finding.most_speedup < _MIN_SPEEDUP:
         return ""
     times = f"{finding.most_speedup:.3g} times as fast"
@@ -149,7 +149,7 @@ def _diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     }
 
 
-def _finding_to_json(finding: Finding) -> dict[str, Any]:
+def _finding_to_json(finding: DiagnosisFinding) -> dict[str, Any]:
     document = asdict(finding)
     # text and words are one sentence to a reader: the evidence
     del document["text"], document["words"]
