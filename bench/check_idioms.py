@@ -1,4 +1,4 @@
-"""Refuse idioms that save lines and cost readers: `make lint` runs it, docs/decisions says why.
+"""Refuse idioms that save lines and cost readers. CONTRIBUTING.md has the rules; `make lint` runs it.
 
     python bench/check_idioms.py [FOLDER...]
 

@@ -312,5 +312,5 @@ def _inert(text: str, limit: int) -> str:
 
 
 def _without_link(scheme: re.Match[str]) -> str:
-    """Replace the characters by which programs recognise a link with others that look alike."""
+    """Replace the characters by which programs recognise a link with others that look the same."""
     return scheme[0].replace(":", "∶").replace("www.", "www․")

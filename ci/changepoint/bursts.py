@@ -119,7 +119,7 @@ def find_burst(
 
 @dataclass(frozen=True)
 class _Segment:
-    """One level of a segmentation, with the levels beside it."""
+    """One level of a segmentation, with its neighbouring levels."""
 
     start: int
     end: int
