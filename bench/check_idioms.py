@@ -1,4 +1,4 @@
-"""Refuse idioms that save lines and cost readers. CONTRIBUTING.md has the rules; `make lint` runs it.
+"""Refuse idioms that save lines and cost readers; CONTRIBUTING.md has the rules.
 
     python bench/check_idioms.py [FOLDER...]
 
