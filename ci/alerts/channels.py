@@ -204,6 +204,7 @@ def open_issues(
             if issue is None and delivery.event is not AlertEvent.RESOLVED:
                 body = f"{_marker(delivery)}\n{to_markdown(delivery)}"
                 repository.create_issue(to_title(delivery), body, (_ISSUE_LABEL, *labels))
+            # an issue of a message that fires is there already: this is a repetition
             elif issue is not None and delivery.event is not AlertEvent.FIRED:
                 marker = f"<!-- roofwatch:message {delivery.key} -->"
                 post_comment(repository, issue.number, f"{marker}\n{to_markdown(delivery)}")
@@ -229,7 +230,8 @@ def _marker(delivery: Delivery) -> str:
 def to_title(delivery: Delivery) -> str:
     project = _inert(delivery.alert.project, 80)
     title = _inert(delivery.alert.message.title, _MAX_TITLE)
-    return f"[{project}] {delivery.alert.severity}: {_PREFIXES[delivery.event]}{title}"
+    prefix = _PREFIXES[delivery.event]
+    return f"[{project}] {delivery.alert.severity}: {prefix}{title}"
 
 
 def to_text(delivery: Delivery) -> str:
@@ -254,7 +256,8 @@ def to_markdown(delivery: Delivery) -> str:
     if mentioned:
         lines += ["", " ".join(mentioned)]
     if message.links:
-        lines += ["", " · ".join(f"[{link.name}]({link.url})" for link in message.links)]
+        links = [f"[{link.name}]({link.url})" for link in message.links]
+        lines += ["", " · ".join(links)]
     return "\n".join(lines)
 
 
@@ -299,7 +302,8 @@ def _change_text(change: Change) -> str:
     definition = metric(change.metric)
     base = "failed" if change.before is None else definition.format(change.before)
     head = "failed" if change.after is None else definition.format(change.after)
-    text = f"{change.case_id} · {change.implementation}: {definition.title} {base} to {head}"
+    subject = f"{change.case_id} · {change.implementation}"
+    text = f"{subject}: {definition.title} {base} to {head}"
     if change.relative_change is not None:
         text += f" ({change.relative_change:+.1%})"
     return text

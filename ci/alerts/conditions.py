@@ -195,6 +195,7 @@ def why_not_alerting(triaged: TriagedRegression) -> str | None:
         return "the clock changed, the cycles did not"
     if regression.state is RegressionState.NO_LONGER_FOUND:
         return regression.ended or "no longer found"
+    # before triage: a regression that is gone needs no decision
     if regression.recovered_at is not None:
         recovered = regression.recovered_at
         return f"recovered at {recovered.short_sha} ({recovered.subject}, {recovered.author})"
@@ -215,7 +216,9 @@ def _is_reported(
     """
     series = point.series
     change = point.relative_change
-    if not state.covers(rule, series.case_id) or not rule.covers_runner(series.runner_class):
+    if not state.covers(rule, series.case_id):
+        return False
+    if not rule.covers_runner(series.runner_class):
         return False
     if isinstance(rule, MetricRule):
         # a rate falls when the time grows, and history analyses times only
@@ -302,8 +305,10 @@ def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:
         return changes
     for rate, cost in state.costs_of(point.series.case_id).items():
         if cost:
+            base_per_s = cost / base_ns * 1e9
+            head_per_s = cost / head_ns * 1e9
             rate_series = replace(point.series, metric=rate)
-            changes.append(change_of(rate_series, cost / base_ns * 1e9, cost / head_ns * 1e9))
+            changes.append(change_of(rate_series, base_per_s, head_per_s))
     return changes
 
 
@@ -325,7 +330,8 @@ def change_of(series: SeriesKey, base: float | None, head: float | None) -> Chan
 
 
 def commit_text(commit: CommitRef) -> str:
-    return f"{commit.short_sha} {commit.subject} ({commit.author}, {commit.committed_at:%Y-%m-%d})"
+    date = f"{commit.committed_at:%Y-%m-%d}"
+    return f"{commit.short_sha} {commit.subject} ({commit.author}, {date})"
 
 
 # --- silent runners
@@ -384,8 +390,9 @@ def silence_conditions(
     """
     conditions = []
     for pattern in rule.runners:
+        has_match = any(matches(name, [pattern]) for name in state.runs)
         # a new project has no runner yet
-        if state.runs and not any(matches(name, [pattern]) for name in state.runs):
+        if state.runs and not has_match:
             message = Message(f"no results from a runner that matches {pattern}, ever")
             conditions.append(_silence(rule, pattern, message))
     for device, classes in state.devices.items():
@@ -454,9 +461,9 @@ def coverage(rule: Rule, state: ProjectState) -> Coverage:
     """Determine which runners and kernels a rule covers; a kernel needs a case that has the rule's
     metric.
     """
-    runners = {
-        device: any(map(rule.covers_runner, classes)) for device, classes in state.devices.items()
-    }
+    runners: dict[str, bool] = {}
+    for device, classes in state.devices.items():
+        runners[device] = any(map(rule.covers_runner, classes))
     if isinstance(rule, SilenceRule):
         return {"runner": runners}
     kernels: dict[str, bool] = defaultdict(bool)

@@ -127,6 +127,7 @@ def raise_alerts(
                 endings=endings,
                 now=now,
             )
+            # alerts, messages and bisections in one transaction: none is lost or sent twice
             write_steps(session, project, steps)
             _request_bisections(session, state, setup.rules, steps)
             changed += steps
@@ -252,6 +253,7 @@ def next_steps(
     by_name = {rule.name: rule for rule in rules.of(project)}
     alerts = {alert.cause: alert for alert in stored}
     by_cause: dict[str, list[AlertCondition]] = defaultdict(list)
+    # the worst first: its severity and message become the alert's
     for condition in sorted(conditions, key=lambda condition: -condition.severity.rank):
         by_cause[condition.cause].append(condition)
     steps: list[AlertStep] = []
@@ -281,7 +283,11 @@ def next_steps(
             due = {name: AlertEvent.RESOLVED for name in channels if name in rules.channels}
             resolved = _resolved(alert, _ending(alert, endings), now)
             steps.append(_step(resolved, due, now))
-    return [step for step in steps if step.deliveries or step.alert != alerts.get(step.alert.cause)]
+
+    def is_news(step: AlertStep) -> bool:
+        return bool(step.deliveries) or step.alert != alerts.get(step.alert.cause)
+
+    return list(filter(is_news, steps))
 
 
 def _new_episode(

@@ -59,6 +59,7 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
     a geometric mean.
     """
     groups: dict[tuple[str, str], list[_Level]] = defaultdict(list)
+    # the last values of a replaced class would stay beyond the limit for ever
     for runner_class in state.runs.keys() - _ended_classes(state, now):
         if not rule.covers_runner(runner_class):
             continue
@@ -100,16 +101,18 @@ def _levels(
     step = math.ceil(len(reference_runs) / _MAX_OLDER_RUNS) or 1
     old_points = _points(rule, reference_runs[::step], state)
     for subject, points in _points(rule, newest, state).items():
+        # values of another timer or harness are not comparable
         method = points[-1].method
         old = [point for point in old_points.get(subject, ()) if point.method == method]
         new = [point for point in points if point.method == method]
         if rule.limit is None and not old:
             continue
         reference = rule.limit or statistics.median(point.value for point in old)
-        # walk back to where the values that are beyond the limit begin
         all_points = [*old, *new]
+        ratios = [point.value / reference for point in all_points]
         first = len(all_points) - 1
-        while first > 0 and rule.is_beyond(all_points[first - 1].value / reference):
+        # walk back to where the values that are beyond the limit begin
+        while first > 0 and rule.is_beyond(ratios[first - 1]):
             first -= 1
         case_id, implementation = subject
         yield _Level(
@@ -155,6 +158,7 @@ def _points(
     points: dict[tuple[str, str], list[_Point]] = defaultdict(list)
     for run in runs:
         for case_id, implementation, timing, value in _values(rule.metric, run, state):
+            # ratios and geometric means need values above 0
             if value and value > 0 and state.covers(rule, case_id):
                 method = run.harness_version, timing
                 points[case_id, implementation].append(_Point(run.commit, method, value))

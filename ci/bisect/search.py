@@ -134,8 +134,9 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     all_later = np.cumsum(with_change[::-1], axis=0)[::-1]
     joint = all_earlier[:, None, :] + all_later
     likelihoods = np.exp(joint - joint.max()).sum(axis=(1, 2))
-    with np.errstate(divide="ignore"):
-        logs = np.log(likelihoods) + np.log(np.asarray(weights, dtype=float))
+    prior = np.asarray(weights, dtype=float)
+    with np.errstate(divide="ignore"):  # a weight of 0 excludes its commit
+        logs = np.log(likelihoods) + np.log(prior)
     shares = np.exp(logs - logs.max())
     probabilities: Floats = shares / shares.sum()
     return probabilities
@@ -150,16 +151,21 @@ def _log_likelihood(
     """Log-likelihood of pairs for each centre and noise, [centres, noises], up to a constant."""
     if not pairs:
         return np.zeros((len(centres), len(scales)))
-    offsets = np.asarray(pairs, dtype=float)[:, None, None] - centres[:, None]
+    values = np.asarray(pairs, dtype=float)
+    offsets = values[:, None, None] - centres[:, None]
     distances = offsets / scales  # [pairs, centres, noises]
     # the density of Student's t
-    norms = np.array(
-        [math.lgamma((n + 1) / 2) - math.lgamma(n / 2) - math.log(n * math.pi) / 2 for n in degrees]
-    )
+    norms = np.array([_log_norm(n) for n in degrees])
     exponents = (degrees + 1) / 2
-    logs = norms - np.log(scales) - exponents * np.log1p(distances**2 / degrees)
-    total: Floats = logs.sum(axis=0)
+    tails = exponents * np.log1p(distances**2 / degrees)
+    total: Floats = (norms - np.log(scales) - tails).sum(axis=0)
     return total
+
+
+def _log_norm(degrees: float) -> float:
+    """Logarithm of the norm of Student's t density."""
+    gammas = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    return gammas - math.log(degrees * math.pi) / 2
 
 
 def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
@@ -223,7 +229,8 @@ def with_pair(
     has_change = 1.0
     # the ends are compared first, before any weight is known
     if progress.is_weighed and not pair.error:
-        has_change = min(1.0, sum(commit.probability for commit in updated[: position + 1]))
+        up_to_here = [commit.probability for commit in updated[: position + 1]]
+        has_change = min(1.0, sum(up_to_here))
     step = BisectionStep(
         sha=measured.commit.sha,
         pair_count=len(pair.log_ratios),
@@ -374,7 +381,8 @@ def _likeliest(commits: Sequence[BisectionCommit], probabilities: Floats) -> tup
         cells.append((probability, cell_start, position))
         cell_start = position + 1
     confidence, first, last = max(cells)
-    possible = [position for position in range(first, last + 1) if commits[position].weight > 0]
+    cell = range(first, last + 1)
+    possible = [position for position in cell if commits[position].weight > 0]
     return possible[0], possible[-1], confidence
 
 

@@ -118,6 +118,7 @@ class SupportingEvidence:
         base, head = sides
         largest: dict[str, Change] = {}
         for change in find_counter_changes(base.counters, head.counters):
+            # changes come in order of size, one for each kernel of a call
             if not change.metric.startswith(_TIMES):
                 largest.setdefault(change.metric, change)
         counters = f"counters read at {base.commit.short_sha} and {head.commit.short_sha}"
@@ -166,16 +167,18 @@ class SupportingEvidence:
         """
         verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
         neighbours = [index for index in step.candidates if abs(index - step.index) == 1]
-        compared = {}
+        compared: dict[int, Comparison | None] = {}
         for index in [step.index, *neighbours]:
             measured = (
                 *_subject(key),
                 commits[index - 1].sha,
                 commits[index].sha,
             )
-            comparison = compared[index] = self._comparisons.get(measured)
+            comparison = self._comparisons.get(measured)
+            compared[index] = comparison
             if comparison is not None and comparison.verdict is verdict:
                 return index, Status.CONFIRMED, comparison
+        # a step is refuted only if every place where it may lie is
         for index, comparison in compared.items():
             if comparison is None or not _rules_out(comparison, step, verdict):
                 return index, Status.UNCONFIRMED, comparison
@@ -245,7 +248,9 @@ def measured_again(
         return None
     logs = [math.log(value_ns) for value_ns in early_ns]
     level = statistics.median(logs)
-    deviation = MAD_TO_DEVIATION * statistics.median(abs(value - level) for value in logs)
+    distances = [abs(value - level) for value in logs]
+    deviation = MAD_TO_DEVIATION * statistics.median(distances)
+    # of the difference between two medians
     error = _MEDIAN_ERROR * deviation * math.sqrt(1 / len(early_ns) + 1 / len(late_ns))
     late_level = statistics.median(map(math.log, late_ns))
     share = (late_level - level) / log_change
@@ -319,8 +324,10 @@ def _grouped(
 def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
     """The last run of the old level and the first of the new one; None if a level has none."""
     old_level, new_level = levels
-    old_runs = [run for run in runs if old_level[0] <= run.commit <= old_level[-1]]
-    new_runs = [run for run in runs if new_level[0] <= run.commit <= new_level[-1]]
+    old_first, old_last = old_level[0], old_level[-1]
+    new_first, new_last = new_level[0], new_level[-1]
+    old_runs = [run for run in runs if old_first <= run.commit <= old_last]
+    new_runs = [run for run in runs if new_first <= run.commit <= new_last]
     if not old_runs or not new_runs:
         return None
     return old_runs[-1], new_runs[0]

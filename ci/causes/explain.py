@@ -40,7 +40,8 @@ _POSSIBLE = 1.0
 _MIN_WEIGHT = 0.02
 """A cause with less weight is not reported."""
 
-_SETTINGS: Mapping[Cause, Callable[[RunSetting], tuple[tuple[str, str], ...]]] = {
+_NamedValues = tuple[tuple[str, str], ...]
+_SETTINGS: Mapping[Cause, Callable[[RunSetting], _NamedValues]] = {
     Cause.DRIVER: lambda setting: (("driver", setting.driver_version or "unknown"),),
     Cause.TOOLCHAIN: lambda setting: setting.toolchain,
     Cause.HARNESS: lambda setting: (("harness", setting.harness_version),),
@@ -106,6 +107,7 @@ def explain(context: ChangeContext) -> tuple[Suspect, ...]:
     flip = _autotune(context)
     if flip is not None:
         odds[Cause.AUTOTUNE] = flip
+    # a pair shares one job, so nothing of the environment can differ
     if context.paired is None:
         odds |= _environment(context)
         clock = _clock(context)
@@ -270,9 +272,10 @@ _Settings = Sequence[tuple[CommitRef, Mapping[str, str]]]
 
 def _settings_of(
     runs: Sequence[SeriesPoint],
-    read: Callable[[RunSetting], tuple[tuple[str, str], ...]],
+    read: Callable[[RunSetting], _NamedValues],
 ) -> _Settings:
-    return [(run.commit, dict(read(run.setting))) for run in runs if run.setting is not None]
+    settings = [(run.commit, run.setting) for run in runs]
+    return [(commit, dict(read(setting))) for commit, setting in settings if setting is not None]
 
 
 def _setting_change(
@@ -286,12 +289,12 @@ def _setting_change(
         old_values = [values.get(name) for _, values in old_settings]
         new_values = [values.get(name) for _, values in new_settings]
         if set(old_values).isdisjoint(new_values):
-            at_step.append(f"{name} {old_values[-1] or 'unset'} → {new_values[0] or 'unset'}")
+            at_step.append(_setting_text(name, old_values[-1], new_values[0]))
             continue
         changed_at = _commits_of_changes(name, [*old_settings, *new_settings])
         # once, for good, and at a commit where the change may lie
         if len(changed_at) == 1 and changed_at[0] in candidates:
-            near.append(f"{name} {old_values[0] or 'unset'} → {new_values[-1] or 'unset'}")
+            near.append(_setting_text(name, old_values[0], new_values[-1]))
     if at_step:
         return Odds(_AT_STEP, f"{', '.join(at_step)} with the first run of the new level")
     if near:
@@ -299,6 +302,10 @@ def _setting_change(
             _NEAR_STEP, f"{', '.join(near)} at a neighbouring commit, where the step may also lie"
         )
     return None
+
+
+def _setting_text(name: str, old_value: str | None, new_value: str | None) -> str:
+    return f"{name} {old_value or 'unset'} → {new_value or 'unset'}"
 
 
 def _commits_of_changes(name: str, settings: _Settings) -> list[CommitRef]:
@@ -314,12 +321,14 @@ def _commits_of_changes(name: str, settings: _Settings) -> list[CommitRef]:
 def _add_measured_again(odds: _Odds, again: Observation) -> None:
     surroundings = [cause for cause in (*_SETTINGS, Cause.CLOCK) if cause in odds]
     code = odds[Cause.CODE]
+    # old code did not change, so the environment did not do it
     if not again.has_changed:
         for cause in surroundings:
             odds[cause] = odds[cause].updated(again.sentence, factor=_CONTRADICTED)
         if code.against_unknown:
             odds[Cause.CODE] = code.updated(again.sentence, at_least=_AT_STEP)
         return
+    # old code changed too: the environment did it
     likeliest = max(
         surroundings, key=lambda cause: odds[cause].against_unknown, default=Cause.RUNNER
     )

@@ -45,7 +45,9 @@ class Bursts:
     @classmethod
     def of(cls, is_outlier: Flags) -> "Bursts":
         """Count runs of at least two outliers."""
-        turns = np.flatnonzero(np.diff(np.pad(is_outlier, 1).astype(np.int8)))
+        padded = np.pad(is_outlier, 1).astype(np.int8)
+        # runs begin and end at the turns by turns
+        turns = np.flatnonzero(np.diff(padded))
         lengths = turns[1::2] - turns[::2]
         lengths = lengths[lengths >= 2]
         return cls(len(lengths), int(lengths.sum()))
@@ -69,7 +71,9 @@ class Bursts:
 
     def _length_at(self, odds: float) -> float:
         """Length that one in `odds` bursts reaches."""
-        return 1 - math.log(max(odds, 1.0)) / math.log(1 - 1 / max(self._mean, 1.2))
+        # probability that a burst goes on for another value
+        continues = 1 - 1 / max(self._mean, 1.2)
+        return 1 - math.log(max(odds, 1.0)) / math.log(continues)
 
 
 def find_burst(
@@ -92,7 +96,8 @@ def find_burst(
     count = len(values)
     if len(cut.levels) < 2:
         return None
-    is_outlier = (np.abs(values - cut.fitted(count)) > OUTLIER * deviation) | masked
+    residuals = values - cut.fitted(count)
+    is_outlier = (np.abs(residuals) > OUTLIER * deviation) | masked
     segments = _segments_of(cut, count)
     for segment in sorted(segments, key=lambda segment: segment.end - segment.start):
         start, end = segment.start, segment.end
@@ -139,7 +144,8 @@ def _segments_of(cut: Segmentation, count: int) -> list[_Segment]:
     levels = cut.levels
     segments = []
     for index, (start, end) in enumerate(pairwise([0, *cut.starts, count])):
-        neighbours = levels[max(index - 1, 0) : index] + levels[index + 1 : index + 2]
+        neighbours = levels[max(index - 1, 0) : index]
+        neighbours += levels[index + 1 : index + 2]
         segments.append(_Segment(start, end, levels[index], neighbours))
     return segments
 
@@ -161,4 +167,5 @@ def _longest_away(values: Values, level: float, deviation: float) -> int:
     returns = np.flatnonzero(is_there[1:] & is_there[:-1])
     if len(returns) == 0:
         return len(values)
-    return int(np.diff([-1, *(returns + 1), len(values)]).max()) - 1
+    ends = [-1, *(returns + 1), len(values)]
+    return int(np.diff(ends).max()) - 1

@@ -41,9 +41,8 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
         *(step.index for step in steps),
         len(logs),
     ]
-    residuals = np.concatenate(
-        [logs[start:end] - np.median(logs[start:end]) for start, end in pairwise(edges)]
-    )
+    levels = [logs[start:end] for start, end in pairwise(edges)]
+    residuals = np.concatenate([level - np.median(level) for level in levels])
     dependence = _Dependence.of(residuals, edges, fitted_count=len(edges) - 1)
     width = _width(residuals)
     chances = []
@@ -124,7 +123,8 @@ class _Dependence:
         count = len(residuals)
         # neighbours on both sides of a step belong to different levels
         is_within_level = np.ones(count - 1, dtype=bool)
-        is_within_level[np.asarray(edges[1:-1], dtype=np.intp) - 1] = False
+        inner_edges = np.asarray(edges[1:-1], dtype=np.intp)
+        is_within_level[inner_edges - 1] = False
         limit = OUTLIER * _width(residuals)
         clipped = np.clip(residuals, -limit, limit)
         ahead = clipped[1:][is_within_level]

@@ -11,7 +11,7 @@ Method (docs/explanation/verdicts.md has the arguments and the simulated error r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -206,8 +206,12 @@ class _Steps:
                 break
             del starts[weakest]
             starts = self._settle(starts)
-        edges = [0, *starts, len(self._raw)]
-        return [self._describe(*bounds) for bounds in zip(edges, starts, edges[2:], strict=False)]
+        return [self._describe(*bounds) for bounds in self._bounds(starts)]
+
+    def _bounds(self, starts: list[int]) -> Iterator[tuple[int, int, int]]:
+        """Start of the level before each step, the step, and the end of the level after it."""
+        edges = [0, *starts, len(self._values)]
+        return zip(edges, starts, edges[2:], strict=False)
 
     def _level(self, start: int, end: int) -> float:
         segment = self._values[start:end]
@@ -221,8 +225,7 @@ class _Steps:
 
         A value halfway belongs to the higher level, so a mirrored series gives mirrored positions.
         """
-        edges = [0, *starts, len(self._values)]
-        moved = [self._cheapest(*bounds) for bounds in zip(edges, starts, edges[2:], strict=False)]
+        moved = [self._cheapest(*bounds) for bounds in self._bounds(starts)]
         shortest = min(np.diff([0, *moved, len(self._values)]))
         if shortest < MIN_SEGMENT:
             return starts
@@ -242,12 +245,16 @@ class _Steps:
         """Cost of a boundary between two neighbouring levels, at each position that leaves both
         long enough.
         """
-        levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
+        first_level = self._level(start, boundary)
+        second_level = self._level(boundary, end)
+        levels = np.array([[first_level], [second_level]])
         noise = self._fit.noise
         distances = (self._values[start:end] - levels) / noise.deviation
-        level_costs = noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(distances)
-        first_costs, second_costs = level_costs  # of each value, at either level
-        gained = np.where(self._fit.masked[start:end], 0.0, first_costs - second_costs)
+        level_costs = noise.costs[bins_of(distances)]
+        # of each value, at either level
+        first_costs, second_costs = level_costs + _TIE_BREAK * np.abs(distances)
+        masked = self._fit.masked[start:end]
+        gained = np.where(masked, 0.0, first_costs - second_costs)
         costs = np.concatenate([[0.0], np.cumsum(gained)])
         return costs[MIN_SEGMENT : end - start - MIN_SEGMENT + 1]
 

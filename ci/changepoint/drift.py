@@ -104,7 +104,8 @@ def find_drift(
     # bend for its place
     price = penalty(len(logs))
     bends = 1.0
-    if _cost(flat, noise) - _cost(ramp.residuals, noise) > _WORTH_A_TRY * price:
+    gain_of_ramp = _cost(flat, noise) - _cost(ramp.residuals, noise)
+    if gain_of_ramp > _WORTH_A_TRY * price:
         ended = _best_ended_ramp(logs, when, deviation)
         ended_noise = ended.noise(floor)
         gain = _cost(ramp.residuals, ended_noise) - _cost(ended.residuals, ended_noise)
@@ -116,7 +117,8 @@ def find_drift(
         return None
     starts = fit_levels(logs, floor=floor).starts
     step_residuals = logs - _fit_levels(logs, starts, deviation)
-    step_cost = _cost(step_residuals, noise) + len(starts) * price * noise.mean_inflation
+    step_price = len(starts) * price * noise.mean_inflation
+    step_cost = _cost(step_residuals, noise) + step_price
     gain_over_flat = flat_cost - ramp_cost
     gain_over_steps = step_cost - ramp_cost - _MARGIN * noise.mean_inflation
     ratio = min(gain_over_flat, gain_over_steps) / noise.mean_inflation
@@ -161,7 +163,8 @@ class _Ramp:
 
 def _ongoing(count: int) -> NDArray[np.intp]:
     """Starts and ends of ramps to the newest value, shape [ramps, 2]."""
-    starts = np.unique(np.linspace(0, count - 1 - _SHORTEST, _STARTS).astype(int))
+    last_start = count - 1 - _SHORTEST
+    starts = np.unique(np.linspace(0, last_start, _STARTS).astype(int))
     return np.stack(
         [starts, np.full(len(starts), count - 1)],
         axis=1,
@@ -246,4 +249,5 @@ def _fit_levels(logs: Values, starts: Sequence[int], deviation: float) -> Values
 
 def _cost(residuals: Values, noise: Noise) -> float:
     """-2 ln likelihood of residuals, outliers winsorised."""
-    return float(np.minimum((residuals / noise.deviation) ** 2, OUTLIER**2).sum())
+    squares = (residuals / noise.deviation) ** 2
+    return float(np.minimum(squares, OUTLIER**2).sum())

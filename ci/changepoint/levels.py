@@ -209,8 +209,10 @@ class _Learner:
 
 def _scale_cost(noise: Noise, masked: Flags) -> float:
     """Make the costs of two fits comparable: add the width of their noise and the masked values."""
-    masked_cost = _BURST_COST * (int(np.count_nonzero(masked)) + Bursts.of(masked).count)
-    return 2 * math.log(noise.deviation) * len(masked) + masked_cost
+    masked_count = int(np.count_nonzero(masked))
+    masked_cost = _BURST_COST * (masked_count + Bursts.of(masked).count)
+    width_cost = 2 * math.log(noise.deviation) * len(masked)
+    return width_cost + masked_cost
 
 
 # --- slopes
@@ -263,9 +265,12 @@ def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) 
         axis=1,
     )
     inverse = np.linalg.inv(design.T @ design)
-    slope = float((inverse @ (design.T @ (values - values.mean())))[_TIME])
+    # the normal equations of a least-squares fit
+    coefficients = inverse @ (design.T @ (values - values.mean()))
+    slope = float(coefficients[_TIME])
     freedom = max(count - 2 - len(chosen), 1)
-    error = math.sqrt(float(rest @ rest) / freedom * float(inverse[_TIME, _TIME]))
+    variance = float(rest @ rest) / freedom
+    error = math.sqrt(variance * float(inverse[_TIME, _TIME]))
     return Slope(slope, slope / error if error > 0 else 0.0)
 
 

@@ -115,7 +115,8 @@ def deviation_of_differences(values: Values) -> float:
 
     Values that alternate have a smaller median absolute deviation, which then counts.
     """
-    from_differences = MAD_TO_DEVIATION * median(np.abs(values[1:] - values[:-1])) / math.sqrt(2)
+    differences = np.abs(values[1:] - values[:-1])
+    from_differences = MAD_TO_DEVIATION * median(differences) / math.sqrt(2)
     from_level = MAD_TO_DEVIATION * median(np.abs(values - median(values)))
     return min(from_differences, from_level)
 
@@ -153,7 +154,8 @@ def relative_widths(values: Values, errors: Values, *, floor: float) -> Values |
     is_known = np.isfinite(errors)
     if not is_known.any() or len(values) < 2:
         return None
-    noise = max(MAD_TO_DEVIATION * median(np.abs(np.diff(values))) / math.sqrt(2), floor)
+    differences = np.abs(np.diff(values))
+    noise = max(MAD_TO_DEVIATION * median(differences) / math.sqrt(2), floor)
     typical = median(errors[is_known])
     excess = np.where(
         is_known,
@@ -232,7 +234,8 @@ def estimate_noise(
     if power > 0:
         measured = float(ahead @ behind) / power
     # each fitted level takes a share of the correlation away: Marriott and Pope's bias, per segment
-    phi = measured + (1 + 3 * measured) * (len(starts) + 1) / len(residuals)
+    level_share = (len(starts) + 1) / len(residuals)
+    phi = measured + (1 + 3 * measured) * level_share
     phi = min(max(phi, 0.0), _MAX_AUTOCORRELATION)
     steps = ahead - phi * behind
     innovation = floor
@@ -256,7 +259,9 @@ def _costs_of(bins: NDArray[np.intp], is_outlier: Flags, *, without_itself: bool
         density = np.maximum(density - _KERNEL.max(), 0.0)
     outlier_share = (int(np.count_nonzero(is_outlier)) + 1) / (count + 10)
     prior = (1 - outlier_share) * CORE + outlier_share * BROAD
-    costs: Values = -2 * np.log((density + _PRIOR_WORTH * prior) / (count + _PRIOR_WORTH))
+    weighted_density = density + _PRIOR_WORTH * prior
+    costs: Values = -2 * np.log(weighted_density / (count + _PRIOR_WORTH))
+    # the ends stand for all values beyond them, on either side
     costs[0] = costs[-1] = max(costs[0], costs[-1])
     return costs + _TIE_BREAK
 

@@ -206,7 +206,9 @@ class OnlineDetector:
         if has_earlier and length >= 2 and gain >= _RETURN_THRESHOLD:
             is_return = abs(new_level - earlier_level) < abs(level - earlier_level) / 2
         is_long = length >= _MIN_NEW and count - length >= _MIN_LEVEL
-        caution = _caution(scaled_residuals, size / deviation) * (1 + _YOUTH / len(settled))
+        # few settled values hide bursts
+        youth = 1 + _YOUTH / len(settled)
+        caution = _caution(scaled_residuals, size / deviation) * youth
         is_certain = gain >= self._threshold * caution
         is_step = is_long and is_certain and size >= self._smallest_step
         if not is_return and not is_step:
@@ -230,9 +232,15 @@ def is_seen_online(values: Sequence[float], step: Step, min_relative_change: flo
         return True
     start = max(step.index - _LEARNT_FROM, 0)
     detector = OnlineDetector(min_relative_change=min_relative_change)
-    alarms = [alarm for alarm in map(detector.update, values[start:]) if alarm is not None]
-    near = [alarm for alarm in alarms if abs(start + alarm.index - step.index) <= _SAME_PLACE]
-    return any((alarm.after > alarm.before) == (step.after > step.before) for alarm in near)
+    step_rises = step.after > step.before
+    for alarm in map(detector.update, values[start:]):
+        if alarm is None:
+            continue
+        is_near = abs(start + alarm.index - step.index) <= _SAME_PLACE
+        alarm_rises = alarm.after > alarm.before
+        if is_near and alarm_rises == step_rises:
+            return True
+    return False
 
 
 def _caution(residuals: Values, noise_widths: float) -> float:
@@ -248,8 +256,8 @@ def _caution(residuals: Values, noise_widths: float) -> float:
     is_outlier = np.abs(residuals) > max(noise_widths / 4, OUTLIER)
     outlier_share = float(is_outlier.mean())
     # 0 for a near level, 1 for a distant one, linear in the logarithm between
-    distance = math.log(max(noise_widths, 1e-3) / _NEAR) / math.log(_DISTANT / _NEAR)
-    distance = min(max(distance, 0.0), 1.0)
+    log_size = math.log(max(noise_widths, 1e-3) / _NEAR)
+    distance = min(max(log_size / math.log(_DISTANT / _NEAR), 0.0), 1.0)
     burst_risk = distance * outlier_share / (outlier_share + _SOME_OUTLIERS)
     return dependence * (1 + _BURSTS * burst_risk)
 

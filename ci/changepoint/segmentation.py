@@ -160,7 +160,8 @@ def winsorised(values: Values, deviation: float) -> Values:
         ]
     )
     smooth = np.median(sliding_window_view(padded, _SMOOTHING), axis=1)
-    clipped: Values = smooth + np.clip(values - smooth, -3 * deviation, 3 * deviation)
+    limit = 3 * deviation
+    clipped: Values = smooth + np.clip(values - smooth, -limit, limit)
     return clipped
 
 
