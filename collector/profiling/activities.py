@@ -66,10 +66,12 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     """Merge overlapping intervals; the result is sorted and disjoint."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
+        if merged:
+            last_start, last_end = merged[-1]
+            if start <= last_end:
+                merged[-1] = (last_start, max(end, last_end))
+                continue
+        merged.append((start, end))
     return merged
 
 

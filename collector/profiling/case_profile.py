@@ -117,9 +117,12 @@ def profile_of_calls(
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
     calls_ns = _times_of_calls(trace)
-    rows = [
-        row.model_copy(update={"call_ns": calls_ns.get((row.device, row.name), ())}) for row in rows
-    ]
+
+    def with_calls(row: ProfiledActivity) -> ProfiledActivity:
+        call_ns = calls_ns.get((row.device, row.name), ())
+        return row.model_copy(update={"call_ns": call_ns})
+
+    rows = list(map(with_calls, rows))
     rows.sort(
         key=lambda row: (
             -row.total_ns,
@@ -171,13 +174,16 @@ def _times_of_calls(trace: Trace) -> Mapping[tuple[str, str], tuple[int, ...]]:
         return {}
     steps = read_steps(trace, by_marker=True)
     totals_ns: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-    for times in steps:
-        device = _storable(times.device)
-        for slot in times.slots:
+    for steps_of_device in steps:
+        device = _storable(steps_of_device.device)
+        for slot in steps_of_device.slots:
             totals_ns[device, _storable(slot.name)][slot.step] += slot.busy_ns
     all_steps = range(steps[0].step_count)
-    # a call that did not launch the name counts as 0 ns
-    return {key: tuple(map(step_ns.__getitem__, all_steps)) for key, step_ns in totals_ns.items()}
+    times: dict[tuple[str, str], tuple[int, ...]] = {}
+    for key, step_ns in totals_ns.items():
+        # a call that did not launch the name counts as 0 ns
+        times[key] = tuple(step_ns[step] for step in all_steps)
+    return times
 
 
 def _activity_row(

@@ -217,7 +217,9 @@ def _run(
             raise NcuError(f"Nsight Compute: {explanation.format(line=line)}")
     if status is None:
         return Failure(outcome=Outcome.TIMED_OUT, message=f"not counted after {timeout_s:g} s")
-    error = next((line for line in reversed(errors) if not _TARGET_FAILED.search(line)), None)
+    # an error of the program itself is described by its answer
+    own_errors = [line for line in errors if not _TARGET_FAILED.search(line)]
+    error = own_errors[-1] if own_errors else None
     tail = output[-_TAIL_CHARACTERS:].strip()
     try:
         failure = ANSWER.validate_json(answer_file.read_bytes())

@@ -51,6 +51,7 @@ _KERNEL_COLUMNS = {
 TOOL_LINE = "=="
 """Start of the lines that ncu prints itself."""
 _MAX_LINES_BEFORE_HEADER = 1_000
+_MetricsByName = dict[str, list[NcuMetric]]
 
 
 def require_module() -> None:
@@ -136,8 +137,7 @@ def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
     message = rule.get("rule_message", {})
     estimate = rule.get("speedup_estimation", {})
     scope = _SCOPES.get(int(estimate.get("type", 0)))
-    # a link is replaced by its text
-    text = _LINK.sub(lambda link: next(filter(None, link.groups()), ""), message.get("message", ""))
+    text = _LINK.sub(_link_text, message.get("message", ""))
     return {
         "rule": rule["rule_identifier"],
         "type": _MESSAGE_TYPES.get(int(message.get("type", 0)), ""),
@@ -146,6 +146,10 @@ def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
         "estimated_speedup_pct": None if scope is None else _finite(estimate["speedup"]),
         "speedup_scope": scope,
     }
+
+
+def _link_text(link: re.Match[str]) -> str:
+    return next(filter(None, link.groups()), "")
 
 
 def _metric(metric: Any) -> NcuMetric:
@@ -261,7 +265,8 @@ def _read_details_page(
     units: Counter[str] = Counter()
     without_number = 0
     kernels: dict[str, dict[str, str]] = {}
-    metrics: dict[str, dict[str, list[NcuMetric]]] = defaultdict(lambda: defaultdict(list))
+    # by kernel; several sections of a report may have the same metric
+    metrics: dict[str, _MetricsByName] = defaultdict(lambda: defaultdict(list))
     rules: dict[str, list[dict[str, Any]]] = defaultdict(list)
     cells_of_rows = [_cells(header, row, name) for row in rows]
     mark = decimal_mark((cells["Metric Value"] for cells in cells_of_rows), name)
@@ -292,7 +297,7 @@ def _read_details_page(
 
 def _details_of_kernel(
     cells: dict[str, str],
-    metrics: dict[str, list[NcuMetric]],
+    metrics: _MetricsByName,
     findings: list[dict[str, Any]],
 ) -> dict[str, Any]:
     all_metrics = {name: list(map(asdict, values)) for name, values in metrics.items()}
@@ -326,7 +331,7 @@ def _read_raw_page(
     kernels = []
     without_number = 0
     for cells in cells_of_rows:
-        metrics: dict[str, list[NcuMetric]] = {}
+        metrics: _MetricsByName = {}
         for column in metric_columns:
             text = cells[column]
             metrics[column] = [normalised(number(text, mark), units.get(column, ""))]

@@ -152,6 +152,9 @@ class NcuMetric:
     unit: str
 
 
+_MetricsByName = Mapping[str, Sequence[NcuMetric]]
+
+
 def normalised(value: float | None, unit: str) -> NcuMetric:
     """Convert a value to our unit; versions of ncu write units differently (`nsecond`, `ns`)."""
     factor, name = _factor_and_name(unit)
@@ -177,7 +180,7 @@ def _factor_and_name(unit: str) -> tuple[int, str]:
     return size, "byte"
 
 
-def facts(metrics: Mapping[str, Sequence[NcuMetric]]) -> dict[str, Any]:
+def facts(metrics: _MetricsByName) -> dict[str, Any]:
     """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
     values: dict[str, Any] = {}
     for fact, names in FACTS.items():
@@ -203,7 +206,7 @@ _HARDWARE_NAME = re.compile(r"(?!device__attribute_)[a-z]\w*__\w+[\w.]*")
 """A metric of the hardware or of the launch, not an attribute of the device."""
 
 
-def own_counters(metrics: Mapping[str, Sequence[NcuMetric]]) -> dict[str, float]:
+def own_counters(metrics: _MetricsByName) -> dict[str, float]:
     """Select the counters that have no other name in roofwatch, under Nsight Compute's names."""
     counters: dict[str, float] = {}
     for name, values in metrics.items():
@@ -215,7 +218,7 @@ def own_counters(metrics: Mapping[str, Sequence[NcuMetric]]) -> dict[str, float]
     return counters
 
 
-def stall_shares(metrics: Mapping[str, Sequence[NcuMetric]]) -> dict[str, float]:
+def stall_shares(metrics: _MetricsByName) -> dict[str, float]:
     """Shares of a warp's time per stall reason, the largest first; counters take precedence over
     samples.
     """
@@ -281,9 +284,11 @@ def _values(kernel: Mapping[str, Any]) -> dict[str, float]:
             values[fact.removesuffix(_PERCENT) + _SHARE] = kernel[fact] / 100
         elif fact in kernel:
             values[fact] = float(kernel[fact])
-    values |= {name: float(value) for name, value in kernel.get("counters", {}).items()}
-    stalls = kernel.get("stalls", {})
-    return values | {f"{_STALL_PREFIX}{reason}{_SHARE}": share for reason, share in stalls.items()}
+    for name, value in kernel.get("counters", {}).items():
+        values[name] = float(value)
+    for reason, share in kernel.get("stalls", {}).items():
+        values[f"{_STALL_PREFIX}{reason}{_SHARE}"] = share
+    return values
 
 
 def _findings(rules: Sequence[Mapping[str, Any]]) -> tuple[ProfilerFinding, ...]:

@@ -288,7 +288,8 @@ def read_nsys_csv(
     calls: dict[str, int] = {}
     for row in reports.get("cuda_api_sum", ()):
         calls[_VERSION.sub("", row["Name"])] = row["Num Calls"]
-    launches = {call: count for call, count in sorted(calls.items()) if LAUNCH.fullmatch(call)}
+    launch_names = sorted(filter(LAUNCH.fullmatch, calls))
+    launches = {name: calls[name] for name in launch_names}
     return {
         "format": "nsys-csv",
         "reports": sorted(reports),
@@ -305,7 +306,8 @@ def find_reports(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(lines):
         if "," not in line or "(" not in line:
             continue  # a header has a column with a unit
-        columns = {_column(cell)[0] for cell in next(csv.reader([line]), [])}
+        cells = next(csv.reader([line]), [])
+        columns = {_column(cell)[0] for cell in cells}
         for report, key_columns in _KEY_COLUMNS.items():
             if key_columns <= columns:
                 yield number, report

@@ -247,7 +247,8 @@ def _keep_processes(
     processes = []
     for events in by_process:
         if events not in workers:
-            forked_count = sum(worker[0]["parent"] == events[0]["pid"] for worker in workers)
+            pid = events[0]["pid"]
+            forked_count = sum(worker[0]["parent"] == pid for worker in workers)
             processes.append(
                 _keep_process(
                     events,

@@ -83,7 +83,8 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
     document = scan_trace(text, name, lambda _: None)
     if document is None:
         return None
-    header = [text[start:end] for field, start, end in document.spans if field != "traceEvents"]
+    other_spans = [span for span in document.spans if span[0] != "traceEvents"]
+    header = [text[start:end] for _, start, end in other_spans]
     strings = set(_STRING.findall(text))
     # names of users and hosts are learned from all texts of the file, then removed everywhere
     learned_from = "\n".join([*header, *_NAME_FIELD.findall(text), *strings])

@@ -235,8 +235,10 @@ def _slots(
     bounds: Sequence[int],
 ) -> Iterator[Slot]:
     step = 0
+    last_step = len(bounds) - 2
     for launch, gap_ns in issued:
-        while step < len(bounds) - 2 and launch.issued_ns >= bounds[step + 1]:
+        # what is issued after the last bound belongs to the last step
+        while step < last_step and launch.issued_ns >= bounds[step + 1]:
             step += 1
         path = list(launch.modules)
         position = [_INSTANCE.sub("", module) for module in launch.modules]
@@ -264,7 +266,8 @@ def fold(slots: Iterable[Slot]) -> list[Slot]:
         key = slot.position, slot.name
         seen[slot.step, key] += 1
         index_in_step = slots_in_step[slot.step]
-        groups[key, seen[slot.step, key]].append((index_in_step, slot))
+        number_in_step = seen[slot.step, key]
+        groups[key, number_in_step].append((index_in_step, slot))
         slots_in_step[slot.step] += 1
 
     def mean_index(members: list[tuple[int, Slot]]) -> float:
@@ -289,7 +292,7 @@ def _device_launches(
     trace: Trace,
     events: Iterable[HostEvent],
 ) -> Iterator[tuple[str, list[_Launch]]]:
-    calls: dict[Any, tuple[HostEvent, tuple[str, ...], str]] = {}
+    calls: dict[Any, _PlacedEvent] = {}
     for event, modules, operator in _with_places(events):
         if event.kind is HostKind.CALL and event.correlation is not None:
             calls.setdefault(event.correlation, (event, modules, operator))
@@ -341,7 +344,11 @@ def _host_launches(events: Sequence[HostEvent], span: Interval) -> Iterator[_Lau
             )
 
 
-def _with_places(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, tuple[str, ...], str]]:
+_PlacedEvent = tuple[HostEvent, tuple[str, ...], str]
+"""An event, the modules around it, and the outermost operator in the innermost of them."""
+
+
+def _with_places(events: Iterable[HostEvent]) -> Iterator[_PlacedEvent]:
     """Each event with the modules around it and the outermost operator in the innermost of them."""
     threads = by_thread(event for event in events if event.kind is not HostKind.ANNOTATION)
     for members in threads.values():

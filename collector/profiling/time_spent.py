@@ -137,7 +137,13 @@ def _longest_gaps(trace: Trace) -> tuple[IdleGap, ...]:
         for (_, gap_start_ns), (gap_end_ns, _) in pairwise(disjoint):
             next_name = name_by_start[gap_end_ns]
             gaps.append(((gap_start_ns, gap_end_ns), device, next_name))
-    gaps.sort(key=lambda gap: (gap[0][0] - gap[0][1], gap[0]))  # the longest first
+
+    def longest_first(gap: tuple[Interval, str, str]) -> tuple[int, Interval]:
+        span, _, _ = gap
+        start_ns, end_ns = span
+        return start_ns - end_ns, span
+
+    gaps.sort(key=longest_first)
     return tuple(_with_host_work(trace, *gap) for gap in gaps[:GAP_COUNT])
 
 

@@ -65,6 +65,10 @@ _BARE_ARRAY = re.compile(r'[\s,]*\[[\s,]*(?=\{[^\0]{0,2000}?"ph")')
 _OBJECT = re.compile(r"[\s,]*\{")
 
 
+_Description = tuple[dict[str, Any], int]
+"""Launch configuration and bytes."""
+
+
 @dataclass
 class Trace:
     """The events of one trace."""
@@ -80,7 +84,7 @@ class Trace:
     """Samples of CUPTI range-profiler metrics."""
     start_ns: int | None = None
     end_ns: int | None = None
-    _described_by_call: dict[Any, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    _described_by_call: dict[Any, _Description] = field(default_factory=dict)
     """Launch configuration and bytes by correlation ID, for AMD GPUs."""
 
     @classmethod

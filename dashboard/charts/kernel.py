@@ -176,7 +176,8 @@ def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.
         ceilings: As for a roofline. Links have no measured ceiling.
     """
     ordered = sorted(moves, key=lambda point: natural_order(point.case.case_id))
-    rows = list(dict.fromkeys(_name(point) for point in ordered))[:MAX_ROWS]
+    all_rows = dict.fromkeys(map(_name, ordered))
+    rows = list(all_rows)[:MAX_ROWS]
     drawn = [point for point in ordered if _name(point) in rows]
     figure = go.Figure()
     if not moves[0].is_over_links:
@@ -224,6 +225,7 @@ def _add_path(
     """Draw the rates of a case over commits; its intensity is constant."""
     cases = [point.case for point in placed if point.case.case_id == path.key.case_id]
     steps = [(point, point.value) for point in path.points if point.value]
+    # a single commit is drawn as a point already
     if not cases or len(steps) < 2:
         return
     case = cases[0]
@@ -261,7 +263,9 @@ def _add_roofs(figure: go.Figure, placed: Sequence[Point], ceilings: Sequence[Ce
     slopes = _measured_first(ceilings, "memory")
     all_flats = _measured_first(ceilings, "compute")
     # the roofs of other dtypes do not limit these cases
-    flats = [flat for flat in all_flats if flat.dtype is None or flat.dtype in dtypes] or all_flats
+    flats = [flat for flat in all_flats if flat.dtype is None or flat.dtype in dtypes]
+    if not flats:
+        flats = all_flats
     ridges = [flat.per_s / slope.per_s for slope in slopes for flat in flats]
     intensities = [point.intensity for point in placed] + ridges or [1.0]
     lowest, highest = min(intensities) / 4, max(intensities) * 4
@@ -309,7 +313,8 @@ def _add_roof(
     subject = ceiling.dtype
     if ceiling.resource == "memory":
         subject = ceiling.level
-    name = f"roof: {subject or ceiling.resource} {rate_text(ceiling.resource, ceiling.per_s)}"
+    rate = rate_text(ceiling.resource, ceiling.per_s)
+    name = f"roof: {subject or ceiling.resource} {rate}"
     dashes: Sequence[str] = _MEASURED_DASHES
     width = 2
     if ceiling.source == "datasheet":
@@ -355,7 +360,9 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
     if len(numeric) < 2:
         return None
     across, down = numeric[:2]
-    best = log_time.groupby([tried[down], tried[across]]).min().unstack()
+    # of all other parameters, the best values count
+    groups = log_time.groupby([tried[down], tried[across]])
+    best = groups.min().unstack()
     relative = best.sub(log_time.min()).map(math.exp)
     # as text: Plotly would draw numbers on a continuous axis
     relative.index = relative.index.astype(str)

@@ -218,7 +218,8 @@ def spending_figure(
     commits: list[CommitRef] = list(spent.index)
     bars = spent.iloc[:, :NAMED_PARTS]
     if bars.shape < spent.shape:
-        bars = bars.assign(**{OTHERS: spent.iloc[:, NAMED_PARTS:].sum(axis=1)})
+        others = spent.iloc[:, NAMED_PARTS:].sum(axis=1)
+        bars = bars.assign(**{OTHERS: others})
     tick_format = "~s" if unit in _PREFIXED else "~g"
     figure = go.Figure()
     for index, name in enumerate(map(str, bars)):

@@ -52,10 +52,14 @@ _LONG_TAIL = 8.0
 _SIDES = (("base", BLUE, "dash", "circle"), ("head", VERMILLION, "solid", "diamond"))
 
 
+_Lines = Mapping[str, Sequence[float | None]]
+"""Readings by name."""
+
+
 def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     """Draw clocks, power, temperature and throttle reasons above the blocks of samples."""
     telemetry = record.telemetry
-    panels: dict[str, dict[str, Sequence[float | None]]] = {}
+    panels: dict[str, _Lines] = {}
     reasons: dict[str, list[bool]] = {}
     if telemetry is not None:
         panels = _panels(telemetry)
@@ -108,9 +112,9 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     return lay_out(figure, height=total_px + 130 if heights else 200, barmode="overlay")
 
 
-def _panels(telemetry: Telemetry) -> dict[str, dict[str, Sequence[float | None]]]:
+def _panels(telemetry: Telemetry) -> dict[str, _Lines]:
     """Return the readings by title of their panel and name."""
-    offered: dict[str, dict[str, Sequence[float | None]]] = {
+    panels: dict[str, _Lines] = {
         "clock (MHz)": {
             "SM clock": telemetry.sm_clock_mhz,
             "memory clock": telemetry.memory_clock_mhz,
@@ -118,7 +122,8 @@ def _panels(telemetry: Telemetry) -> dict[str, dict[str, Sequence[float | None]]
         "power (W)": {"power": telemetry.power_w},
         "temperature (°C)": {"temperature": telemetry.temperature_c},
     }
-    return {title: lines for title, lines in offered.items() if any(lines.values())}
+    # a device without a sensor has no readings of it
+    return {title: lines for title, lines in panels.items() if any(lines.values())}
 
 
 def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
@@ -147,7 +152,7 @@ def thinned(values: Sequence[float | None]) -> list[int]:
 
 def _add_panel(
     figure: go.Figure,
-    lines: Mapping[str, Sequence[float | None]],
+    lines: _Lines,
     times: Sequence[datetime],
     row: int,
 ) -> None:
@@ -337,7 +342,8 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
         all_samples_ns += measurement.samples_ns
         ordered = np.sort(np.asarray(measurement.samples_ns, dtype=float))
         shares = np.arange(1, len(ordered) + 1) / len(ordered)
-        positions = np.linspace(0, len(ordered) - 1, min(len(ordered), _MAX_STEPS))
+        count = len(ordered)
+        positions = np.linspace(0, count - 1, min(count, _MAX_STEPS))
         drawn = np.unique(positions.round().astype(int))
         figure.add_scatter(
             # from the floor up to the first sample

@@ -209,7 +209,9 @@ def _add_values(
     if series.band:
         values = [band_point.median for band_point in series.band]
         hovertext = [_band_hover(series, band_point, zone) for band_point in series.band]
-    places = [position[point.commit.sha] for point in series.band or series.points]
+    # a band has a point for a stretch of runs
+    drawn = series.band or series.points
+    places = [position[point.commit.sha] for point in drawn]
     factor = AXES.get(series.key.definition.unit, Axis()).scale
     if scale is Scale.RELATIVE:
         factor = 1 / next(filter(None, values), 1.0)
@@ -282,7 +284,8 @@ def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
 def _band_hover(series: Series, band_point: BandPoint, zone: tzinfo) -> str:
     write = series.key.definition.format
     median = f"<b>{escaped(write(band_point.median))}</b>, median of {band_point.run_count:,} runs"
-    spread = f"5 % to 95 %: {escaped(write(band_point.low))} to {escaped(write(band_point.high))}"
+    low, high = escaped(write(band_point.low)), escaped(write(band_point.high))
+    spread = f"5 % to 95 %: {low} to {high}"
     return "<br>".join(
         [
             median,

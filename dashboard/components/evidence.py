@@ -53,6 +53,7 @@ def show_evidence(view: View, change: ChangePoint) -> None:
     comparison = side_by_side(base, head, series.case_id, series.implementation)
     for refusal in comparison.refusals:
         st.warning(f"Not comparable: {_inert(refusal)}", icon=":material/block:")
+    # the reader looks for what changed first
     if series.definition.layer is Layer.STATIC:
         _show_code(view, comparison, base, head)
         _show_samples(comparison)
@@ -105,7 +106,8 @@ def _inert(remark: Remark) -> str:
 def _show_samples(comparison: SideBySide) -> None:
     st.subheader("Times, base and head", anchor=False)
     summary = f"Base: {_side_text(comparison.base)}. Head: {_side_text(comparison.head)}."
-    if not any(side is not None and side.samples_ns for side in (comparison.base, comparison.head)):
+    sides = (comparison.base, comparison.head)
+    if not any(side is not None and side.samples_ns for side in sides):
         st.markdown(f"Neither side has a time. {summary}")
         return
     st.plotly_chart(distribution_figure(comparison.base, comparison.head), key="distribution")
@@ -277,10 +279,10 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
     if not view.link.switch(f"Disassembly: {count}", parameter="disassembly"):
         return
     name = view.link.choose("File", differing, parameter="file")
+    base_file = str(base.run_id), base_digests[name]
+    head_file = str(head.run_id), head_digests[name]
     try:
-        contents = data.read_contents(
-            (str(base.run_id), base_digests[name]), (str(head.run_id), head_digests[name])
-        )
+        contents = data.read_contents(base_file, head_file)
     except StoreError as error:
         st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")
         return

@@ -148,6 +148,7 @@ def show_newest(
     for runs in recent:
         series = [line for line in runs.series if view.filters.admits_series(line.key)]
         admitted.append(replace(runs, series=tuple(series)))
+    # what is a regression already needs no suspicion
     possible = possible_changes(admitted, regressions)
     for change in possible[:_POSSIBLE_SHOWN]:
         line = st.container(horizontal=True, vertical_alignment="center")

@@ -242,7 +242,9 @@ def show_tried(tuned: Autotuning) -> None:
     for configuration in configurations:
         for name in configuration:
             values[name] = {repr(tried.get(name)) for tried in configurations}
-    differing = [name for name, texts in values.items() if len(texts) > 1] or list(values)
+    differing = [name for name, texts in values.items() if len(texts) > 1]
+    if not differing:  # a single configuration was tried
+        differing = list(values)
 
     def status(timing: AutotuneTiming) -> str:
         if timing.time_ns is None:

@@ -202,6 +202,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone}.")
     projects = data.list_projects()
+    # before the header's choices, which need a project
     if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(

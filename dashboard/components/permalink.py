@@ -174,7 +174,9 @@ class Permalink:
         """
         values = st.query_params.get_all(parameter)
         written = st.session_state.get(self._key("written"), {})
-        is_ours = self._key(parameter) in st.session_state and written.get(parameter) == values
+        # an address that this view wrote itself must not undo a newer choice
+        is_chosen = self._key(parameter) in st.session_state
+        is_ours = is_chosen and written.get(parameter) == values
         if not values or is_ours:
             return None
         if options is None:

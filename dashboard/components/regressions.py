@@ -341,7 +341,8 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
 
 def _show_form(project: str, chosen: Sequence[TriagedRegression]) -> None:
     # keys per regression, so a reason is not carried over to others
-    key = ",".join(f"{triaged.regression_id}:{triaged.triage.state}" for triaged in chosen)
+    ids = [f"{triaged.regression_id}:{triaged.triage.state}" for triaged in chosen]
+    key = ",".join(ids)
     state = chosen[0].triage.state
     states = list(TriageState)
     # the usual first decision

@@ -87,7 +87,8 @@ def window_of(trend: Trend, visible_range: Sequence[float]) -> tuple[str, str] |
     if start >= end:
         return None
     # of a thinned series, not every commit is known
-    last, sha = min((index, sha) for sha, index in trend.places.items() if index >= end)
+    following = [(index, sha) for sha, index in trend.places.items() if index >= end]
+    last, sha = min(following)
     return str(last - start + 1), sha
 
 

@@ -35,6 +35,8 @@ from roofwatch.spec.workload import WORKLOADS
 
 CPU_NOTE = "Rates and times of a CPU say nothing about a GPU."
 _ROWS_AT_FIRST = 10
+_Subject = tuple[str, str]
+"""Case ID and implementation."""
 
 
 @dataclass(frozen=True)
@@ -118,13 +120,14 @@ def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
 
 def _unchanged_cases(series: Iterable[RecentSeries]) -> set[str]:
     """Cases whose newest two runs differ by no more than their noise."""
-    medians: dict[tuple[str, str], tuple[float, float]] = {}
-    spreads: dict[tuple[str, str], Spread] = {}
+    medians: dict[_Subject, tuple[float, float]] = {}
+    spreads: dict[_Subject, Spread] = {}
     for line in series:
         if len(line.medians_ns) < 2:
             continue
         subject = line.key.case_id, line.key.implementation
-        medians[subject] = line.medians_ns[-2], line.medians_ns[-1]
+        *_, previous_ns, newest_ns = line.medians_ns
+        medians[subject] = previous_ns, newest_ns
         spread = Spread.of(line.medians_ns)
         if spread is not None:
             spreads[subject] = spread

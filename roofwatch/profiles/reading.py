@@ -194,6 +194,7 @@ def _counter_tables(
     note = None
     if len(counters) > len(kernels):
         note = f"{len(counters)} kernels, the first {len(kernels)}"
+    # a terminal has room for a few columns
     for start in range(0, len(kernels), _KERNELS_OF_A_TABLE):
         part = kernels[start : start + _KERNELS_OF_A_TABLE]
         rows: list[list[str | None]] = []
@@ -319,6 +320,7 @@ def with_counters(
         RecordError: the record has another commit or device, or lacks the case.
     """
     counted = [call for call in calls if call.outcome is Outcome.OK]
+    # counters of other code would explain the wrong times
     if record.commit.sha != commit.sha:
         raise RecordError(
             f"{name}: the record is of commit {record.commit.sha[:12]}, the counters are of "
