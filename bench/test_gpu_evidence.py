@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from bench.gpu_evidence import Step, run_step, steps
+from bench.gpu_evidence import EvidenceStep, run_step, steps
 from bench.gpu_page import compare_timers, measured_targets, page
 from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
@@ -51,7 +51,7 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
 def test_a_step_leaves_its_file_or_a_reason(
     program: str, failure: str | None, tmp_path: Path
 ) -> None:
-    step = Step("made.json", lambda _: [sys.executable, "-c", program, "--json"])
+    step = EvidenceStep("made.json", lambda _: [sys.executable, "-c", program, "--json"])
 
     why = run_step(step, tmp_path, seconds=1.0 if failure == "TimeoutExpired" else 60.0)
 
