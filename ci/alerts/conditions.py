@@ -227,7 +227,9 @@ def _is_reported(
         if change is None or series.metric != analysed_metric:
             return False
         ratio = 1 + change
-        return rule.is_beyond(1 / ratio if is_rate else ratio)
+        if is_rate:
+            ratio = 1 / ratio
+        return rule.is_beyond(ratio)
     if series.definition.layer is not Layer.MEASURED or is_outcome(point):
         return True
     if series.metric == "host_ns":  # only explains a time

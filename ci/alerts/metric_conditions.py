@@ -178,7 +178,9 @@ def _values(
         return
     for case in state.results(run.run_id):
         # an error is measured by the check of the accuracy, all else by the timing
-        outcome = case.accuracy_outcome if name == "rmse_ratio" else case.outcome
+        outcome: Outcome | None = case.outcome
+        if name == "rmse_ratio":
+            outcome = case.accuracy_outcome
         if outcome is not Outcome.OK:
             continue
         value = getattr(case, name, None)

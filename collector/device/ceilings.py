@@ -40,8 +40,16 @@ _MAX_MATMUL_NS = 100e6
 """On a CPU without instructions for a dtype, a large matmul takes seconds and is not faster than a
 small one.
 """
-_CPU_DTYPES = ("float32", "float16", "bfloat16", "int8")
-_GPU_DTYPES = ("float64", "float32", TF32, "float16", "bfloat16", "float8_e4m3fn", "int8")
+_CPU_DTYPES: tuple[str, ...] = ("float32", "float16", "bfloat16", "int8")
+_GPU_DTYPES: tuple[str, ...] = (
+    "float64",
+    "float32",
+    TF32,
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "int8",
+)
 _MATMUL_NAMES = {"int8": "_int_mm", "float8_e4m3fn": "_scaled_mm", TF32: "matmul with TF32 allowed"}
 
 
@@ -133,10 +141,14 @@ def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer) -> Iterat
         left out.
     """
     bench = _Bench(device, ceiling_method(device, timer))
-    device_dtypes = _GPU_DTYPES if bench.is_gpu else _CPU_DTYPES
+    if bench.is_gpu:
+        device_dtypes = _GPU_DTYPES
+        yield from _gpu_memory(bench)
+    else:
+        device_dtypes = _CPU_DTYPES
+        yield from _cpu_memory(bench)
     needed_dtypes = _dtypes_of_roofs(dtypes)
     matmul_dtypes = [dtype for dtype in device_dtypes if dtype in needed_dtypes]
-    yield from _gpu_memory(bench) if bench.is_gpu else _cpu_memory(bench)
     for dtype in matmul_dtypes:
         ceiling = _matmul_ceiling(bench, dtype)
         if ceiling is not None:

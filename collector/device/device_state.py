@@ -182,7 +182,9 @@ def unfit_reasons(environment: Environment, reading: Reading | None) -> Iterator
         yield "persistence mode is off (switch it on as root: `nvidia-smi -pm 1`)"
     if reading is not None and reading.foreign_process_count:
         count = reading.foreign_process_count
-        processes_use = "process uses" if count == 1 else "processes use"
+        processes_use = "processes use"
+        if count == 1:
+            processes_use = "process uses"
         yield f"{count} other {processes_use} it (list them: `nvidia-smi`)"
 
 

@@ -129,7 +129,9 @@ class Sampler:
     @property
     def latest(self) -> Reading | None:
         with self._lock:
-            return self._readings[-1] if self._readings else None
+            if not self._readings:
+                return None
+            return self._readings[-1]
 
     def since(self, at_ns: int) -> Sequence[Reading]:
         """Readings from a moment on, and the one before it."""
@@ -173,9 +175,9 @@ class Sampler:
         if self._first_energy_j is None:
             self._first_energy_j = energy_j
         if energy_j is not None and self._first_energy_j is not None:
-            since_first_j = energy_j - self._first_energy_j
-            # negative after a reset of the driver's counter
-            quantities["energy_j"] = None if since_first_j < 0 else since_first_j
+            quantities["energy_j"] = energy_j - self._first_energy_j
+            if quantities["energy_j"] < 0:  # the driver's counter was reset
+                quantities["energy_j"] = None
         foreign_count = None
         if pids is not None:
             foreign_count = self._processes.count_foreign(pids)

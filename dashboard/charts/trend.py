@@ -143,7 +143,8 @@ def _domains(
     values_px: int,
 ) -> tuple[dict[str, list[float]], float]:
     """Return the vertical domain of each row as a share of the figure, and the figure's height."""
-    heights_px = [values_px if row == _VALUES else _ROW_PX.get(row, _FURTHER_PX) for row in rows]
+    row_px = {**_ROW_PX, _VALUES: values_px}
+    heights_px = [row_px.get(row, _FURTHER_PX) for row in rows]
     inner_px = sum(heights_px) + _GAP_PX * (len(rows) - 1)
     domains, top_px = {}, inner_px
     for row, height_px in zip(rows, heights_px, strict=True):
@@ -174,19 +175,23 @@ def series_names(series: Sequence[Series]) -> list[str]:
 
 def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
     unit = metric(name)
-    line_break = " " if is_tall else "<br>"
+    line_break = "<br>"  # a low row has no room for a long title
+    if is_tall:
+        line_break = " "
     axis = AXES.get(unit.unit, Axis())
     title = axis_title(unit, line_break=line_break)
     if scale is Scale.RELATIVE:
         axis = Axis(tick_format=".3~f", tick_suffix="×")
         title = f"{unit.title}{line_break}over the first, {unit.direction}"
-    has_least = axis.at_least is not None and scale is Scale.ABSOLUTE
+    range_options: dict[str, object] = {}
+    if axis.at_least is not None and scale is Scale.ABSOLUTE:
+        range_options["include"] = axis.at_least
     return {
         "title": title,
         "type": "log" if scale is Scale.LOGARITHMIC else "linear",
         "tickformat": axis.tick_format,
         "ticksuffix": axis.tick_suffix,
-        "autorangeoptions": {"include": axis.at_least} if has_least else {},
+        "autorangeoptions": range_options,
         "zeroline": False,
         "fixedrange": True,
     }
