@@ -180,6 +180,7 @@ def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.
     rows = list(all_rows)[:MAX_ROWS]
     drawn = [point for point in ordered if _name(point) in rows]
     figure = go.Figure()
+    # the links of a collective have no measured ceiling
     if not moves[0].is_over_links:
         for index, ceiling in enumerate(_measured_first(ceilings, "memory")):
             # markers at the ends, because over a single row a line has no length

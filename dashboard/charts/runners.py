@@ -84,6 +84,7 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             row=row,
             col=1,
         )
+    # drawn once more, on top
     doubtful = [point for point in points if point.degraded_by]
     if doubtful:
         figure.add_scatter(

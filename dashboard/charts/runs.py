@@ -65,6 +65,7 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         panels = _panels(telemetry)
         reasons = _reasons(telemetry)
     blocks = _blocks(record)
+    # each kernel takes a row
     longest = blocks.groupby("kernel")["ms"].sum().nlargest(MAX_KERNELS).index
     blocks = blocks[blocks["kernel"].isin(longest)]
     kernels = list(blocks["kernel"].unique())
@@ -143,6 +144,7 @@ def thinned(values: Sequence[float | None]) -> list[int]:
     if len(values) <= _MAX_POINTS:
         return list(range(len(values)))
     series = pd.Series(list(values), dtype="float64")
+    # three values of each stretch, so that spikes and gaps survive
     stretch = series.index * (_MAX_POINTS // 3) // len(values)
     lowest = series.fillna(math.inf).groupby(stretch).idxmin()
     highest = series.fillna(-math.inf).groupby(stretch).idxmax()
@@ -249,6 +251,7 @@ def _add_blocks(
     row: int,
 ) -> None:
     for index, (implementation, drawn) in enumerate(blocks.groupby("implementation")):
+        # of too many blocks, those that a reader looks for: degraded ones, then long ones
         if len(drawn) > _MAX_POINTS:
             drawn = drawn.sort_values(["is_degraded", "ms"], ascending=False).head(_MAX_POINTS)
         colour, _, _ = style_of(index)
@@ -279,6 +282,7 @@ def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
     """
     began_ns = min(activity.start_ns for activity in activities)
     longest_first = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)
+    # more bars would slow the browser down
     drawn = longest_first[:MAX_SHOWN]
     totals_ns: Counter[str] = Counter()
     for activity in activities:

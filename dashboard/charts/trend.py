@@ -209,6 +209,7 @@ def _add_values(
     zone: tzinfo,
 ) -> None:
     # a failed run has no value, which breaks the line
+    # a failed run has no value, which breaks the line
     values: list[float | None] = [point.value for point in series.points]
     hovertext = [_point_hover(series, point, zone) for point in series.points]
     if series.band:

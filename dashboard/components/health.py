@@ -44,6 +44,7 @@ def show_quarantine(view: View) -> None:
     if not waiting:
         return
     count = str(len(waiting))
+    # there may be more than were read
     if len(waiting) == _MAX_COUNTED:
         count += " or more"
     view.page_link(
@@ -203,6 +204,7 @@ def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
     st.header("Missing or failing cases", anchor=False)
     covered: dict[str, Mapping[str, Set[Outcome]]] = {}
     for runner in runners:
+        # without a clean run, nothing is known to be missing
         if runner.run_id is not None:
             covered[runner.runner_class] = {case.case_id: case.outcomes for case in runner.cases}
     show_table(

@@ -168,6 +168,7 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         )
 
     def rank(fact: StaticFacts) -> tuple[object, ...]:
+        # changed code first
         is_unchanged = changes[_key(fact)] in _NOT_CHANGED
         return (is_unchanged, *map(natural_order, _key(fact)))
 
@@ -188,6 +189,7 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         Column("code hash", lambda fact: (fact.code_hash or "")[:_HASH_LENGTH]),
         Column("configuration", _configuration_text),
     ]
+    # a value that all rows share is a sentence below the table
     common = _common_values(facts, columns)
     show_table(
         sorted(facts, key=rank),

@@ -122,6 +122,7 @@ class View:
             branches=self.filters.branches,
             **further,
         )
+        # the filters may hide runs that exist
         if not runs and self.filters.is_narrow:
             show_no_match("runs")
             st.stop()
@@ -223,6 +224,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
             sources,
         )
         if text:
+            # a search covers the whole project
             _show_found(replace(view, filters=Filters(filters.facets)), text)
         yield view
     finally:
@@ -287,6 +289,7 @@ def _show_found(view: View, text: str) -> None:
 
 def _reader_zone() -> tzinfo:
     """Return the browser's time zone, or UTC if it is unknown."""
+    # the browser may tell no zone, or one that this system does not know
     if not st.context.timezone:
         return UTC
     try:

@@ -40,6 +40,7 @@ class Permalink:
         """Choose one of `options`; the default is the first."""
         key = self._key(parameter)
         requested = self._requested(parameter, label, options)
+        # the address counts first, then the choice of this session
         candidates = [st.session_state.get(key), default, options[0]]
         if requested:
             candidates[0] = requested[0]
@@ -80,6 +81,7 @@ class Permalink:
             placeholder=placeholder,
             persist_state=_persistence(parameter),
         )
+        # whatever the order of the clicks, equal choices have one address
         in_order = [value for value in options if value in chosen]
         if in_order:
             self._chosen[parameter] = in_order
@@ -98,6 +100,7 @@ class Permalink:
         """Show an expander, and its content only if it is open."""
         key = self._flag(parameter, label, _OPEN, _FOLDED)
         part = st.expander(label, key=key, on_change="rerun")
+        # the content is made only when it is seen
         if part.open:
             self._chosen[parameter] = [_OPEN]
             with part:
@@ -138,6 +141,7 @@ class Permalink:
         elif requested is not None:
             st.session_state[key] = requested[0]
         pinned: str | None = st.session_state.get(key)
+        # what was selected may be filtered out now
         if pinned is not None and options is not None and pinned not in options:
             pinned = st.session_state[key] = None
         if pinned is not None:

@@ -386,6 +386,7 @@ def _decide(project: str, chosen: Sequence[TriagedRegression], key: str) -> None
                 person=person,
                 reason=reason,
             )
+        # the others of the selection are decided all the same
         except (NotAllowedError, StaleTriageError) as error:
             failure = f"Not set for {code_span(triaged.regression.kernel)}: {code_span(str(error))}"
             st.warning(failure, icon=":material/error:")

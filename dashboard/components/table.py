@@ -93,6 +93,7 @@ def grouped(
     key: Callable[[Row], Key],
 ) -> dict[Key, list[Row]]:
     """Group rows by key, in order of appearance."""
+    # a dict keeps the order in which the keys appeared
     groups: dict[Key, list[Row]] = {}
     for row in rows:
         groups.setdefault(key(row), []).append(row)
@@ -136,6 +137,7 @@ def show_table(
         key: Key of the table.
         is_muted: Rows to show in grey.
     """
+    # read twice: for the cells, and for the rows in grey
     rows = list(rows)
     frame = frame_of(rows, columns, omit_empty=omit_empty)
     if frame.empty and if_empty is not None:

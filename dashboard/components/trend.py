@@ -119,6 +119,7 @@ def show_picked_commit(
         return
     index = indices[0]
     commit = commits[index]
+    # the first commit has none to compare with
     previous = commits[index - 1] if index else None
     all_changes = [stored.change for stored in changes_of(series, regressions)]
     changes = [change for change in all_changes if change.commit.sha == sha]

@@ -156,6 +156,7 @@ def _cells(view: View, newest: _Newest) -> Iterator[str]:
     yield " → ".join(map(metric("tokens_per_s").format, newest.rates[-2:]))
     yield " → ".join(map(metric("median_ns").format, times_ns[-2:]))
     change = ""
+    # a rate rises when the time falls
     if len(times_ns) > 1:
         change = percent(times_ns[-2] / times_ns[-1] - 1)
     if newest.is_within_noise:
