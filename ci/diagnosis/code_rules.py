@@ -72,6 +72,7 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if is_measured and evidence.limit is Limit.COMPUTE:
         weight = Weight.BINDING
     most_speedup = None
+    # faster arithmetic does not help where memory binds
     if is_measured and evidence.limit is not Limit.MEMORY:
         most_speedup = 1 / (utilisation or 1.0)
     reached = ""
@@ -153,6 +154,7 @@ def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
 
 
 def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    # wider loads help only where loads take the time
     other_limits = {Limit.COMPUTE, Limit.HOST, Limit.LINKS, Limit.LAUNCH}
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:
         return

@@ -25,7 +25,9 @@ Subject = tuple[str, str]
 
 _Result = TypeVar("_Result", bound=CaseResult)
 _EMPTY_KERNEL = "empty_launch"
+"""Its time is the fixed cost of a launch."""
 _AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
+"""By compute capability, which lacks the last digit of the target."""
 
 
 def subjects_of(record: RunRecord) -> list[Subject]:
@@ -236,6 +238,7 @@ def _headline(evidence: Evidence) -> Remark:
     if meaning is None:
         meaning = "no limit reached" if roof else "no ceiling applies"
     time = format_ns(timing.median_ns)
+    # the busy time alone would hide the gaps
     if evidence.gap_share >= GAP_SHARE:
         time = f"{time} busy of {format_ns(timing.span_ns)} from first to last kernel"
     return Remark(f"{time}: {meaning}{roof}")

@@ -261,8 +261,10 @@ class Evidence:
             return self._limit_of_roof
         if self.fixed_share >= FIXED_SHARE:
             return Limit.LAUNCH
+        # code without tensor cores reaches only the float32 ceiling
         if self.is_gpu and (self.vector_share or 0.0) >= FAR:
             return Limit.COMPUTE
+        # memory cannot be faster than its ceiling: then a slower level of the cache binds
         if self.is_past_fastest_cache:
             return Limit.MEMORY if (self.dram_share or 0.0) <= 1 / NEAR else Limit.CACHE
         if self.is_gpu:

@@ -178,6 +178,7 @@ def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
         return
     sentences = [f"It reaches {_shares_in_words(evidence)}; neither explains the time."]
+    # with several kernels, the counters of one do not explain the call
     if len(evidence.counters) == 1:
         values = evidence.counters[0].values
         if "achieved_occupancy_share" in values:

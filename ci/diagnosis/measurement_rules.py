@@ -320,6 +320,7 @@ def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
                 saved_share = min(finding.estimated_speedup, 0.99)
                 savings.append((saved_share, entry.function, finding.message))
     savings.sort(key=lambda saving: -saving[0])
+    # of several kernels, the share of each in the time of the call is unknown
     is_single_kernel = len(evidence.counters) == 1
     for saved_share, function, message in savings[:_MAX_PROFILER_FINDINGS]:
         yield DiagnosisFinding(

@@ -197,6 +197,7 @@ class Spool:
                     self._put_aside(path, record, answer.reason)
                     delivery.refused.append((path.name, answer.reason))
                     return None
+                # what the server does not have must not leave the spool
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
                     return Unavailable(f"the server acknowledged another record, {answer.run_id}")
                 failures = _send_artefacts(record, answer, _artefacts_of(path), sender)

@@ -39,7 +39,8 @@ def read_ledgers(base: Path, head: Path) -> list[StepLedger]:
 
     Raises:
         ProfileError: a file is neither, the two are of different kinds, or they have nothing in
-        common. RecordError: a record is not valid.
+            common.
+        RecordError: a record is not valid.
     """
     base_document = _read(base)
     head_document = _read(head)
@@ -72,6 +73,7 @@ def _read(path: Path) -> Trace | RunRecord:
 
 
 def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
+    # markers of one side only would compare steps of different lengths
     by_marker = has_markers(base) and has_markers(head)
     base_devices = read_steps(base, by_marker=by_marker)
     head_devices = read_steps(head, by_marker=by_marker)

@@ -24,7 +24,9 @@ from roofwatch.terminal import console, make_table
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
+"""A program that signal n ended has the status 128 + n, as in a shell."""
 _EXPECTED_ENDS = {"the program ended", "the program ended at once", "the steps were done"}
+"""Ends of a recording that need no note."""
 
 
 @dataclass(frozen=True)
