@@ -232,6 +232,7 @@ def _submit(device: str, results: Path) -> list[str]:
 def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool) -> None:
     """Make a repository with one commit for each share of additional work."""
     repository.mkdir(parents=True, exist_ok=True)
+    # an earlier attempt made it, and its records are of these commits
     if (repository / ".git").exists():
         return
     git = [
@@ -296,6 +297,7 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     text = done.stdout.decode(errors="replace")
     with log.open("a") as log_file:
         log_file.write(text)
+    # a command that fails prints no document, and its step is to run again
     if output.suffix == ".json" and "--json" in command and text.startswith(("{", "[")):
         output.write_text(text)
     if not output.exists():
@@ -374,6 +376,7 @@ def main() -> int:
             failure = run_step(step, folder, remaining_s)
             if failure is not None:
                 failures[step.name] = failure
+            # after each step, as this process may be ended before the last
             (folder / "README.md").write_text(page(folder, failures))
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))

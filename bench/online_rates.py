@@ -39,6 +39,7 @@ from roofwatch.model.verdict import THRESHOLDS
 Values = NDArray[np.float64]
 
 _MEDIAN, _BLOCK = 31, 6
+"""Neighbouring residuals are drawn together, as noise is correlated over a few values."""
 _MIN_HISTORY = 50
 _MIN_NOISE = 5e-4
 """Quieter histories are those of counters, not times."""
@@ -140,6 +141,7 @@ def score(series: Sequence[PlantedSeries], detect: Callable[[Values], Found]) ->
         total.step_count += step_at is not None
         for seen, alarm in detect(planted.values):
             is_real = False
+            # no alarm is real before the step, and none after the first that found it
             if step_at is not None and seen > step_at and not is_detected:
                 is_real = abs(alarm.index - step_at) <= _MARGIN
             is_repeated = any(abs(alarm.index - index) <= _MARGIN for index in alarm_indices)

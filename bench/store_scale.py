@@ -221,6 +221,7 @@ def _times_ms(
     times: dict[int, list[float]] = {millions: [] for millions in engines}
     rng = random.Random(7)  # noqa: S311 -- chooses questions, no secrets
     for number in range(_WARMUP_QUESTIONS + question_count):
+        # in a new order each time, so that no database always answers after the same one
         for millions in rng.sample(list(engines), len(engines)):
             started = time.perf_counter()
             with reading_session(engines[millions]) as session:
