@@ -77,6 +77,8 @@ lint: $(STAMP) ## Check the style of code and prose
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/python docs/check_prose.py
+	@$(BIN)/python bench/check_idioms.py
+	@$(BIN)/python bench/size_hints.py
 
 types: $(STAMP) ## Check types
 	@$(BIN)/mypy

@@ -45,14 +45,23 @@ def decide(base: Values, head: Values, meta: Mapping[str, Any] | None = None) ->
     from roofwatch.ci.ab.compare import compare
     from tests.ci.ab.timings import Order, compare_timings
 
-    known = meta or {}
-    if "base_launch" in known and "head_launch" in known:
-        by_start = _by_start(base, known["base_launch"]), _by_start(head, known["head_launch"])
-        return compare(*by_start, threshold=_THRESHOLD, error_rate=_ERROR_RATE).verdict.value
-    order = Order(known.get("order", Order.INTERLEAVED))
-    return compare_timings(
-        base, head, order=order, threshold=_THRESHOLD, error_rate=_ERROR_RATE
-    ).verdict.value
+    meta = meta or {}
+    if "base_launch" in meta and "head_launch" in meta:
+        comparison = compare(
+            _by_start(base, meta["base_launch"]),
+            _by_start(head, meta["head_launch"]),
+            threshold=_THRESHOLD,
+            error_rate=_ERROR_RATE,
+        )
+    else:
+        comparison = compare_timings(
+            base,
+            head,
+            order=Order(meta.get("order", Order.INTERLEAVED)),
+            threshold=_THRESHOLD,
+            error_rate=_ERROR_RATE,
+        )
+    return comparison.verdict.value
 
 
 def _by_start(timings: Values, starts: Sequence[int]) -> list[Values]:
@@ -68,29 +77,24 @@ _MIN_T = 7.0
 def _ruptures(values: Values) -> list[int]:
     import ruptures
 
-    found: list[int] = (
-        ruptures.KernelCPD(kernel="rbf", min_size=3)
-        .fit(values)
-        .predict(pen=2 * math.log(len(values)))
-    )
-    return found[:-1]
+    detector = ruptures.KernelCPD(kernel="rbf", min_size=3).fit(values)
+    ends: list[int] = detector.predict(pen=2 * math.log(len(values)))
+    return ends[:-1]
 
 
 def _otava(values: Values) -> list[int]:
     from otava.analysis import compute_change_points
 
-    return [
-        change.index
-        for change in compute_change_points(values.tolist(), window_len=50, max_pvalue=1e-5)[0]
-    ]
+    changes, _ = compute_change_points(values.tolist(), window_len=50, max_pvalue=1e-5)
+    return [change.index for change in changes]
 
 
 def _e_divisive(values: Values) -> list[int]:
     from signal_processing_algorithms.energy_statistics import energy_statistics
 
     np.random.seed(0)  # it uses the global generator
-    found: list[int] = energy_statistics.e_divisive(values, pvalue=0.01, permutations=100)
-    return found
+    changes: list[int] = energy_statistics.e_divisive(values, pvalue=0.01, permutations=100)
+    return changes
 
 
 def _asv(values: Values) -> list[int]:
@@ -106,31 +110,34 @@ def _perfherder(values: Values) -> list[int]:
     """
     count = len(values)
     sizes = np.zeros(count + 1)
-    for place in range(_MIN_BEFORE, count - _AFTER + 1):
-        sizes[place] = abs(
-            _t(values[max(0, place - _BEFORE) : place][::-1], values[place : place + _AFTER])
-        )
+    for index in range(_MIN_BEFORE, count - _AFTER + 1):
+        last_values = values[max(0, index - _BEFORE) : index]
+        next_values = values[index : index + _AFTER]
+        sizes[index] = abs(_t(last_values[::-1], next_values))
     return [
-        place
-        for place in range(1, count)
-        if sizes[place] >= _MIN_T and sizes[place] >= max(sizes[place - 1], sizes[place + 1])
+        index
+        for index in range(1, count)
+        if sizes[index] >= _MIN_T and sizes[index] >= max(sizes[index - 1], sizes[index + 1])
     ]
 
 
-def _t(before: Values, after: Values) -> float:
+def _t(last_values: Values, next_values: Values) -> float:
     """Student's t, with weights by proximity; the nearest values come first."""
 
     def mean(values: Values) -> float:
         return float(np.average(values, weights=np.arange(len(values), 0, -1)))
 
-    distance = mean(after) - mean(before)
-    squared_error = sum(
-        float(((side - mean(side)) ** 2).sum()) / (len(side) - 1) / len(side)
-        for side in (before, after)
-    )
+    def squared_error(values: Values) -> float:
+        squares = float(((values - mean(values)) ** 2).sum())
+        return squares / (len(values) - 1) / len(values)
+
+    distance = mean(next_values) - mean(last_values)
     if distance == 0.0:
         return 0.0
-    return float(distance / np.sqrt(squared_error)) if squared_error else float("inf")
+    variance = squared_error(last_values) + squared_error(next_values)
+    if variance == 0.0:
+        return math.inf
+    return distance / math.sqrt(variance)
 
 
 DETECTORS: dict[str, Callable[[Values], Sequence[Any]]] = {
@@ -156,11 +163,14 @@ def main() -> None:
         print("| detector | F1 (P / R) | false alarms per 1000 stable points |")
         print("|---|---|---|")
         for name, detector in DETECTORS.items():
-            (found,) = harness.offline(
+            (rates,) = harness.offline(
                 lambda values, _=None, detect=detector: detect(values.copy()), rows
             ).values()
-            quality = f"{found['f1']:.2f} ({found['precision']:.2f} / {found['recall']:.2f})"
-            print(f"| {name} | {quality} | {found['fa_per_1000']:.2f} |", flush=True)
+            quality = f"{rates['f1']:.2f} ({rates['precision']:.2f} / {rates['recall']:.2f})"
+            print(
+                f"| {name} | {quality} | {rates['fa_per_1000']:.2f} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

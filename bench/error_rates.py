@@ -88,13 +88,16 @@ def judge_grouping(arguments: argparse.Namespace) -> int:
     too many.
     """
     scores = [judge_planted(seed) for seed in range(1, arguments.seeds + 1)]
-    found, extra = [one.found for one in scores], [len(one.extra) for one in scores]
-    good_count = sum(one.found >= 11 and len(one.extra) <= 1 for one in scores)
+    found_counts = [planted.found for planted in scores]
+    extra_counts = [len(planted.extra) for planted in scores]
+    good_count = sum(planted.found >= 11 and len(planted.extra) <= 1 for planted in scores)
     print(
         f"{good_count} of {len(scores)} histories: at least 11 of 12 causes reported once each, "
         f"at most one too many"
     )
-    print(f"mean: {statistics.mean(found):.2f} of 12 found, {statistics.mean(extra):.2f} too many")
+    mean_found = statistics.mean(found_counts)
+    mean_extra = statistics.mean(extra_counts)
+    print(f"mean: {mean_found:.2f} of 12 found, {mean_extra:.2f} too many")
     for name, degrees, correlation in (
         ("normal", 1e9, 0.0),
         ("t, 5 degrees", 5, 0.0),
@@ -103,14 +106,15 @@ def judge_grouping(arguments: argparse.Namespace) -> int:
         ("t, 5 degrees, autocorrelation 0.5", 5, 0.5),
     ):
         print_quiet_days(name, arguments.days, degrees, correlation)
-    return 0 if statistics.median(found) >= 11 and statistics.median(extra) <= 1 else 1
+    is_met = statistics.median(found_counts) >= 11 and statistics.median(extra_counts) <= 1
+    return 0 if is_met else 1
 
 
 def judge_planted(seed: int) -> Score:
     """Analyse one planted history and print what was reported."""
     history = plant(seed)
     started = time.process_time()
-    alerts = [found for found in judge_history(history.series) if found.is_alert]
+    alerts = [regression for regression in judge_history(history.series) if regression.is_alert]
     spent_s = time.process_time() - started
     result = score(history, alerts)
     print(
@@ -122,13 +126,18 @@ def judge_planted(seed: int) -> Score:
     return result
 
 
-def print_quiet_days(name: str, day_count: int, degrees: float, correlation: float) -> None:
+def print_quiet_days(
+    name: str,
+    day_count: int,
+    degrees: float,
+    correlation: float,
+) -> None:
     """Count alerts on days of 100 series without a change."""
     alerted = suspicions = 0
     for seed in range(day_count):
-        found = judge_history(quiet_day(seed, degrees, correlation))
-        suspicions += len(found)
-        alerted += any(one.is_alert for one in found)
+        regressions = judge_history(quiet_day(seed, degrees, correlation))
+        suspicions += len(regressions)
+        alerted += any(regression.is_alert for regression in regressions)
     print(
         f"{name}: {alerted} of {day_count} days of 100 series with an alert, "
         f"{suspicions / day_count:.2f} suspicions per day",
@@ -137,24 +146,26 @@ def print_quiet_days(name: str, day_count: int, degrees: float, correlation: flo
 
 
 def quiet_day(
-    seed: int, degrees: float, correlation: float, *, commit_count: int = 60
+    seed: int,
+    degrees: float,
+    correlation: float,
+    *,
+    commit_count: int = 60,
 ) -> list[Series]:
     rng = np.random.default_rng(seed)
     series = []
     for number in range(100):
-        steps = (
-            rng.normal(size=commit_count)
-            if degrees > 1e6
-            else rng.standard_t(degrees, commit_count)
-        )
+        if degrees > 1e6:
+            steps = rng.normal(size=commit_count)
+        else:
+            steps = rng.standard_t(degrees, commit_count)
         values = steps.copy()
-        for place in range(1, commit_count):
-            values[place] = (
-                correlation * values[place - 1] + np.sqrt(1 - correlation**2) * steps[place]
-            )
+        innovation = np.sqrt(1 - correlation**2)
+        for index in range(1, commit_count):
+            values[index] = correlation * values[index - 1] + innovation * steps[index]
         values = 1e6 * np.exp(rng.uniform(0.01, 0.04) * values)
         points = tuple(
-            make_point(place, float(value), measured_at=NOON) for place, value in enumerate(values)
+            make_point(index, float(value), measured_at=NOON) for index, value in enumerate(values)
         )
         series.append(Series(make_series_key(case_id=f"kernel_{number}/n=1/float32/fwd"), points))
     return series
@@ -167,7 +178,9 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=200)
     parser.add_argument("--trials", type=int, default=200)
     arguments = parser.parse_args()
-    return (judge_grouping if arguments.what == "grouping" else judge_bisection)(arguments)
+    if arguments.what == "grouping":
+        return judge_grouping(arguments)
+    return judge_bisection(arguments)
 
 
 if __name__ == "__main__":

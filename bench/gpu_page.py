@@ -22,7 +22,7 @@ _NOTICED = 0.003
 
 
 @dataclass(frozen=True)
-class Target:
+class PublishedTarget:
     """A figure and the limit that it must reach."""
 
     text: str
@@ -33,7 +33,9 @@ class Target:
 
     @property
     def is_met(self) -> bool:
-        return self.value <= self.limit if self.is_most else self.value >= self.limit
+        if self.is_most:
+            return self.value <= self.limit
+        return self.value >= self.limit
 
 
 def page(folder: Path, failures: dict[str, str]) -> str:
@@ -51,22 +53,21 @@ def page(folder: Path, failures: dict[str, str]) -> str:
             f"{machine.torch_version}, triton "
             f"{machine.triton_version}; commit {record.commit.sha[:12]}.",
             "",
-            *(
-                f"- {each.resource} {each.dtype or each.level or ''}: {each.method}"
-                for each in record.ceilings
-            ),
-            "",
         ]
+        for ceiling in record.ceilings:
+            subject = ceiling.dtype or ceiling.level or ""
+            lines.append(f"- {ceiling.resource} {subject}: {ceiling.method}")
+        lines.append("")
     lines += ["| target | measured | met |", "|---|---|---|"]
     for target in measured_targets(folder, record):
-        lines.append(f"| {target.text} | {target.value:.3g} | {'yes' if target.is_met else 'no'} |")
-    timers = {timer: _record(folder / f"timer-{timer}.json.gz") for timer in TIMERS}
-    lines += [
-        "",
-        "## Timers, hot cache",
-        "",
-        *compare_timers({name: one for name, one in timers.items() if one}),
-    ]
+        is_met = "yes" if target.is_met else "no"
+        lines.append(f"| {target.text} | {target.value:.3g} | {is_met} |")
+    timer_records: dict[str, RunRecord] = {}
+    for timer in TIMERS:
+        timer_record = _record(folder / f"timer-{timer}.json.gz")
+        if timer_record is not None:
+            timer_records[timer] = timer_record
+    lines += ["", "## Timers, hot cache", "", *compare_timers(timer_records)]
     predicted = folder / "bounds.json"
     if predicted.exists() and record is not None:
         lines += [
@@ -83,10 +84,8 @@ def page(folder: Path, failures: dict[str, str]) -> str:
             "",
         ]
         for name, times_ns in json.loads(peers.read_text()).items():
-            lines.append(
-                f"- {name}: "
-                + ", ".join(f"{timer} {format_ns(ns)}" for timer, ns in times_ns.items())
-            )
+            times = [f"{timer} {format_ns(time_ns)}" for timer, time_ns in times_ns.items()]
+            lines.append(f"- {name}: {', '.join(times)}")
     submitted = folder / "submit.json"
     if submitted.exists():
         verdict = json.loads(submitted.read_text())
@@ -96,11 +95,16 @@ def page(folder: Path, failures: dict[str, str]) -> str:
             "",
             f"`submit`: {verdict['verdict']}, {verdict['reason']}",
         ]
-    lines += ["", "## Missing", "", *(f"- {name}: {why}" for name, why in failures.items())]
+    lines += [
+        "",
+        "## Missing",
+        "",
+        *(f"- {name}: {why}" for name, why in failures.items()),
+    ]
     return "\n".join(lines) + "\n"
 
 
-def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Target]:
+def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[PublishedTarget]:
     """Every target that has a measurement."""
     if record is not None:
         yield from _kernel_targets(record)
@@ -108,20 +112,20 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Target]
     if floor_file.exists():
         cases = NoiseFloor.parse(floor_file.read_bytes()).cases
         false_alarms = sum(case.is_false_alarm for case in cases) / max(1, len(cases))
-        yield Target(
+        yield PublishedTarget(
             f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
             false_alarms,
             0.01,
             True,
         )
     for extra in SLOWDOWNS:
-        sides = sorted(
-            _records(folder / f"planted-{extra:.0%}" / "records"),
-            key=lambda one: one.commit.subject or "",
-        )
-        if len(sides) == 2:
-            found = [_is_found(*pair) for pair in _paired(*sides)]
-            yield Target(f"+{extra:.0%} found, at least 95 %", statistics.mean(found), 0.95)
+        records = _records(folder / f"planted-{extra:.0%}" / "records")
+        # the subject of a planted commit begins with its slowdown
+        records.sort(key=lambda record: record.commit.subject or "")
+        if len(records) == 2:
+            base, head = records
+            share_found = statistics.mean(_is_found(*pair) for pair in _paired(base, head))
+            yield PublishedTarget(f"+{extra:.0%} found, at least 95 %", share_found, 0.95)
 
 
 def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[str]:
@@ -130,38 +134,38 @@ def _predictions(bounds: list[dict[str, Any]], record: RunRecord) -> Iterator[st
     """
     target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
     measured = {
-        one.case_id: one.utilisation
-        for one in record.measurements
-        if one.implementation == "triton"
+        bound.case_id: bound.utilisation
+        for bound in record.measurements
+        if bound.implementation == "triton"
     }
     yield "| case | function | roof | predicted, at most | measured |"
     yield "|---|---|---|--:|--:|"
-    for one in bounds:
-        share = measured.get(one["case_id"])
-        if one["target"] == target and share is not None:
+    for bound in bounds:
+        share = measured.get(bound["case_id"])
+        if bound["target"] == target and share is not None:
             yield (
-                f"| {one['case_id']} | {one['function']} | {one['roof']} | "
-                f"{one['predicted']:.2f} | {share:.2f} |"
+                f"| {bound['case_id']} | {bound['function']} | {bound['roof']} | "
+                f"{bound['predicted']:.2f} | {share:.2f} |"
             )
 
 
-def _kernel_targets(record: RunRecord) -> Iterator[Target]:
+def _kernel_targets(record: RunRecord) -> Iterator[PublishedTarget]:
     cases = {case.case_id: case for case in record.cases}
     by_case: dict[str, dict[str, Measurement]] = {}
     for measurement in record.measurements:
         if measurement.median_ns is not None:
             by_case.setdefault(measurement.case_id, {})[measurement.implementation] = measurement
-    copied = [
-        name
-        for name, one in by_case.items()
-        if cases[name].kernel == "memory_copy" and "torch" in one
-    ]
-    copies = [_bytes_per_s(cases[name], by_case[name]["torch"]) for name in copied]
-    for name, one in by_case.items():
-        ours, case = one.get("triton"), cases[name]
+    copies: list[float] = []
+    for case_id, measured in by_case.items():
+        if cases[case_id].kernel == "memory_copy" and "torch" in measured:
+            copies.append(_bytes_per_s(cases[case_id], measured["torch"]))
+    for name, measured in by_case.items():
+        case = cases[name]
+        ours = measured.get("triton")
         if ours is None or ours.median_ns is None:
             continue
-        speedups = {rival: _speedup(ours, each) for rival, each in one.items() if rival != "triton"}
+        speedups = {rival: _speedup(ours, other) for rival, other in measured.items()}
+        del speedups["triton"]
         if case.family == "attention" and case.direction == "bwd":
             yield from _against(name, speedups, ("sdpa_flash",), 1.0)
         elif case.kernel == "attention":
@@ -170,7 +174,7 @@ def _kernel_targets(record: RunRecord) -> Iterator[Target]:
             yield from _against(name, speedups, ("torch",), 1.0)
         elif ours.bound == "memory" and copies:
             share = 0.85 if case.kernel in {"paged_decode_attention", "w4a16_matmul"} else 0.95
-            yield Target(
+            yield PublishedTarget(
                 f"{name}: share of copy bandwidth, {share}",
                 _bytes_per_s(case, ours) / max(copies),
                 share,
@@ -179,12 +183,15 @@ def _kernel_targets(record: RunRecord) -> Iterator[Target]:
 
 
 def _against(
-    name: str, speedups: dict[str, float], rivals: Sequence[str], limit: float
-) -> Iterator[Target]:
-    known = {rival: speedups[rival] for rival in rivals if rival in speedups}
-    if known:
-        best = min(known, key=lambda rival: known[rival])
-        yield Target(f"{name}: speed relative to {best}, {limit}", known[best], limit)
+    name: str,
+    speedups: dict[str, float],
+    rivals: Sequence[str],
+    limit: float,
+) -> Iterator[PublishedTarget]:
+    measured_rivals = [rival for rival in rivals if rival in speedups]
+    if measured_rivals:
+        best = min(measured_rivals, key=lambda rival: speedups[rival])
+        yield PublishedTarget(f"{name}: speed relative to {best}, {limit}", speedups[best], limit)
 
 
 def _speedup(ours: Measurement, other: Measurement) -> float:
@@ -196,38 +203,46 @@ def _bytes_per_s(case: CaseRecord, measurement: Measurement) -> float:
 
 
 def _paired(base: RunRecord, head: RunRecord) -> list[tuple[Measurement, Measurement]]:
-    after = {(one.case_id, one.implementation): one for one in head.measurements if one.blocks}
-    keys = ((one, (one.case_id, one.implementation)) for one in base.measurements if one.blocks)
-    return [(one, after[key]) for one, key in keys if key in after]
+    base_measurements = _timed_by_subject(base)
+    head_measurements = _timed_by_subject(head)
+    in_both = [subject for subject in base_measurements if subject in head_measurements]
+    return [(base_measurements[subject], head_measurements[subject]) for subject in in_both]
+
+
+def _timed_by_subject(record: RunRecord) -> dict[tuple[str, str], Measurement]:
+    timed = [measurement for measurement in record.measurements if measurement.blocks]
+    return {(measurement.case_id, measurement.implementation): measurement for measurement in timed}
 
 
 def _is_found(base: Measurement, head: Measurement) -> bool:
     count = min(len(base.blocks), len(head.blocks))
-    sides = [[block.samples_ns for block in side.blocks[:count]] for side in (base, head)]
-    return compare(*sides, threshold=_NOTICED).verdict == "regressed"
+    base_blocks = [block.samples_ns for block in base.blocks[:count]]
+    head_blocks = [block.samples_ns for block in head.blocks[:count]]
+    return compare(base_blocks, head_blocks, threshold=_NOTICED).verdict == "regressed"
 
 
 def compare_timers(records: dict[str, RunRecord]) -> Iterator[str]:
     """Median by each timer, and the highest relative to the lowest."""
-    times = {
-        timer: {
-            (one.case_id, one.implementation): one.median_ns
-            for one in record.measurements
-            if one.median_ns
-        }
-        for timer, record in records.items()
-    }
-    yield f"| case | implementation | {' | '.join(times)} | difference |"
-    yield f"|---|---|{'--:|' * (len(times) + 1)}"
-    for key in dict.fromkeys(key for each in times.values() for key in each):
-        known = [each[key] for each in times.values() if key in each]
-        cells = [format_ns(each[key]) if key in each else "" for each in times.values()]
-        difference = f"{max(known) / min(known) - 1:.1%}" if len(known) > 1 else ""
-        yield f"| {' | '.join((*key, *cells, difference))} |"
+    rows: dict[tuple[str, str], dict[str, float]] = {}
+    for timer, record in records.items():
+        for subject, measurement in _timed_by_subject(record).items():
+            if measurement.median_ns:
+                rows.setdefault(subject, {})[timer] = measurement.median_ns
+    yield f"| case | implementation | {' | '.join(records)} | difference |"
+    yield f"|---|---|{'--:|' * (len(records) + 1)}"
+    for subject, times_ns in rows.items():
+        cells = [format_ns(times_ns[timer]) if timer in times_ns else "" for timer in records]
+        difference = ""
+        if len(times_ns) > 1:
+            ratio = max(times_ns.values()) / min(times_ns.values())
+            difference = f"{ratio - 1:.1%}"
+        yield f"| {' | '.join([*subject, *cells, difference])} |"
 
 
 def _record(file: Path) -> RunRecord | None:
-    return RunRecord.read(file) if file.exists() else None
+    if not file.exists():
+        return None
+    return RunRecord.read(file)
 
 
 def _records(folder: Path) -> list[RunRecord]:

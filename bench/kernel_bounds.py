@@ -12,6 +12,7 @@ caches and whether a loop keeps its buffers full.
 
 import argparse
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -64,35 +65,54 @@ def bound_of(spec: KernelSpec, case: Case, facts: StaticFacts) -> Bound:
     """Judge one function; the case says whether memory or the tensor cores are its roof."""
     sheet = datasheet_of(_DEVICES[facts.target])
     assert sheet is not None
-    threads, occupancy = facts.thread_count or 1, facts.theoretical_occupancy or 0.0
+    threads = facts.thread_count or 1
+    occupancy = facts.theoretical_occupancy or 0.0
     limits = LIMITS[facts.target]
-    blocks = round(occupancy * limits.max_warps / -(-threads // limits.warp_threads))
-    kinds = {kind.partition(".")[0] for kind in facts.instructions}
-    loads = "tma" if "tma" in kinds else "cp.async" if "async_copy" in kinds else "registers"
-    loaded = sum(bits // 8 * count for bits, count in widths(facts.instructions, "global_load"))
-    in_flight = blocks * (threads * loaded if loads == "registers" else facts.shared_bytes or 0)
-    needed = round(sheet.bytes_per_s * _LATENCY_S / sheet.multiprocessors)
-    flop_per_s = (
-        sheet.flop_per_s(case.dtype)
-        if case.dtype in sheet.teraflops
-        else sheet.flop_per_s("bfloat16")
-    )
+    warps_per_block = math.ceil(threads / limits.warp_threads)
+    blocks = round(occupancy * limits.max_warps / warps_per_block)
+    loads = _where_loads_go(facts)
+    bytes_per_block = facts.shared_bytes or 0
+    if loads == "registers":
+        load_widths = widths(facts.instructions, "global_load")
+        bytes_per_thread = sum(bits // 8 * count for bits, count in load_widths)
+        bytes_per_block = threads * bytes_per_thread
+    in_flight_bytes = blocks * bytes_per_block
+    needed_bytes = round(sheet.bytes_per_s * _LATENCY_S / sheet.multiprocessors)
+    rated_dtype = case.dtype if case.dtype in sheet.teraflops else "bfloat16"
+    compute_s = spec.flop_count(case) / sheet.flop_per_s(rated_dtype)
+    memory_s = spec.memory_bytes(case) / sheet.bytes_per_s
     tensor = [
         kind.removeprefix("tensor.") for kind in facts.instructions if kind.startswith("tensor.")
     ]
-    if (
-        not tensor
-        or spec.flop_count(case) / flop_per_s < spec.memory_bytes(case) / sheet.bytes_per_s
-    ):
-        roof, predicted = "memory", min(1.0, in_flight / needed)
+    if not tensor or compute_s < memory_s:
+        roof = "memory"
+        predicted = min(1.0, in_flight_bytes / needed_bytes)
     else:
-        is_fast = any(map(_FULL_RATE[facts.target].fullmatch, tensor))
-        roof, predicted = "compute", 1.0 if is_fast else _OLDER_INSTRUCTION_SHARE
+        roof = "compute"
+        is_full_rate = any(map(_FULL_RATE[facts.target].fullmatch, tensor))
+        predicted = 1.0 if is_full_rate else _OLDER_INSTRUCTION_SHARE
     return Bound(
-        facts.case_id, facts.function, facts.target, roof, loads, in_flight, needed,
-        " ".join(tensor), occupancy,
-        facts.local_bytes or 0, predicted,
-    )  # fmt: skip
+        case_id=facts.case_id,
+        function=facts.function,
+        target=facts.target,
+        roof=roof,
+        loads=loads,
+        in_flight_bytes=in_flight_bytes,
+        needed_bytes=needed_bytes,
+        tensor=" ".join(tensor),
+        occupancy=occupancy,
+        spilled_bytes=facts.local_bytes or 0,
+        predicted=predicted,
+    )
+
+
+def _where_loads_go(facts: StaticFacts) -> str:
+    kinds = {kind.partition(".")[0] for kind in facts.instructions}
+    if "tma" in kinds:
+        return "tma"
+    if "async_copy" in kinds:
+        return "cp.async"
+    return "registers"
 
 
 def bounds(names: Sequence[str]) -> Iterator[Bound]:
@@ -116,21 +136,21 @@ def main() -> None:
     parser.add_argument("kernels", nargs="*", help="default: all")
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args()
-    found = list(bounds(options.kernels))
+    compiled_bounds = list(bounds(options.kernels))
     if options.json:
-        print(json.dumps([asdict(one) for one in found], indent=1))
+        print(json.dumps([asdict(bound) for bound in compiled_bounds], indent=1))
         return
     print(
         "| case | function | GPU | roof | loads to | in flight / needed, KiB | tensor | occupancy "
         "| spilled | at most |"
     )
     print("|---|---|---|---|---|--:|---|--:|--:|--:|")
-    for one in found:
-        kib = f"{one.in_flight_bytes / 1024:.0f} / {one.needed_bytes / 1024:.0f}"
+    for bound in compiled_bounds:
+        kib = f"{bound.in_flight_bytes / 1024:.0f} / {bound.needed_bytes / 1024:.0f}"
         print(
-            f"| {one.case_id} | {one.function} | {one.target} | {one.roof} | {one.loads} | {kib} "
-            f"| {one.tensor} | "
-            f"{one.occupancy:.2f} | {one.spilled_bytes} | {one.predicted:.2f} |"
+            f"| {bound.case_id} | {bound.function} | {bound.target} | {bound.roof} "
+            f"| {bound.loads} | {kib} | {bound.tensor} | "
+            f"{bound.occupancy:.2f} | {bound.spilled_bytes} | {bound.predicted:.2f} |"
         )
 
 

@@ -46,13 +46,11 @@ _planted = _Delay()
 @torch.library.custom_op(_FUNCTION, mutates_args=())
 def _rms_norm(x: Tensor, weight: Tensor) -> Tensor:
     """One operator of the profile, without others inside, that waits as long as planted."""
-    start_ns = (
-        time.perf_counter_ns()
-    )  # a system call, as for the CPU time, would hand a busy core to others here
+    # a system call, as for the CPU time, would hand a busy core to others here
+    start_ns = time.perf_counter_ns()
     values = x.numpy().astype(np.float64)
-    normed = (
-        values / np.sqrt(np.mean(values * values, axis=-1, keepdims=True) + 1e-6) * weight.numpy()
-    )
+    root_mean_square = np.sqrt(np.mean(values * values, axis=-1, keepdims=True) + 1e-6)
+    normed = values / root_mean_square * weight.numpy()
     result = torch.from_numpy(normed.astype(np.float32))
     now_ns = time.perf_counter_ns()
     end_ns = now_ns + _planted.fixed_ns + _planted.of_call * (now_ns - start_ns)
@@ -88,8 +86,11 @@ def main() -> None:
             Case("transformer_inference", tuple(SMALL.items()), "float32"),
             TORCH._replace(rms_norm=_rms_norm),
         )
-        x, positions = torch.randn(1, tokens, SMALL["hidden"]), torch.arange(tokens)
-        rows, weight, case_id = x[0], block.attention_norm.detach(), _STEP.format(tokens)
+        x = torch.randn(1, tokens, SMALL["hidden"])
+        positions = torch.arange(tokens)
+        rows = x[0]
+        weight = block.attention_norm.detach()
+        case_id = _STEP.format(tokens)
 
         def step(
             block: torch.nn.Module = block, x: Tensor = x, positions: Tensor = positions
@@ -100,24 +101,26 @@ def main() -> None:
             return _rms_norm(rows, weight)
 
         profile = profile_calls(step, "cpu", case_id=case_id, implementation="torch")
-        shares = [one for one in shares_of(shares_of_step(profile)) if one.function == _FUNCTION]
+        all_shares = shares_of(shares_of_step(profile))
+        shares = [share for share in all_shares if share.function == _FUNCTION]
         starts_ns = [time.thread_time_ns() for _ in range(200) if kernel() is not None]
         kernel_ns = float(np.median(np.diff(starts_ns)))
-        delays = [
-            *(_Delay(of_call=size) for size in _SIZES),
-            *(_Delay(fixed_ns=size * kernel_ns) for size in _SIZES),
-        ]
+        delays = [_Delay(of_call=size) for size in _SIZES]
+        delays += [_Delay(fixed_ns=size * kernel_ns) for size in _SIZES]
         for delay in delays:
-            alone, whole = _compare(kernel, delay), _compare(step, delay)
+            alone = _compare(kernel, delay)
+            whole = _compare(step, delay)
             change = KernelChange(_KERNEL, "torch", alone.relative_change, *alone.relative_interval)
-            (found,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
+            (predicted,) = predict_steps([change], {(_KERNEL, "torch"): {_FUNCTION}}, shares)
             low, high = whole.relative_interval
+            kind = "fixed" if delay.fixed_ns else "factor"
+            error = predicted.step_change - whole.relative_change
             print(
-                f"| {'fixed' if delay.fixed_ns else 'factor'} | {tokens} | {found.share:.1%} "
-                f"| {found.kernel_change:+.1%} "
-                f"| {found.step_change:+.2%} ({found.low:+.2%} to {found.high:+.2%}) "
+                f"| {kind} | {tokens} | {predicted.share:.1%} "
+                f"| {predicted.kernel_change:+.1%} "
+                f"| {predicted.step_change:+.2%} ({predicted.low:+.2%} to {predicted.high:+.2%}) "
                 f"| {whole.relative_change:+.2%} ({low:+.2%} to {high:+.2%}) "
-                f"| {found.step_change - whole.relative_change:+.2%} |",
+                f"| {error:+.2%} |",
                 flush=True,
             )
 

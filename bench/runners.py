@@ -51,7 +51,13 @@ class Observed:
     """Content hash by run."""
 
 
-def post(service: Service, real: RunRecord, number: int, ends_s: float, observed: Observed) -> None:
+def post(
+    service: Service,
+    real: RunRecord,
+    number: int,
+    ends_s: float,
+    observed: Observed,
+) -> None:
     """Post as runner number `number` until the end of the benchmark."""
     sender = HttpSender(service.url, service.make_token(f"runner {number}"))
     draw, commit = random.Random(f"runner {number}"), 0  # noqa: S311  not for security
@@ -113,7 +119,11 @@ def read(questions: Sequence[Callable[[], None]], ends_s: float, observed: Obser
 
 
 def post_and_read(
-    service: Service, real: RunRecord, *, runners: int, seconds: float
+    service: Service,
+    real: RunRecord,
+    *,
+    runners: int,
+    seconds: float,
 ) -> dict[str, Any]:
     """Run all threads, and compare stored with acknowledged records."""
     kernel, observed = real.cases[0].kernel, Observed()
@@ -126,12 +136,20 @@ def post_and_read(
     ends_s = time.monotonic() + seconds
     with ThreadPoolExecutor(runners + 2) as pool:
         work = [
-            pool.submit(post, service, real, number, ends_s, observed) for number in range(runners)
+            pool.submit(
+                post,
+                service,
+                real,
+                number,
+                ends_s,
+                observed,
+            )
+            for number in range(runners)
         ]
-        asked = (api_questions(service, kernel), store_questions(service, kernel))
-        work += [pool.submit(read, questions, ends_s, observed) for questions in asked]
-        for one in work:
-            one.result()
+        api, store = api_questions(service, kernel), store_questions(service, kernel)
+        work += [pool.submit(read, questions, ends_s, observed) for questions in (api, store)]
+        for future in work:
+            future.result()
     acknowledged = observed.acknowledged
     with Session(service.engine) as session:
         rows = session.execute(select(RunRow.run_id, RunRow.content_hash)).all()
@@ -146,8 +164,8 @@ def post_and_read(
         "lost": len(acknowledged.keys() - stored.keys()),
         "doubled": len(rows) - len(stored.keys() & acknowledged.keys()),
         "other_content": sum(
-            acknowledged.get(run_id, found) != found
-            for run_id, found in (*stored.items(), *loaded.items())
+            acknowledged.get(run_id, content_hash) != content_hash
+            for run_id, content_hash in (*stored.items(), *loaded.items())
         ),
     }
 
@@ -163,11 +181,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Service(Path(folder)) as service,
     ):
         real = RunRecord.read(chosen.record)
-        found = post_and_read(service, real, runners=chosen.runners, seconds=chosen.seconds)
-    print(json.dumps(found, indent=2))
-    return (
-        1 if found["errors"] or found["lost"] or found["doubled"] or found["other_content"] else 0
-    )
+        results = post_and_read(service, real, runners=chosen.runners, seconds=chosen.seconds)
+    print(json.dumps(results, indent=2))
+    faults = ("errors", "lost", "doubled", "other_content")
+    return int(any(results[fault] for fault in faults))
 
 
 if __name__ == "__main__":

@@ -59,7 +59,12 @@ Ask = Callable[[Session, random.Random, int], None]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("millions", type=int, nargs="*", default=[1, 10])
+    parser.add_argument(
+        "millions",
+        type=int,
+        nargs="*",
+        default=[1, 10],
+    )
     parser.add_argument("--folder", type=Path, help="keep the databases here")
     parser.add_argument("--questions", type=int, default=100)
     parser.add_argument(
@@ -69,7 +74,10 @@ def main() -> None:
         help="analyse a project of that many series instead",
     )
     parser.add_argument(
-        "--ingest", type=int, metavar="CASES", help="ingest records of that many cases instead"
+        "--ingest",
+        type=int,
+        metavar="CASES",
+        help="ingest records of that many cases instead",
     )
     arguments = parser.parse_args()
     if arguments.analyse is not None:
@@ -96,7 +104,13 @@ def main() -> None:
 
 def time_analysis(series_count: int) -> None:
     """Analyse a synthetic project once, and print the time and memory that it took."""
-    shape = Shape("judged", run_count=500, series_count=series_count, day_count=30, step_every=50)
+    shape = Shape(
+        "judged",
+        run_count=500,
+        series_count=series_count,
+        day_count=30,
+        step_every=50,
+    )
     with tempfile.TemporaryDirectory() as folder, open_store(folder=Path(folder)) as engine:
         fill(engine, shape, 0)
         settle(engine)
@@ -165,8 +179,8 @@ def grow(engine: Engine, millions: int) -> None:
     with engine.connect() as connection:
         stored = set(connection.scalars(text("SELECT name FROM project")))
         existing = set(connection.scalars(text("SELECT indexname::text FROM pg_indexes")))
-    wanted = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
-    missing = [(shape, pair) for shape, pair in wanted if shape.project(pair) not in stored]
+    all_pairs = [(shape, pair) for pair in range(millions) for shape in (DEEP, WIDE)]
+    missing = [(shape, pair) for shape, pair in all_pairs if shape.project(pair) not in stored]
     indexes = sorted(
         Base.metadata.tables[MeasurementRow.__tablename__].indexes,
         key=lambda index: str(index.name),
@@ -211,11 +225,15 @@ def measure(engines: Mapping[int, Engine], question_count: int) -> Iterator[str]
 
 
 def _ask_trend(session: Session, rng: random.Random, millions: int) -> None:
-    project, case = (
-        DEEP.project(rng.randrange(millions)),
-        DEEP.case_id(rng.randrange(DEEP.series_count)),
+    project = DEEP.project(rng.randrange(millions))
+    case_id = DEEP.case_id(rng.randrange(DEEP.series_count))
+    key = SeriesKey(
+        project,
+        case_id,
+        "triton",
+        "median_ns",
+        runner_class="made up",
     )
-    key = SeriesKey(project, case, "triton", "median_ns", runner_class="made up")
     (series,) = read_series(session, project, keys=[key])
     assert len(series.points) == DEEP.run_count
 
@@ -237,11 +255,14 @@ _QUESTIONS = {"trend": _ask_trend, "comparison": _ask_comparison}
 
 
 def _times_ms(
-    engines: Mapping[int, Engine], ask: Ask, question_count: int
+    engines: Mapping[int, Engine],
+    ask: Ask,
+    question_count: int,
 ) -> dict[int, list[float]]:
     times: dict[int, list[float]] = {millions: [] for millions in engines}
     rng = random.Random(7)  # noqa: S311 -- chooses questions, no secrets
     for number in range(_WARMUP_QUESTIONS + question_count):
+        # in a new order each time, so that no database always answers after the same one
         for millions in rng.sample(list(engines), len(engines)):
             started = time.perf_counter()
             with reading_session(engines[millions]) as session:
@@ -307,21 +328,25 @@ def make_full_record(number: int, case_count: int) -> RunRecord:
 
 
 def _timed(rng: np.random.Generator, case_id: str, implementation: str) -> Measurement:
-    times = (
-        np.round(rng.normal(312_500, 400, size=(5, 20))) * 32
-    )  # multiples of 32 ns, the clock's resolution
+    # multiples of 32 ns, the clock's resolution
+    times = np.round(rng.normal(312_500, 400, size=(5, 20))) * 32
     state = DeviceState(reading_count=3, sm_clock_mhz=1_980.0, power_w=412.5, temperature_c=61.0)
     blocks = tuple(
-        Block(started_at=NOON, samples_ns=tuple(row), kernel_count=1, device_state=state)
+        Block(
+            started_at=NOON,
+            samples_ns=tuple(row),
+            kernel_count=1,
+            device_state=state,
+        )
         for row in times.tolist()
     )
     return make_measurement(case_id, implementation=implementation, blocks=blocks)
 
 
-def _telemetry(rng: np.random.Generator, at: datetime, reading_count: int) -> Telemetry:
+def _telemetry(rng: np.random.Generator, started_at: datetime, reading_count: int) -> Telemetry:
     return Telemetry(
         status="ok",
-        started_at=at,
+        started_at=started_at,
         offset_ms=tuple((np.arange(reading_count) * 50.0).tolist()),
         sm_clock_mhz=tuple(rng.choice([1_965.0, 1_980.0], size=reading_count).tolist()),
         memory_clock_mhz=(2_619.0,) * reading_count,

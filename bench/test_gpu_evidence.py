@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 import typer
 
-from bench.gpu_evidence import Step, run_step, steps
+from bench.gpu_evidence import EvidenceStep, run_step, steps
 from bench.gpu_page import compare_timers, measured_targets, page
 from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
 from roofwatch.kernels.registry import find_kernel
+from roofwatch.spec import Case
 from tests.builders import (
     CASE_ID,
     make_case,
@@ -50,7 +51,7 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
 def test_a_step_leaves_its_file_or_a_reason(
     program: str, failure: str | None, tmp_path: Path
 ) -> None:
-    step = Step("made.json", lambda _: [sys.executable, "-c", program, "--json"])
+    step = EvidenceStep("made.json", lambda _: [sys.executable, "-c", program, "--json"])
 
     why = run_step(step, tmp_path, seconds=1.0 if failure == "TimeoutExpired" else 60.0)
 
@@ -60,7 +61,11 @@ def test_a_step_leaves_its_file_or_a_reason(
 
 def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: Path) -> None:
     copy, norm = "memory_copy/n=8/float32/fwd", "rms_norm/n=8/float32/fwd"
-    times_ns = [(copy, "torch", 100.0), (norm, "triton", 200.0), (norm, "compile", 250.0)]
+    times_ns = [
+        (copy, "torch", 100.0),
+        (norm, "triton", 200.0),
+        (norm, "compile", 250.0),
+    ]
     record = make_record(
         measurements=[
             make_measurement(case, implementation=name, median_ns=ns) for case, name, ns in times_ns
@@ -81,29 +86,35 @@ def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: 
 
 def test_matmul_and_attention_have_rivals_of_their_own(tmp_path: Path) -> None:
     rivals = {"matmul": ("torch", 1.0), "attention": ("sdpa_cudnn", 0.9)}
-    cases = {
-        name: next(case for case in find_kernel(name).cases if "quick" in case.tags)
-        for name in rivals
-    }
+    cases = {name: quick_case(name) for name in rivals}
+    measurements = []
+    for name, (rival, _) in rivals.items():
+        for implementation, median_ns in ((rival, 95.0), ("triton", 100.0)):
+            measurements.append(
+                make_measurement(cases[name].id, implementation=implementation, median_ns=median_ns)
+            )
     record = make_record(
-        measurements=[
-            make_measurement(cases[name].id, implementation=one, median_ns=ns)
-            for name, (rival, _) in rivals.items()
-            for one, ns in ((rival, 95.0), ("triton", 100.0))
-        ],
+        measurements=measurements,
         cases=tuple(
             make_case(
-                case.id, kernel=name, family=find_kernel(name).family, direction=case.direction
+                case.id,
+                kernel=name,
+                family=find_kernel(name).family,
+                direction=case.direction,
             )
             for name, case in cases.items()
         ),
     )
 
-    found = {target.text.split("/")[0]: target for target in measured_targets(tmp_path, record)}
+    targets = {target.text.split("/")[0]: target for target in measured_targets(tmp_path, record)}
 
-    assert {name: (target.value, target.limit) for name, target in found.items()} == {
+    assert {name: (target.value, target.limit) for name, target in targets.items()} == {
         name: (0.95, limit) for name, (_, limit) in rivals.items()
     }
+
+
+def quick_case(kernel: str) -> Case:
+    return next(case for case in find_kernel(kernel).cases if "quick" in case.tags)
 
 
 def test_timers_are_compared() -> None:
@@ -134,35 +145,66 @@ def test_timers_are_compared() -> None:
     ],
 )
 def test_compiled_code_bounds_what_a_kernel_reaches(
-    kernel: str, instructions: dict[str, int], roof: str, in_flight_bytes: int, predicted: float
+    kernel: str,
+    instructions: dict[str, int],
+    roof: str,
+    in_flight_bytes: int,
+    predicted: float,
 ) -> None:
     spec = find_kernel(kernel)
     case = next(case for case in spec.cases if case.dtype != "float32" and "quick" in case.tags)
     facts = make_static_facts(
-        case.id, thread_count=256, instructions=instructions, shared_bytes=100_000
+        case.id,
+        thread_count=256,
+        instructions=instructions,
+        shared_bytes=100_000,
     )
     blocks = 8 if any(kind.startswith("global_load") for kind in instructions) else 2
 
-    found = bound_of(
+    bound = bound_of(
         spec, case, facts.model_copy(update={"theoretical_occupancy": blocks * 8 / 64})
     )
 
-    assert (found.roof, found.in_flight_bytes) == (roof, in_flight_bytes)
-    assert found.predicted == pytest.approx(predicted, rel=1e-3)
+    assert (bound.roof, bound.in_flight_bytes) == (roof, in_flight_bytes)
+    assert bound.predicted == pytest.approx(predicted, rel=1e-3)
 
 
 def test_the_page_sets_what_was_measured_beside_the_predictions_for_this_gpu(
     tmp_path: Path,
 ) -> None:
     bounds = [
-        Bound(CASE_ID, "kernel", "sm_90", "memory", "tma", 1, 2, "", 0.5, 0, 0.5),
-        Bound(CASE_ID, "kernel", "sm_100", "memory", "tma", 1, 2, "", 0.5, 0, 0.25),
+        Bound(
+            CASE_ID,
+            "kernel",
+            "sm_90",
+            "memory",
+            "tma",
+            1,
+            2,
+            "",
+            0.5,
+            0,
+            0.5,
+        ),
+        Bound(
+            CASE_ID,
+            "kernel",
+            "sm_100",
+            "memory",
+            "tma",
+            1,
+            2,
+            "",
+            0.5,
+            0,
+            0.25,
+        ),
     ]
     make_record(
         measurements=[make_measurement(implementation="triton", bound="memory", utilisation=0.4)],
         environment=make_environment(device_kind="cuda", compute_capability="9.0"),
     ).write(tmp_path / "quick.json.gz")
-    (tmp_path / "bounds.json").write_text(json.dumps([asdict(one) for one in bounds]))
+    (tmp_path / "bounds.json").write_text(json.dumps([asdict(bound) for bound in bounds]))
 
     rows = [
         line for line in page(tmp_path, {}).splitlines() if line.startswith(f"| {CASE_ID} | kernel")

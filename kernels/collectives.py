@@ -106,15 +106,15 @@ def _require_group(kernel: str, x: Tensor, rank: int) -> None:
         raise KernelError(
             f"{kernel}: this process is in no group; call torch.distributed.init_process_group(...)"
         )
-    own, count = distributed.get_rank(), distributed.get_world_size()
+    own_rank, count = distributed.get_rank(), distributed.get_world_size()
     if len(x) != count:
         raise KernelError(
             f"{kernel}: x must hold the data of {count} ranks, got {len(x)}; pass [{count}, "
             f"n_rows, n_cols]"
         )
-    if rank != own:
+    if rank != own_rank:
         raise KernelError(
-            f"{kernel}: rank must be {own}, got {rank}; pass torch.distributed.get_rank()"
+            f"{kernel}: rank must be {own_rank}, got {rank}; pass torch.distributed.get_rank()"
         )
 
 

@@ -12,13 +12,13 @@ from roofwatch import KernelSpec
 
 def _modules() -> dict[str, str]:
     folder = Path(__file__).parent
-    declared = [
-        (file.relative_to(folder).with_suffix("").parts, name)
-        for file in folder.rglob("*.py")
-        for name in re.findall(r"^(\w+)_spec = ", file.read_text(), re.MULTILINE)
-    ]
-    declared.sort(key=lambda found: (found[0][0], found[1]))  # by family and name
-    return {name: ".".join(("roofwatch", "kernels", *parts)) for parts, name in declared}
+    declared: list[tuple[str, str, str]] = []
+    for file in folder.rglob("*.py"):
+        parts = file.relative_to(folder).with_suffix("").parts
+        module = ".".join(["roofwatch", "kernels", *parts])
+        names = re.findall(r"^(\w+)_spec = ", file.read_text(), re.MULTILINE)
+        declared += [(parts[0], name, module) for name in names]
+    return {name: module for _family, name, module in sorted(declared)}
 
 
 MODULES = _modules()

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.ci.changepoint.detect import NoiseFloor as SeriesNoise
+from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.history.recent import PossibleChange
 from roofwatch.ci.messages import visible

@@ -24,7 +24,7 @@ import httpx
 from roofwatch.ci.alerts.conditions import OWNER
 from roofwatch.ci.alerts.evaluation import Send, SendError
 from roofwatch.ci.alerts.rules import AddressedChannel, Channel, IssueChannel
-from roofwatch.ci.github.client import GitHubRepository
+from roofwatch.ci.github.client import GitHubRepository, Issue
 from roofwatch.ci.github.comment import post_comment
 from roofwatch.ci.messages import AlertError, ForgeError, code, may_carry_secrets, plain
 from roofwatch.model.alert import AlertEvent, AlertState, Change, Delivery
@@ -40,7 +40,16 @@ _MAX_TITLE = 150
 _MAX_FACT = 500
 _MAX_CHANGES = 6
 _HARMLESS = str.maketrans(
-    {"@": "＠", "<": "‹", ">": "›", "`": "'", "*": "∗", "|": "¦", "[": "(", "]": ")"}
+    {
+        "@": "＠",
+        "<": "‹",
+        ">": "›",
+        "`": "'",
+        "*": "∗",
+        "|": "¦",
+        "[": "(",
+        "]": ")",
+    }
 )
 _SCHEME = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*):(?=//)|\bwww\.")
 _PREFIXES = {
@@ -65,8 +74,10 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
     url = _read_address(channel, folder)
     if channel.kind == "apprise":
         return open_apprise(url)
-    secret = None if channel.secret_env is None else os.environ.get(channel.secret_env, "")
-    if secret is not None and len(secret) < _MIN_SECRET:
+    if channel.secret_env is None:
+        return open_webhook(url)
+    secret = os.environ.get(channel.secret_env, "")
+    if len(secret) < _MIN_SECRET:
         raise AlertError(
             f"the environment variable {channel.secret_env} must have {_MIN_SECRET} characters or "
             f"more"
@@ -75,40 +86,39 @@ def open_channel(channel: Channel, folder: Path, *, api_url: str) -> Send:
 
 
 def _read_address(channel: AddressedChannel, folder: Path) -> str:
+    text = ""
     if channel.url_env is not None:
-        name, text = (
-            f"the environment variable {channel.url_env}",
-            os.environ.get(channel.url_env, ""),
-        )
+        source = f"the environment variable {channel.url_env}"
+        text = os.environ.get(channel.url_env, "")
     else:
-        name, text = f"the file {channel.url_file}", ""
+        source = f"the file {channel.url_file}"
         with contextlib.suppress(OSError):
             text = (folder / str(channel.url_file)).read_text(errors="replace")
     words = text.split()
-    if len(words) != 1:
-        raise AlertError(
-            f"{name} must contain one address; it "
-            f"{'has several' if words else 'is missing or empty'}"
-        )
+    if not words:
+        raise AlertError(f"{source} must contain one address; it is missing or empty")
+    if len(words) > 1:
+        raise AlertError(f"{source} must contain one address; it has several")
     return words[0]
 
 
 def open_apprise(url: str) -> Send:
     """Use any service that apprise supports; the text says when it may be a repetition."""
-    logging.getLogger("apprise").setLevel(
-        logging.CRITICAL + 1
-    )  # its log may show parts of an address
+    # its log may show parts of an address
+    logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
     asset = apprise.AppriseAsset(storage_mode="memory", app_id="roofwatch", app_desc="roofwatch")
     service = apprise.Apprise(asset=asset)
     if not service.add(url):
         raise AlertError("the address has no form that apprise supports")
 
     def send(delivery: Delivery) -> None:
-        is_resolved = delivery.event is AlertEvent.RESOLVED
+        notify_type = apprise.NotifyType.FAILURE
+        if delivery.event is AlertEvent.RESOLVED:
+            notify_type = apprise.NotifyType.SUCCESS
         is_sent = service.notify(
             title=to_title(delivery),
             body=to_text(delivery),
-            notify_type=apprise.NotifyType.SUCCESS if is_resolved else apprise.NotifyType.FAILURE,
+            notify_type=notify_type,
             body_format=apprise.NotifyFormat.TEXT,
         )
         if not is_sent:
@@ -135,28 +145,42 @@ def open_webhook(url: str, secret: str | None = None) -> Send:
             "User-Agent": "roofwatch",
         }
         if secret is not None:
-            headers[SIGNATURE] = (
-                f"sha256={hmac.new(secret.encode(), body, hashlib.sha256).hexdigest()}"
-            )
+            signature = hmac.new(secret.encode(), body, hashlib.sha256)
+            headers[SIGNATURE] = f"sha256={signature.hexdigest()}"
         try:
-            answer = httpx.post(url, content=body, headers=headers, timeout=_TIMEOUT_S)
+            answer = httpx.post(
+                url,
+                content=body,
+                headers=headers,
+                timeout=_TIMEOUT_S,
+            )
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may have the address
             raise SendError(f"no answer: {type(error).__name__}", is_uncertain=True) from None
         if not answer.is_success:
-            asked = (
-                answer.headers.get("Retry-After", "") if answer.status_code in {429, 503} else ""
-            )
-            wait = (
-                timedelta(seconds=min(float(asked), 86_400.0)) if asked.isdecimal() else timedelta()
-            )  # not a date
             raise SendError(
-                f"HTTP {answer.status_code}", is_uncertain=answer.is_server_error, retry_after=wait
+                f"HTTP {answer.status_code}",
+                is_uncertain=answer.is_server_error,
+                retry_after=_retry_after(answer),
             )
 
     return send
 
 
-def open_issues(api_url: str, name: str, token: str, labels: tuple[str, ...] = ()) -> Send:
+def _retry_after(answer: httpx.Response) -> timedelta:
+    """How long the receiver wants us to wait, at most a day."""
+    retry_after = answer.headers.get("Retry-After", "")
+    # a date is not supported: the usual wait applies
+    if answer.status_code not in {429, 503} or not retry_after.isdecimal():
+        return timedelta()
+    return timedelta(seconds=min(float(retry_after), 86_400.0))
+
+
+def open_issues(
+    api_url: str,
+    name: str,
+    token: str,
+    labels: tuple[str, ...] = (),
+) -> Send:
     """Use issues on GitHub: one per episode, opened when the alert fires, then commented on and
     closed.
 
@@ -168,16 +192,19 @@ def open_issues(api_url: str, name: str, token: str, labels: tuple[str, ...] = (
     except ForgeError as error:
         raise AlertError(str(error)) from None
 
+    def find_issue(marker: str) -> Issue | None:
+        # a stranger may write our marker into an issue of theirs
+        trusted = [issue for issue in repository.list_issues(_ISSUE_LABEL) if issue.is_trusted]
+        matching = [issue for issue in trusted if _first_line(issue.body) == marker]
+        return min(matching, key=lambda issue: issue.number, default=None)
+
     def send(delivery: Delivery) -> None:
         try:
-            listed = [one for one in repository.list_issues(_ISSUE_LABEL) if one.is_trusted]
-            ours = [
-                one for one in listed if one.body.split("\n", 1)[0].rstrip() == _marker(delivery)
-            ]
-            issue = min(ours, key=lambda issue: issue.number, default=None)
+            issue = find_issue(_marker(delivery))
             if issue is None and delivery.event is not AlertEvent.RESOLVED:
                 body = f"{_marker(delivery)}\n{to_markdown(delivery)}"
                 repository.create_issue(to_title(delivery), body, (_ISSUE_LABEL, *labels))
+            # an issue of a message that fires is there already: this is a repetition
             elif issue is not None and delivery.event is not AlertEvent.FIRED:
                 marker = f"<!-- roofwatch:message {delivery.key} -->"
                 post_comment(repository, issue.number, f"{marker}\n{to_markdown(delivery)}")
@@ -189,6 +216,10 @@ def open_issues(api_url: str, name: str, token: str, labels: tuple[str, ...] = (
     return send
 
 
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0].rstrip()
+
+
 def _marker(delivery: Delivery) -> str:
     return f"<!-- roofwatch:alert {delivery.alert.alert_id} {delivery.alert.episode} -->"
 
@@ -197,11 +228,10 @@ def _marker(delivery: Delivery) -> str:
 
 
 def to_title(delivery: Delivery) -> str:
-    project, title = (
-        _inert(delivery.alert.project, 80),
-        _inert(delivery.alert.message.title, _MAX_TITLE),
-    )
-    return f"[{project}] {delivery.alert.severity}: {_PREFIXES[delivery.event]}{title}"
+    project = _inert(delivery.alert.project, 80)
+    title = _inert(delivery.alert.message.title, _MAX_TITLE)
+    prefix = _PREFIXES[delivery.event]
+    return f"[{project}] {delivery.alert.severity}: {prefix}{title}"
 
 
 def to_text(delivery: Delivery) -> str:
@@ -215,14 +245,19 @@ def to_text(delivery: Delivery) -> str:
 
 def to_markdown(delivery: Delivery) -> str:
     """Write the body of an issue or a comment on GitHub; only valid owners are mentioned."""
-    prefix, message = _PREFIXES[delivery.event].capitalize(), delivery.alert.message
-    lines = [f"{f'**{prefix}**' if prefix else ''}{code(message.title, limit=_MAX_FACT)}", ""]
+    message = delivery.alert.message
+    title = code(message.title, limit=_MAX_FACT)
+    prefix = _PREFIXES[delivery.event].capitalize()
+    if prefix:
+        title = f"**{prefix}**{title}"
+    lines = [title, ""]
     lines += [f"- {name}: {code(text, limit=_MAX_FACT)}" for name, text in _facts(delivery)]
     mentioned = [owner for owner in message.owners if OWNER.fullmatch(owner)]
     if mentioned:
         lines += ["", " ".join(mentioned)]
     if message.links:
-        lines += ["", " · ".join(f"[{link.name}]({link.url})" for link in message.links)]
+        links = [f"[{link.name}]({link.url})" for link in message.links]
+        lines += ["", " · ".join(links)]
     return "\n".join(lines)
 
 
@@ -244,17 +279,19 @@ def to_document(delivery: Delivery) -> dict[str, Any]:
 
 
 def _facts(delivery: Delivery) -> list[tuple[str, str]]:
-    alert, message = delivery.alert, delivery.alert.message
-    acknowledge = f"roofwatch alert acknowledge {alert.alert_id} --person NAME --reason REASON"
-    facts = [
-        ("Device", ", ".join(message.devices)),
-        *(("Change", _change_text(one)) for one in message.changes[:_MAX_CHANGES]),
-        *((fact.name, fact.text) for fact in message.facts),
+    alert = delivery.alert
+    message = alert.message
+    facts = [("Device", ", ".join(message.devices))]
+    facts += [("Change", _change_text(change)) for change in message.changes[:_MAX_CHANGES]]
+    facts += [(fact.name, fact.text) for fact in message.facts]
+    facts += [
         ("Owner", ", ".join(message.owners)),
         ("Rule", f"{', '.join(alert.rules)} ({alert.severity})"),
         ("Alert", f"{alert.alert_id}, episode {alert.episode}"),
-        ("Acknowledge", acknowledge if alert.state is AlertState.FIRING else ""),
     ]
+    if alert.state is AlertState.FIRING:
+        command = f"roofwatch alert acknowledge {alert.alert_id} --person NAME --reason REASON"
+        facts.append(("Acknowledge", command))
     return [(name, text) for name, text in facts if text]
 
 
@@ -263,14 +300,21 @@ def _change_text(change: Change) -> str:
     (-8.2%)`.
     """
     definition = metric(change.metric)
-    values = " to ".join(
-        "failed" if one is None else definition.format(one) for one in (change.before, change.after)
-    )
-    relative = "" if change.relative_change is None else f" ({change.relative_change:+.1%})"
-    return f"{change.case_id} · {change.implementation}: {definition.title} {values}{relative}"
+    base = "failed" if change.before is None else definition.format(change.before)
+    head = "failed" if change.after is None else definition.format(change.after)
+    subject = f"{change.case_id} · {change.implementation}"
+    text = f"{subject}: {definition.title} {base} to {head}"
+    if change.relative_change is not None:
+        text += f" ({change.relative_change:+.1%})"
+    return text
 
 
 def _inert(text: str, limit: int) -> str:
     """Turn untrusted text into one line without mentions, links and tags."""
-    shown = plain(text, limit=limit).translate(_HARMLESS)
-    return _SCHEME.sub(lambda found: found[0].replace(":", "∶").replace("www.", "www․"), shown)
+    harmless = plain(text, limit=limit).translate(_HARMLESS)
+    return _SCHEME.sub(_without_link, harmless)
+
+
+def _without_link(scheme: re.Match[str]) -> str:
+    """Replace the characters by which programs recognise a link with others that look the same."""
+    return scheme[0].replace(":", "∶").replace("www.", "www․")

@@ -46,7 +46,6 @@ from roofwatch.model.alert import (
     DeliveryState,
     Fact,
 )
-from roofwatch.model.stored_results import FilterOptions
 from roofwatch.model.triage import TriageState
 
 REPLAY_DAYS = 30
@@ -99,7 +98,10 @@ def conditions_at(rule: Rule, state: ProjectState, now: datetime) -> list[AlertC
 
 
 def raise_alerts(
-    engine: Engine, setup: AlertSetup, now: datetime, projects: Sequence[str] | None = None
+    engine: Engine,
+    setup: AlertSetup,
+    now: datetime,
+    projects: Sequence[str] | None = None,
 ) -> list[AlertStep]:
     """Update the alerts of some projects, or of all, and return what changed."""
     if projects is None:
@@ -108,18 +110,24 @@ def raise_alerts(
     changed: list[AlertStep] = []
     for project in projects:
         with Session(engine) as session, session.begin():
-            lock_project(
-                session, project
-            )  # before reading, so an older evaluation cannot overwrite a newer one
+            # before reading, so an older evaluation cannot overwrite a newer one
+            lock_project(session, project)
             state = read_state(session, project, setup)
-            conditions = [
-                one for rule in setup.rules.of(project) for one in conditions_at(rule, state, now)
-            ]
-            endings = {one.regression_id: why_not_alerting(one) for one in state.regressions}
-            known = list_alerts(session, project)
+            conditions: list[AlertCondition] = []
+            for rule in setup.rules.of(project):
+                conditions += conditions_at(rule, state, now)
+            endings = {
+                triaged.regression_id: why_not_alerting(triaged) for triaged in state.regressions
+            }
             steps = next_steps(
-                project, known, conditions, rules=setup.rules, endings=endings, now=now
+                project,
+                list_alerts(session, project),
+                conditions,
+                rules=setup.rules,
+                endings=endings,
+                now=now,
             )
+            # alerts, messages and bisections in one transaction: none is lost or sent twice
             write_steps(session, project, steps)
             _request_bisections(session, state, setup.rules, steps)
             changed += steps
@@ -131,21 +139,24 @@ def read_state(session: Session, project: str, setup: AlertSetup) -> ProjectStat
     is open.
     """
     rules = setup.rules.of(project)
-    runs = read_runner_history(session, project) if rules else {}
-    options = read_filter_options(session, project) if rules else FilterOptions((), {}, ())
-    names = {
-        name
-        for rule in rules
-        if isinstance(rule, MetricRule) and (name := rule.against_commit) is not None
-    }
+    if not rules:
+        return ProjectState(
+            project=project,
+            ownership=Ownership(setup.rules.owners, setup.codeowners, {}),
+            dashboard_url=setup.dashboard_url,
+        )
+    options = read_filter_options(session, project)
+    metric_rules = [rule for rule in rules if isinstance(rule, MetricRule)]
+    reference_names = {rule.against_commit for rule in metric_rules} - {None}
     return ProjectState(
         project=project,
-        regressions=list_triaged(session, project) if rules else (),
-        runs=runs,
+        regressions=list_triaged(session, project),
+        runs=read_runner_history(session, project),
         results=cache(partial(list_cases_of_run, session)),
         imported=cache(partial(list_imported_values, session)),
-        cases={one.case_id: one for one in options.cases if one.family},
-        commits={name: find_commit(session, project, name) for name in names},
+        # a case without a family is only known from imported values
+        cases={case.case_id: case for case in options.cases if case.family},
+        commits={name: find_commit(session, project, name) for name in reference_names if name},
         ownership=Ownership(setup.rules.owners, setup.codeowners, options.source_files),
         dashboard_url=setup.dashboard_url,
     )
@@ -155,65 +166,70 @@ def replay(rule: Rule, state: ProjectState, now: datetime) -> list[tuple[datetim
     """Return what would have fired in the last 30 days, evaluated once a day without cool-down:
     times and titles.
     """
-    told = []
-    before: set[str] | None = None
-    for at in (now - timedelta(days=days) for days in range(REPLAY_DAYS, -1, -1)):
-        found = {
-            one.cause: one for one in conditions_at(rule, _as_of(state, at), at) if not one.is_past
-        }
-        told += [
-            (at, one.message.title)
-            for cause, one in found.items()
-            if before is not None and cause not in before
-        ]
-        before = set(found)
-    return told
+    fired: list[tuple[datetime, str]] = []
+    previous_causes: set[str] | None = None
+    for days_ago in range(REPLAY_DAYS, -1, -1):
+        time = now - timedelta(days=days_ago)
+        titles: dict[str, str] = {}
+        for condition in conditions_at(rule, _as_of(state, time), time):
+            if not condition.is_past:
+                titles[condition.cause] = condition.message.title
+        # what the first evaluation finds may have begun long before
+        if previous_causes is not None:
+            new_causes = [cause for cause in titles if cause not in previous_causes]
+            fired += [(time, titles[cause]) for cause in new_causes]
+        previous_causes = set(titles)
+    return fired
 
 
-def _as_of(state: ProjectState, at: datetime) -> ProjectState:
+def _as_of(state: ProjectState, time: datetime) -> ProjectState:
     """Return the regressions as they were: without later ones, later recoveries and what closed
     them.
     """
     regressions = []
-    for one in state.regressions:
-        regression, triage = one.regression, one.triage
-        if regression.recovered_at is not None and regression.recovered_at.committed_at > at:
+    for triaged in state.regressions:
+        regression = triaged.regression
+        triage = triaged.triage
+        if regression.commit.committed_at > time:
+            continue
+        recovered_at = regression.recovered_at
+        if recovered_at is not None and recovered_at.committed_at > time:
             regression = replace(regression, recovered_at=None)
-            triage = (
-                replace(triage, state=TriageState.NEW)
-                if triage.state is TriageState.FIXED
-                else triage
-            )
-        if regression.commit.committed_at <= at:
-            regressions.append(replace(one, regression=regression, triage=triage))
+            if triage.state is TriageState.FIXED:
+                triage = replace(triage, state=TriageState.NEW)
+        regressions.append(replace(triaged, regression=regression, triage=triage))
     return replace(state, regressions=regressions)
 
 
 def _request_bisections(
-    session: Session, state: ProjectState, rules: AlertRules, steps: Sequence[AlertStep]
+    session: Session,
+    state: ProjectState,
+    rules: AlertRules,
+    steps: Sequence[AlertStep],
 ) -> None:
     """Request a bisection of each regression that a rule with `bisects` reports for the
     first time.
     """
-    bisecting = {
-        rule.name for rule in rules.rules if isinstance(rule, RegressionRule) and rule.bisects
+    regression_rules = [rule for rule in rules.rules if isinstance(rule, RegressionRule)]
+    bisecting_names = {rule.name for rule in regression_rules if rule.bisects}
+    regressions = {
+        triaged.triage.regression_id: triaged.regression for triaged in state.regressions
     }
-    regressions = {one.triage.regression_id: one.regression for one in state.regressions}
     for step in steps:
-        named = bisecting.intersection(step.alert.rules)
-        is_new = named and any(one.event is AlertEvent.FIRED for one in step.deliveries)
+        rule_names = bisecting_names.intersection(step.alert.rules)
+        is_new = any(delivery.event is AlertEvent.FIRED for delivery in step.deliveries)
         regression_id = step.alert.regression_id
-        if (
-            not is_new
-            or regression_id is None
-            or (point := series_to_bisect(regressions[regression_id])) is None
-        ):
+        if not rule_names or not is_new or regression_id is None:
             continue
-        commits = range_of(
-            state.project, point, read_series(session, state.project, [point.series])
-        )
+        point = series_to_bisect(regressions[regression_id])
+        if point is None:
+            continue  # only a step of a time can be bisected
+        series = read_series(session, state.project, [point.series])
         request_bisection(
-            session, commits, requested_by=f"rule: {min(named)}", regression_id=regression_id
+            session,
+            range_of(state.project, point, series),
+            requested_by=f"rule: {min(rule_names)}",
+            regression_id=regression_id,
         )
 
 
@@ -222,159 +238,206 @@ def _request_bisections(
 
 def next_steps(
     project: str,
-    known: Sequence[Alert],
+    stored: Sequence[Alert],
     conditions: Sequence[AlertCondition],
     *,
     rules: AlertRules,
     endings: Mapping[str, str | None],
     now: datetime,
 ) -> list[AlertStep]:
-    """Return which of the `known` alerts of a project change, and new ones, with their messages.
+    """Return which of the `stored` alerts of a project change, and new ones, with their messages.
     Pure.
 
     `endings` says by the cause of each regression why it raises no alert; None if it does.
     """
     by_name = {rule.name: rule for rule in rules.of(project)}
-    alerts = {alert.cause: alert for alert in known}
-    holding: dict[str, list[AlertCondition]] = defaultdict(list)
-    for condition in sorted(conditions, key=lambda one: -one.severity.rank):
-        holding[condition.cause].append(condition)
-    steps = []
-    for cause, found in holding.items():
-        before, worst = alerts.get(cause), found[0]
-        if before is not None and before.state is not AlertState.RESOLVED:
-            alert, is_worse = before, worst.severity.rank > before.severity.rank
-        elif not all(one.is_past for one in found):
-            alert, is_worse = _new_episode(project, before, worst, now), False
+    alerts = {alert.cause: alert for alert in stored}
+    by_cause: dict[str, list[AlertCondition]] = defaultdict(list)
+    # the worst first: its severity and message become the alert's
+    for condition in sorted(conditions, key=lambda condition: -condition.severity.rank):
+        by_cause[condition.cause].append(condition)
+    steps: list[AlertStep] = []
+    for cause, same_cause in by_cause.items():
+        alert = alerts.get(cause)
+        worst = same_cause[0]
+        is_worse = False
+        if alert is not None and alert.state is not AlertState.RESOLVED:
+            is_worse = worst.severity.rank > alert.severity.rank
+        elif all(condition.is_past for condition in same_cause):
+            continue  # too old for a new alert
         else:
-            continue
-        names = tuple(dict.fromkeys(one.rule for one in found))
-        alert = replace(alert, rules=names, severity=worst.severity, message=worst.message)
-        steps.append(
-            _notify(alert, [(one, by_name[one.rule]) for one in found], now, is_worse=is_worse)
+            alert = _new_episode(project, alert, worst, now)
+        names = tuple(dict.fromkeys(condition.rule for condition in same_cause))
+        alert = replace(
+            alert,
+            rules=names,
+            severity=worst.severity,
+            message=worst.message,
         )
+        reported = [(condition, by_name[condition.rule]) for condition in same_cause]
+        steps.append(_notify(alert, reported, now, is_worse=is_worse))
     for cause, alert in alerts.items():
-        if cause not in holding and alert.state is not AlertState.RESOLVED:
-            ending = _ending(alert, endings)
-            resolved = replace(
-                alert,
-                state=AlertState.RESOLVED,
-                resolved_at=now,
-                message=replace(
-                    alert.message, facts=(Fact("Resolved", ending), *alert.message.facts)
-                ),
-            )
-            told = [channel for channel in _to_resolve(alert, by_name) if channel in rules.channels]
-            steps.append(_step(resolved, dict.fromkeys(told, AlertEvent.RESOLVED), now))
-    return [one for one in steps if one.deliveries or one.alert != alerts.get(one.alert.cause)]
+        if cause not in by_cause and alert.state is not AlertState.RESOLVED:
+            channels = _channels_to_resolve(alert, by_name)
+            # a channel may have left the rules since
+            due = {name: AlertEvent.RESOLVED for name in channels if name in rules.channels}
+            resolved = _resolved(alert, _ending(alert, endings), now)
+            steps.append(_step(resolved, due, now))
+
+    def is_news(step: AlertStep) -> bool:
+        return bool(step.deliveries) or step.alert != alerts.get(step.alert.cause)
+
+    return list(filter(is_news, steps))
 
 
-def _new_episode(project: str, before: Alert | None, found: AlertCondition, now: datetime) -> Alert:
-    alert = Alert(
-        project,
-        found.cause,
-        (found.rule,),
-        found.severity,
-        AlertState.FIRING,
-        1,
-        found.message,
-        now,
+def _new_episode(
+    project: str,
+    previous: Alert | None,
+    condition: AlertCondition,
+    now: datetime,
+) -> Alert:
+    return Alert(
+        project=project,
+        cause=condition.cause,
+        rules=(condition.rule,),
+        severity=condition.severity,
+        state=AlertState.FIRING,
+        episode=1 if previous is None else previous.episode + 1,
+        message=condition.message,
+        fired_at=now,
+        regression_id=condition.regression_id,
+        # the cool-down goes on
+        told_at={} if previous is None else previous.told_at,
     )
-    episode, told_at = (1, {}) if before is None else (before.episode + 1, before.told_at)
-    return replace(alert, regression_id=found.regression_id, episode=episode, told_at=told_at)
+
+
+def _resolved(alert: Alert, ending: str, now: datetime) -> Alert:
+    facts = (Fact("Resolved", ending), *alert.message.facts)
+    return replace(
+        alert,
+        state=AlertState.RESOLVED,
+        resolved_at=now,
+        message=replace(alert.message, facts=facts),
+    )
 
 
 def _notify(
-    alert: Alert, found: Sequence[tuple[AlertCondition, Rule]], now: datetime, *, is_worse: bool
+    alert: Alert,
+    reported: Sequence[tuple[AlertCondition, Rule]],
+    now: datetime,
+    *,
+    is_worse: bool,
 ) -> AlertStep:
-    if alert.state is AlertState.FIRING and any(
-        condition.is_acknowledged for condition, _ in found
-    ):
+    is_acknowledged = any(condition.is_acknowledged for condition, _ in reported)
+    if alert.state is AlertState.FIRING and is_acknowledged:
         alert = alert.acknowledged(now, "triage", "its regression is acknowledged")
-    is_open, told_at, escalated_to = (
-        alert.state is AlertState.FIRING,
-        dict(alert.told_at),
-        set(alert.escalated_to),
-    )
+    told_at = dict(alert.told_at)
+    escalated_to = set(alert.escalated_to)
     due: dict[str, AlertEvent] = {}
-    for condition, rule in found:
-        remind_after = timedelta(days=rule.remind_after_days)
-        told = [
-            at
-            for channel in rule.channels
-            if (at := told_at.get(channel, _NEVER)) >= alert.fired_at
-        ]
+    for condition, rule in reported:
+        # before this rule's own messages are added
+        is_escalated = _is_escalated(alert, rule, told_at, now)
         for channel in rule.channels:
-            last = told_at.get(channel, _NEVER)
-            if last < alert.fired_at:
-                if not condition.is_past and now >= last + timedelta(hours=rule.cool_down_hours):
+            last_at = told_at.get(channel, _NEVER)
+            if last_at < alert.fired_at:
+                cool_down = timedelta(hours=rule.cool_down_hours)
+                if not condition.is_past and now >= last_at + cool_down:
                     due[channel] = AlertEvent.FIRED
-            elif is_open and last < now and (is_worse or timedelta() < remind_after <= now - last):
+            elif last_at < now and _needs_reminder(alert, rule, now - last_at, is_worse=is_worse):
                 due[channel] = AlertEvent.REMINDED
-        patience = rule.escalate_after_hours
-        if (
-            is_open
-            and patience is not None
-            and told
-            and now >= min(told) + timedelta(hours=patience)
-        ):
-            due |= {
-                channel: AlertEvent.ESCALATED
-                for channel in rule.escalate_to
-                if channel not in escalated_to
-            }
-            escalated_to |= set(rule.escalate_to)
+        if is_escalated:
+            for channel in rule.escalate_to:
+                if channel not in escalated_to:
+                    due[channel] = AlertEvent.ESCALATED
+            escalated_to.update(rule.escalate_to)
         told_at |= dict.fromkeys(due, now)
-    return _step(
-        replace(alert, told_at=told_at, escalated_to=tuple(sorted(escalated_to))), due, now
-    )
+    alert = replace(alert, told_at=told_at, escalated_to=tuple(sorted(escalated_to)))
+    return _step(alert, due, now)
+
+
+def _needs_reminder(
+    alert: Alert,
+    rule: Rule,
+    waited: timedelta,
+    *,
+    is_worse: bool,
+) -> bool:
+    if alert.state is not AlertState.FIRING:
+        return False
+    remind_after = timedelta(days=rule.remind_after_days)  # 0: never
+    return is_worse or timedelta() < remind_after <= waited
+
+
+def _is_escalated(
+    alert: Alert,
+    rule: Rule,
+    told_at: Mapping[str, datetime],
+    now: datetime,
+) -> bool:
+    """Whether nobody acknowledged the alert in time after a channel of the rule had it."""
+    if alert.state is not AlertState.FIRING or rule.escalate_after_hours is None:
+        return False
+    times = [told_at.get(channel, _NEVER) for channel in rule.channels]
+    times_of_episode = [time for time in times if time >= alert.fired_at]
+    if not times_of_episode:
+        return False
+    return now >= min(times_of_episode) + timedelta(hours=rule.escalate_after_hours)
 
 
 def _step(alert: Alert, due: Mapping[str, AlertEvent], now: datetime) -> AlertStep:
-    return AlertStep(
-        alert, tuple(Delivery(alert, event, channel, now, now) for channel, event in due.items())
-    )
+    deliveries = [
+        Delivery(
+            alert,
+            event,
+            channel,
+            now,
+            now,
+        )
+        for channel, event in due.items()
+    ]
+    return AlertStep(alert, tuple(deliveries))
 
 
 def _ending(alert: Alert, endings: Mapping[str, str | None]) -> str:
     if alert.cause in endings:
         return endings[alert.cause] or "no rule covers it any more"
-    return (
-        "the newer results no longer show it"
-        if alert.regression_id
-        else "back within limits, or no rule covers it"
-    )
+    if alert.regression_id:
+        return "the newer results no longer show it"
+    return "back within limits, or no rule covers it"
 
 
-def _to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
+def _channels_to_resolve(alert: Alert, rules: Mapping[str, Rule]) -> list[str]:
     """Return the channels that were told in this episode, without those of rules without
     `notify_resolved` alone.
     """
-    silent, others = set[str](), set[str]()
-    for rule in (rules[name] for name in alert.rules if name in rules):
-        (others if rule.notify_resolved else silent).update(rule.channels, rule.escalate_to)
-    return [
-        one
-        for one, at in alert.told_at.items()
-        if at >= alert.fired_at and one not in silent - others
-    ]
+    told_channels = [channel for channel, time in alert.told_at.items() if time >= alert.fired_at]
+    notified: set[str] = set()
+    silent: set[str] = set()
+    for name in alert.rules:
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        channels = notified if rule.notify_resolved else silent
+        channels.update(rule.channels, rule.escalate_to)
+    muted = silent - notified
+    return [channel for channel in told_channels if channel not in muted]
 
 
 # --- sending
 
 
 def deliver_waiting(
-    engine: Engine, channels: Mapping[str, Send | str], now: Callable[[], datetime]
+    engine: Engine,
+    channels: Mapping[str, Send | str],
+    now: Callable[[], datetime],
 ) -> list[Delivery]:
     """Send every message that is due; return those that were tried, with the result."""
     done: list[Delivery] = []
     while (claimed := claim_next(engine, now())) is not None:
-        done.append(
-            _attempt(
-                claimed, channels.get(claimed.channel, "the rules no longer have this channel"), now
-            )
-        )
-        write_outcome(engine, done[-1])
+        channel = channels.get(claimed.channel, "the rules no longer have this channel")
+        outcome = _attempt(claimed, channel, now)
+        write_outcome(engine, outcome)
+        done.append(outcome)
     return done
 
 
@@ -383,26 +446,32 @@ def _attempt(delivery: Delivery, channel: Send | str, now: Callable[[], datetime
         _send(delivery, channel)
     except SendError as error:
         wait: timedelta = min(_FIRST_WAIT * 2.0 ** (delivery.attempt_count - 1), _LONGEST_WAIT)
-        failed = replace(
+        next_attempt_at = now() + max(wait, error.retry_after)
+        state = DeliveryState.FAILED
+        consequence = "given up"
+        if delivery.attempt_count < MAX_ATTEMPTS:
+            state = DeliveryState.WAITING
+            consequence = f"next attempt at {next_attempt_at:%Y-%m-%d %H:%M:%S} UTC"
+        _log.warning(
+            "alert message %s through %r: %s; %s",
+            delivery.key,
+            delivery.channel,
+            error,
+            consequence,
+        )
+        return replace(
             delivery,
-            state=DeliveryState.WAITING
-            if delivery.attempt_count < MAX_ATTEMPTS
-            else DeliveryState.FAILED,
-            next_attempt_at=now() + max(wait, error.retry_after),
+            state=state,
+            next_attempt_at=next_attempt_at,
             is_uncertain=delivery.is_uncertain or error.is_uncertain,
             error=str(error),
         )
-        is_over = failed.state is DeliveryState.FAILED
-        then = (
-            "given up"
-            if is_over
-            else f"next attempt at {failed.next_attempt_at:%Y-%m-%d %H:%M:%S} UTC"
-        )
-        _log.warning(
-            "alert message %s through %r: %s; %s", delivery.key, delivery.channel, error, then
-        )
-        return failed
-    return replace(delivery, state=DeliveryState.SENT, sent_at=now(), error=None)
+    return replace(
+        delivery,
+        state=DeliveryState.SENT,
+        sent_at=now(),
+        error=None,
+    )
 
 
 def _send(delivery: Delivery, channel: Send | str) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from roofwatch.ci.alerts.conditions import (
     MAX_CHANGES,
     ProjectState,
+    ReportInterval,
     change_of,
     commit_text,
     interval_of,
@@ -58,103 +59,135 @@ def metric_conditions(rule: MetricRule, state: ProjectState, now: datetime) -> l
     a geometric mean.
     """
     groups: dict[tuple[str, str], list[_Level]] = defaultdict(list)
+    # the last values of a replaced class would stay beyond the limit for ever
     for runner_class in state.runs.keys() - _ended_classes(state, now):
-        for level in (
-            _levels(rule, runner_class, state, now) if rule.covers_runner(runner_class) else ()
-        ):
-            kernel = level.series.kernel if rule.over == "any" else ""
-            if rule.over == "geomean" or rule.is_beyond(level.ratio):
-                groups[kernel, state.device_of(runner_class)].append(level)
-    return [
-        _condition(
-            rule,
-            kernel,
-            device,
-            sorted(levels, key=lambda one: one.ratio, reverse=not rule.is_floor),
-            state,
-        )
-        for (kernel, device), levels in sorted(groups.items())
-        if rule.is_beyond(_geomean(one.ratio for one in levels))
-    ]
+        if not rule.covers_runner(runner_class):
+            continue
+        device = state.device_of(runner_class)
+        for level in _levels(rule, runner_class, state, now):
+            if rule.over == "geomean":
+                groups["", device].append(level)
+            elif rule.is_beyond(level.ratio):
+                groups[level.series.kernel, device].append(level)
+    conditions = []
+    for (kernel, device), levels in sorted(groups.items()):
+        if rule.is_beyond(_geomean(level.ratio for level in levels)):
+            # the worst first: a rate is worse the lower it is
+            levels.sort(key=lambda level: level.ratio, reverse=not rule.is_floor)
+            conditions.append(
+                _condition(
+                    rule,
+                    kernel,
+                    device,
+                    levels,
+                    state,
+                )
+            )
+    return conditions
 
 
 def _levels(
-    rule: MetricRule, runner_class: str, state: ProjectState, now: datetime
+    rule: MetricRule,
+    runner_class: str,
+    state: ProjectState,
+    now: datetime,
 ) -> Iterator[_Level]:
     """Compare the newest values of each case and implementation with the reference of the rule."""
-    known = [run for run in state.runs[runner_class] if run.started_at <= now]
-    newest = [
-        run
-        for run in known[-rule.runs :]
-        if run.started_at >= now - timedelta(days=rule.within_days)
-    ]
-    if rule.limit is not None or not newest:
-        older = known[-rule.runs - _MAX_OLDER_RUNS : -rule.runs]  # only to find where it began
-    elif rule.against_commit is not None:
-        older = [run for run in known if run.commit.sha == state.commits.get(rule.against_commit)]
-    else:
-        begin = newest[0].commit.committed_at - timedelta(days=rule.against_days or 0.0)
-        older = [run for run in known[: -rule.runs] if run.commit.committed_at >= begin]
-    older = older[
-        :: math.ceil(len(older) / _MAX_OLDER_RUNS) or 1
-    ]  # the median of some runs spread evenly will do
-    before, after = _points(rule, older, state), _points(rule, newest, state)
-    for (case_id, implementation), points in after.items():
-        past = [
-            one
-            for one in before.get((case_id, implementation), ())
-            if one.method == points[-1].method
-        ]
-        new = [one for one in points if one.method == points[-1].method]
-        if rule.limit is None and not past:
+    runs = [run for run in state.runs[runner_class] if run.started_at <= now]
+    oldest = now - timedelta(days=rule.within_days)
+    newest = [run for run in runs[-rule.runs :] if run.started_at >= oldest]
+    reference_runs = _reference_runs(rule, runs, newest, state)
+    # the median of some runs spread evenly will do
+    step = math.ceil(len(reference_runs) / _MAX_OLDER_RUNS) or 1
+    old_points = _points(rule, reference_runs[::step], state)
+    for subject, points in _points(rule, newest, state).items():
+        # values of another timer or harness are not comparable
+        method = points[-1].method
+        old = [point for point in old_points.get(subject, ()) if point.method == method]
+        new = [point for point in points if point.method == method]
+        if rule.limit is None and not old:
             continue
-        reference = rule.limit or statistics.median(one.value for one in past)
-        every = [*past, *new]
-        first = len(every) - 1
-        while first > 0 and rule.is_beyond(every[first - 1].value / reference):
+        reference = rule.limit or statistics.median(point.value for point in old)
+        all_points = [*old, *new]
+        ratios = [point.value / reference for point in all_points]
+        first = len(all_points) - 1
+        # walk back to where the values that are beyond the limit begin
+        while first > 0 and rule.is_beyond(ratios[first - 1]):
             first -= 1
-        series = SeriesKey(state.project, case_id, implementation, rule.metric, runner_class)
-        previous = every[first - 1].commit if first else None
+        case_id, implementation = subject
         yield _Level(
-            series,
-            reference,
-            statistics.median(one.value for one in new),
-            every[first].commit,
-            previous,
+            series=SeriesKey(
+                state.project,
+                case_id,
+                implementation,
+                rule.metric,
+                runner_class,
+            ),
+            reference=reference,
+            value=statistics.median(point.value for point in new),
+            since=all_points[first].commit,
+            previous=all_points[first - 1].commit if first else None,
         )
 
 
+def _reference_runs(
+    rule: MetricRule,
+    runs: Sequence[RunnerRun],
+    newest: Sequence[RunnerRun],
+    state: ProjectState,
+) -> Sequence[RunnerRun]:
+    """The runs that the newest ones are compared with."""
+    if rule.limit is not None or not newest:
+        # only to find where it began
+        return runs[-rule.runs - _MAX_OLDER_RUNS : -rule.runs]
+    if rule.against_commit is not None:
+        sha = state.commits.get(rule.against_commit)
+        return [run for run in runs if run.commit.sha == sha]
+    begin = newest[0].commit.committed_at - timedelta(days=rule.against_days or 0.0)
+    return [run for run in runs[: -rule.runs] if run.commit.committed_at >= begin]
+
+
 def _points(
-    rule: MetricRule, runs: Iterable[RunnerRun], state: ProjectState
+    rule: MetricRule,
+    runs: Iterable[RunnerRun],
+    state: ProjectState,
 ) -> dict[tuple[str, str], list[_Point]]:
     """Collect the values by case and implementation that a rule covers,
     in the order of the runs.
     """
-    found: dict[tuple[str, str], list[_Point]] = defaultdict(list)
+    points: dict[tuple[str, str], list[_Point]] = defaultdict(list)
     for run in runs:
         for case_id, implementation, timing, value in _values(rule.metric, run, state):
+            # ratios and geometric means need values above 0
             if value and value > 0 and state.covers(rule, case_id):
-                found[case_id, implementation].append(
-                    _Point(run.commit, (run.harness_version, timing), value)
-                )
-    return found
+                method = run.harness_version, timing
+                points[case_id, implementation].append(_Point(run.commit, method, value))
+    return points
 
 
 def _values(
-    name: str, run: RunnerRun, state: ProjectState
+    name: str,
+    run: RunnerRun,
+    state: ProjectState,
 ) -> Iterator[tuple[str, str, str, float | None]]:
     """Yield case id, implementation, timer with cache state, and value of a metric."""
     if name not in METRICS:
         for case_id, implementation, key, number in state.imported(run.run_id):
-            yield case_id, implementation, "", number if key == name else None
+            if key == name:
+                yield case_id, implementation, "", number
         return
     for case in state.results(run.run_id):
-        outcome = case.accuracy_outcome if name == "rmse_ratio" else case.outcome
-        costs, value = state.costs_of(case.case_id), getattr(case, name, None)
+        # an error is measured by the check of the accuracy, all else by the timing
+        outcome: Outcome | None = case.outcome
+        if name == "rmse_ratio":
+            outcome = case.accuracy_outcome
+        if outcome is not Outcome.OK:
+            continue
+        value = getattr(case, name, None)
+        costs = state.costs_of(case.case_id)
         if name in costs and case.median_ns:
             value = (costs[name] or 0.0) / case.median_ns * 1e9
-        timing = timing_of(case.timer, case.cache)
-        yield case.case_id, case.implementation, timing, value if outcome is Outcome.OK else None
+        yield case.case_id, case.implementation, timing_of(case.timer, case.cache), value
 
 
 def _geomean(values: Iterable[float]) -> float:
@@ -162,65 +195,93 @@ def _geomean(values: Iterable[float]) -> float:
 
 
 def _condition(
-    rule: MetricRule, kernel: str, device: str, levels: Sequence[_Level], state: ProjectState
+    rule: MetricRule,
+    kernel: str,
+    device: str,
+    levels: Sequence[_Level],
+    state: ProjectState,
 ) -> AlertCondition:
     """Report some levels, the worst first."""
-    write, worst, cases = rule.definition.format, levels[0], count_of(len(levels), "case")
-    before, after, scope = worst.reference, worst.value, f"in {cases}"
-    if rule.over == "geomean":
-        before, after = (
-            _geomean(one.reference for one in levels),
-            _geomean(one.value for one in levels),
-        )
-        scope = f"over {cases} (geometric mean)"
-    judged = f"the median of the newest {rule.runs} runs"
-    if rule.limit is None:
-        verb = "fell" if rule.is_floor else "grew"
-        what = f"{verb} {abs(after / before - 1):.1%}, {write(before)} to {write(after)}"
-        judged += f" against {rule.against}"
-    else:
-        what = f"{'below' if rule.is_floor else 'above'} {write(rule.limit)}: {write(after)}"
-    kernels = tuple(dict.fromkeys(one.series.kernel for one in levels))
-    subject = kernel or ", ".join(kernels if rule.families == ("*",) else rule.families)
-    since, base = commit_text(worst.since), worst.previous
+    worst = levels[0]
+    kernels = tuple(dict.fromkeys(level.series.kernel for level in levels))
+    group_names = kernels if rule.families == ("*",) else rule.families
+    subject = kernel or ", ".join(group_names)
+    changes = [
+        change_of(level.series, level.reference, level.value) for level in levels[:MAX_CHANGES]
+    ]
     message = Message(
-        title=f"{subject}: {rule.definition.title} {what}, {scope} on {device}",
-        facts=(
-            Fact("Since", since if base is not None else f"{since} or earlier"),
-            *(
-                []
-                if base is None
-                else [Fact("Range", f"{base.short_sha}..{worst.since.short_sha}")]
-            ),
-            Fact("Judged by", judged),
-        ),
+        title=f"{subject}: {rule.definition.title} {_change_text(rule, levels)} on {device}",
+        facts=tuple(_facts(rule, worst)),
         owners=state.ownership.owners_of(kernels),
         links=state.link(
             "Trend", "trends", kernel=worst.series.kernel, runner=worst.series.runner_class
         ),
         kernels=kernels,
         devices=(device,),
-        base_sha=None if base is None else base.sha,
+        base_sha=None if worst.previous is None else worst.previous.sha,
         head_sha=worst.since.sha,
-        changes=tuple(
-            change_of(one.series, one.reference, one.value) for one in levels[:MAX_CHANGES]
-        ),
+        changes=tuple(changes),
     )
-    selection = kernel or "\n".join((*rule.kernels, *rule.families, *rule.tags))
+    selection = kernel or "\n".join(
+        [
+            *rule.kernels,
+            *rule.families,
+            *rule.tags,
+        ]
+    )
     return AlertCondition(
-        rule.name, f"{rule.metric}\n{device}\n{selection}", rule.severity, message
+        rule=rule.name,
+        cause=f"{rule.metric}\n{device}\n{selection}",
+        severity=rule.severity,
+        message=message,
     )
+
+
+def _change_text(rule: MetricRule, levels: Sequence[_Level]) -> str:
+    write = rule.definition.format
+    cases = count_of(len(levels), "case")
+    if rule.over == "geomean":
+        reference = _geomean(level.reference for level in levels)
+        value = _geomean(level.value for level in levels)
+        scope = f"over {cases} (geometric mean)"
+    else:
+        reference = levels[0].reference
+        value = levels[0].value
+        scope = f"in {cases}"
+    if rule.limit is not None:
+        side = "below" if rule.is_floor else "above"
+        return f"{side} {write(rule.limit)}: {write(value)}, {scope}"
+    verb = "fell" if rule.is_floor else "grew"
+    relative_change = abs(value / reference - 1)
+    return f"{verb} {relative_change:.1%}, {write(reference)} to {write(value)}, {scope}"
+
+
+def _facts(rule: MetricRule, worst: _Level) -> Iterator[Fact]:
+    since = commit_text(worst.since)
+    if worst.previous is None:
+        yield Fact("Since", f"{since} or earlier")
+    else:
+        yield Fact("Since", since)
+        yield Fact("Range", f"{worst.previous.short_sha}..{worst.since.short_sha}")
+    judged = f"the median of the newest {rule.runs} runs"
+    if rule.limit is None:
+        judged += f" against {rule.against}"
+    yield Fact("Judged by", judged)
 
 
 def _ended_classes(state: ProjectState, now: datetime) -> set[str]:
     """Return the runner classes that another class of the same device replaced, as after an update
     of the driver.
     """
-    ended = set()
+    ended: set[str] = set()
     for classes in state.devices.values():
-        intervals = {name: one for name in classes if (one := interval_of(state, [name], now))}
-        newest = max((one.last_at for one in intervals.values()), default=now)
-        ended |= {
-            name for name, one in intervals.items() if one.last_at < newest and one.is_silent(now)
-        }
+        intervals: dict[str, ReportInterval] = {}
+        for name in classes:
+            interval = interval_of(state, [name], now)
+            if interval is not None:
+                intervals[name] = interval
+        newest_at = max((interval.last_at for interval in intervals.values()), default=now)
+        for name, interval in intervals.items():
+            if interval.last_at < newest_at and interval.is_silent(now):
+                ended.add(name)
     return ended

@@ -48,9 +48,11 @@ def _percentage(value: object) -> float:
 
 
 def _known_metric(name: str) -> str:
-    if name not in _JUDGED and (
-        name in METRICS or not is_metric(name) or metric(name).better is Better.UNKNOWN
-    ):
+    if name in _JUDGED:
+        return name
+    # of other names, an imported metric whose better direction is known
+    is_own_metric = name in METRICS or not is_metric(name)
+    if is_own_metric or metric(name).better is Better.UNKNOWN:
         raise ValueError(
             f"unknown metric{_suggestion(name, _JUDGED)}; the metrics are {', '.join(_JUDGED)}"
         )
@@ -58,16 +60,20 @@ def _known_metric(name: str) -> str:
 
 
 def _known_channels(names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    known = names if info.context is None else info.context
+    channels = info.context
+    if channels is None:  # the channels themselves are not valid, which is reported already
+        return names
     for name in names:
-        if name not in known:
-            raise ValueError(f"unknown channel {name!r}; there is: {', '.join(known) or 'none'}")
+        if name not in channels:
+            raise ValueError(f"unknown channel {name!r}; there is: {', '.join(channels) or 'none'}")
     return names
 
 
-def _suggestion(word: str, known: Iterable[str]) -> str:
-    near = get_close_matches(word, known, n=1)
-    return f"; did you mean {near[0]!r}?" if near else ""
+def _suggestion(word: str, words: Iterable[str]) -> str:
+    near = get_close_matches(word, words, n=1)
+    if not near:
+        return ""
+    return f"; did you mean {near[0]!r}?"
 
 
 Name = Annotated[str, StringConstraints(pattern=r"^[\w][\w. -]{0,59}$")]
@@ -146,11 +152,9 @@ class _KernelRule(_Rule):
     """Only cases with all of these."""
 
     def covers_case(self, kernel: str, family: str, tags: Collection[str]) -> bool:
-        return (
-            matches(kernel, self.kernels)
-            and matches(family, self.families)
-            and set(self.tags) <= set(tags)
-        )
+        if not matches(kernel, self.kernels) or not matches(family, self.families):
+            return False
+        return set(self.tags) <= set(tags)
 
 
 class RegressionRule(_KernelRule):
@@ -196,13 +200,17 @@ class MetricRule(_KernelRule):
     @property
     def against_days(self) -> float | None:
         """How many days of earlier runs to compare with, if `against` says so."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?) days?", self.against)
-        return None if found is None else float(found[1])
+        days = re.fullmatch(r"(\d+(?:\.\d+)?) days?", self.against)
+        if days is None:
+            return None
+        return float(days[1])
 
     @property
     def against_commit(self) -> str | None:
         """Tag or commit to compare with, if `against` is one."""
-        return None if self.against_days is not None or self.against == "change" else self.against
+        if self.against == "change" or self.against_days is not None:
+            return None
+        return self.against
 
     @property
     def is_floor(self) -> bool:
@@ -211,33 +219,30 @@ class MetricRule(_KernelRule):
 
     def is_beyond(self, ratio: float) -> bool:
         """Return whether a ratio of the new value to its reference is worse than allowed."""
-        return (
-            ratio < 1 - (self.drops_by or 0.0)
-            if self.is_floor
-            else ratio > 1 + (self.grows_by or 0.0)
-        )
+        if self.is_floor:
+            return ratio < 1 - (self.drops_by or 0.0)
+        return ratio > 1 + (self.grows_by or 0.0)
 
     @field_validator("at_least", "at_most", mode="before")
     @classmethod
     def _with_unit(cls, value: object, info: ValidationInfo) -> object:
-        is_text = isinstance(value, str) and "metric" in info.data
-        return parse_amount(str(value), metric(info.data["metric"]).unit) if is_text else value
+        # without a valid metric, which is reported already, the unit is unknown
+        if not isinstance(value, str) or "metric" not in info.data:
+            return value
+        return parse_amount(value, metric(info.data["metric"]).unit)
 
     @model_validator(mode="after")
     def _has_one_limit(self) -> Self:
         allowed = ("at_least", "drops_by") if self.is_floor else ("at_most", "grows_by")
-        given = [
-            name
-            for name in ("at_least", "at_most", "drops_by", "grows_by")
-            if getattr(self, name) is not None
-        ]
-        if len(given) != 1 or given[0] not in allowed:
+        limit_names = ("at_least", "at_most", "drops_by", "grows_by")
+        set_names = [name for name in limit_names if getattr(self, name) is not None]
+        if len(set_names) != 1 or set_names[0] not in allowed:
             better = f"{self.definition.better} is better for {self.metric}"
             raise ValueError(f"{better}: set either {' or '.join(allowed)}")
         if self.limit is not None and "against" in self.model_fields_set:
             raise ValueError(f"against is only for {allowed[1]}")
         if self.limit is not None and self.limit > 1 and self.definition.unit == "share":
-            raise ValueError(f'{given[0]} is a share: write a percentage, such as "70%"')
+            raise ValueError(f'{set_names[0]} is a share: write a percentage, such as "70%"')
         if self.against == "change" and self.over == "geomean":
             raise ValueError(
                 'against = "change" judges each case: remove over = "geomean", or compare with days'
@@ -294,16 +299,14 @@ def parse_rules(text: str) -> AlertRules:
     try:
         document = tomllib.loads(text)
         channels = document.get("channels", {})
-        return AlertRules.model_validate(
-            document, context=channels if isinstance(channels, dict) else None
-        )
+        context = channels if isinstance(channels, dict) else None
+        return AlertRules.model_validate(document, context=context)
     except tomllib.TOMLDecodeError as error:
         raise AlertError(f"not TOML: {error}") from None
     except ValidationError as error:
-        faults = [
-            _in_words(one, document) for one in error.errors(include_url=False, include_input=False)
-        ]
-        raise AlertError("; ".join(faults)) from None
+        faults = error.errors(include_url=False, include_input=False)
+        texts = [_in_words(fault, document) for fault in faults]
+        raise AlertError("; ".join(texts)) from None
 
 
 _TABLES = (
@@ -339,15 +342,18 @@ def _in_words(fault: ErrorDetails, document: Mapping[str, Any]) -> str:
         text = _PLAIN.get(kind) or str(
             context.get("error") or fault["msg"].replace("Input should", "must")
         )
-    place = [one if isinstance(one, str) else f"number {one + 1}" for one in fault["loc"]]
+    location = [part if isinstance(part, str) else f"number {part + 1}" for part in fault["loc"]]
+    # of a rule and a channel, the name says more than the position and the kind
     match fault["loc"]:
         case ["rules", int(number), *_]:
             table = document["rules"][number]
-            name = table.get("name", number + 1) if isinstance(table, dict) else number + 1
-            place[:3] = [f"rule {name!r}"]
+            name = number + 1
+            if isinstance(table, dict):
+                name = table.get("name", name)
+            location[:3] = [f"rule {name!r}"]
         case ["channels", str(name), *_]:
-            place[:3] = [f"channel {name!r}"]
-    return f"{': '.join(place) or 'the file'}: {text}"
+            location[:3] = [f"channel {name!r}"]
+    return f"{': '.join(location) or 'the file'}: {text}"
 
 
 def matches(text: str, patterns: Iterable[str]) -> bool:

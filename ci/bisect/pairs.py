@@ -10,7 +10,7 @@ from roofwatch.ci.ab.clock import block_pairs
 from roofwatch.ci.ab.comparable import SideResults, refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.history.finding import is_time_step
-from roofwatch.model.history import ChangePoint, Regression, Series
+from roofwatch.model.history import ChangePoint, CommitRef, Regression, Series
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
@@ -37,26 +37,33 @@ class PairResult:
     """Why the commit cannot be measured."""
 
 
-def read_pair(good: RunRecord, commit: RunRecord, case_id: str, implementation: str) -> PairResult:
+def read_pair(
+    good: RunRecord,
+    commit: RunRecord,
+    case_id: str,
+    implementation: str,
+) -> PairResult:
     """Read one series of two records that were measured as a pair."""
     key = case_id, implementation
-    every: list[Accuracy | Measurement] = [*commit.accuracies, *commit.measurements]
-    results = [one for one in every if (one.case_id, one.implementation) == key]
-    failed = next((one for one in results if one.outcome is not Outcome.OK), None)
-    if failed is not None:
-        return PairResult(error=f"{failed.outcome}: {failed.message or 'unknown reason'}")
-    base, head = (SideResults(record).measurements.get(key) for record in (good, commit))
+    results: list[Accuracy | Measurement] = [*commit.accuracies, *commit.measurements]
+    for result in results:
+        is_of_series = (result.case_id, result.implementation) == key
+        if is_of_series and result.outcome is not Outcome.OK:
+            return PairResult(error=f"{result.outcome}: {result.message or 'unknown reason'}")
+    base = SideResults(good).measurements.get(key)
+    head = SideResults(commit).measurements.get(key)
     if base is None or head is None:
         return PairResult(error=f"{case_id} {implementation} was not measured")
     refusal = refuse_timing(base, head) or refuse_host_bound(base, head)
     if refusal is not None:
         return PairResult(error=str(refusal))
     pairs = block_pairs(base, head)
-    log_ratios = tuple(
-        float(np.median(np.log(commit_block.samples_ns)) - np.median(np.log(good_block.samples_ns)))
-        for good_block, commit_block in zip(pairs.base, pairs.head, strict=True)
-    )
-    return PairResult(log_ratios, len(head.blocks))
+    log_ratios: list[float] = []
+    for good_block, commit_block in zip(pairs.base, pairs.head, strict=True):
+        good_level = np.median(np.log(good_block.samples_ns))
+        commit_level = np.median(np.log(commit_block.samples_ns))
+        log_ratios.append(float(commit_level - good_level))
+    return PairResult(tuple(log_ratios), len(head.blocks))
 
 
 def compare_pairs(
@@ -69,32 +76,33 @@ def compare_pairs(
         threshold: Smaller changes count as none, as a fraction.
         error_rate: Of the interval; default that of the interim analysis at this number of pairs.
     """
-    good = [[1.0]] * len(log_ratios)
-    return compare(
-        good, [[math.exp(one)] for one in log_ratios], threshold=threshold, error_rate=error_rate
-    )
+    # one sample a block: the samples behind a ratio are summed up already
+    good_blocks = [[1.0]] * len(log_ratios)
+    commit_blocks = [[math.exp(log_ratio)] for log_ratio in log_ratios]
+    return compare(good_blocks, commit_blocks, threshold=threshold, error_rate=error_rate)
 
 
 def step_size(log_ratios: Sequence[Sequence[float]], first: int) -> Comparison:
     """Measure the change from the pairs of all commits from `first` on."""
-    return compare_pairs(
-        [one for pairs in log_ratios[first:] for one in pairs], threshold=1e-9, error_rate=0.05
-    )
+    all_pairs = [log_ratio for pairs in log_ratios[first:] for log_ratio in pairs]
+    return compare_pairs(all_pairs, threshold=1e-9, error_rate=0.05)
 
 
 def between_levels(log_ratios: Sequence[Sequence[float]], log_step: float) -> list[int]:
     """Return the commits that are clearly at neither level:
     more than one commit changed the time.
     """
-    found = []
+    positions: list[int] = []
     for position, pairs in enumerate(log_ratios):
-        if len(pairs) >= MIN_BLOCKS:
-            low, high = compare_pairs(
-                pairs, threshold=1e-9, error_rate=_BETWEEN_ERROR_RATE
-            ).log_interval
-            if not (low <= 0 <= high or low <= log_step <= high):
-                found.append(position)
-    return found
+        if len(pairs) < MIN_BLOCKS:
+            continue  # no interval
+        comparison = compare_pairs(pairs, threshold=1e-9, error_rate=_BETWEEN_ERROR_RATE)
+        low, high = comparison.log_interval
+        may_be_old = low <= 0 <= high
+        may_be_new = low <= log_step <= high
+        if not may_be_old and not may_be_new:
+            positions.append(position)
+    return positions
 
 
 def series_to_bisect(regression: Regression) -> ChangePoint | None:
@@ -111,19 +119,18 @@ def range_of(project: str, point: ChangePoint, series: Sequence[Series]) -> Bise
         point: As `series_to_bisect` returns it.
         series: Its series, if stored.
     """
-    measured = sorted(
-        {one.commit for each in series for one in each.points if one.value is not None}
-    )
-    good = [
-        *[commit for commit in measured if commit < point.previous_commit],
-        point.previous_commit,
-    ]
-    bad = [point.commit, *(commit for commit in measured if commit > point.commit)]
+    measured: set[CommitRef] = set()
+    for stored in series:
+        measured.update(run.commit for run in stored.points if run.value is not None)
+    earlier = sorted(commit for commit in measured if commit < point.previous_commit)
+    later = sorted(commit for commit in measured if commit > point.commit)
+    good_commits = [*earlier, point.previous_commit][-_EXTRA_POINTS - 1 :]
+    bad_commits = [point.commit, *later][: _EXTRA_POINTS + 1]
     return BisectionRange(
         project=project,
         case_id=point.series.case_id,
         implementation=point.series.implementation,
-        good_sha=good[-_EXTRA_POINTS - 1 :][0].sha,
-        bad_sha=bad[: _EXTRA_POINTS + 1][-1].sha,
+        good_sha=good_commits[0].sha,
+        bad_sha=bad_commits[-1].sha,
         runner_class=point.series.runner_class,
     )

@@ -61,37 +61,43 @@ class BuildInputs:
 
 
 @dataclass(frozen=True)
-class Weight:
+class PriorWeight:
     value: float
     reason: str = ""
     """Why it is below 1."""
 
 
-def compare_inputs(before: BuildInputs, now: BuildInputs) -> Weight:
+def compare_inputs(base: BuildInputs, head: BuildInputs) -> PriorWeight:
     """Weight the chance that performance changed between two commits."""
-    if now.sources is not None and now.sources == before.sources:
-        return Weight(0.0, SAME_SOURCES)
-    if now.machine_code is not None and now.machine_code == before.machine_code:
-        return Weight(SAME_CODE_WEIGHT, SAME_CODE)
-    return Weight(1.0)
+    if head.sources is not None and head.sources == base.sources:
+        return PriorWeight(0.0, SAME_SOURCES)
+    if head.machine_code is not None and head.machine_code == base.machine_code:
+        return PriorWeight(SAME_CODE_WEIGHT, SAME_CODE)
+    return PriorWeight(1.0)
 
 
-def prior_weights(inputs: Sequence[BuildInputs]) -> list[Weight]:
+def prior_weights(inputs: Sequence[BuildInputs]) -> list[PriorWeight]:
     """Weight each commit after the good end, given the inputs of the good end and of each commit.
 
     A commit that cannot be loaded gets the weight of the next one that can. If no sources changed
     at all, all weights are 1.
     """
-    weights: list[Weight] = []
-    last, failed_count = inputs[0], 0
-    for one in inputs[1:]:
-        if one.error:
+    weights: list[PriorWeight] = []
+    last_loaded = inputs[0]
+    failed_count = 0
+    for commit_inputs in inputs[1:]:
+        if commit_inputs.error:
             failed_count += 1
             continue
-        weights += [compare_inputs(last, one)] * (failed_count + 1)
-        last, failed_count = one, 0
-    weights += [Weight(1.0)] * failed_count
-    return weights if any(one.value for one in weights) else [Weight(1.0)] * len(weights)
+        weight = compare_inputs(last_loaded, commit_inputs)
+        weights += [weight] * (failed_count + 1)
+        last_loaded = commit_inputs
+        failed_count = 0
+    weights += [PriorWeight(1.0)] * failed_count
+    # something outside the sources changed, so any commit may have it
+    if not any(weight.value for weight in weights):
+        return [PriorWeight(1.0)] * len(weights)
+    return weights
 
 
 def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence[float]]) -> Floats:
@@ -110,52 +116,67 @@ def change_probabilities(weights: Sequence[float], log_ratios: Sequence[Sequence
     """
     scale = _scale(log_ratios)
     bad_end = np.asarray(log_ratios[-1])
-    steps = np.median(bad_end) + _STEP_ERRORS * scale / math.sqrt(len(bad_end))  # [steps]
-    scales, degrees = (
-        grid.ravel() for grid in np.meshgrid(_SCALE_FACTORS * scale, _DEGREES)
-    )  # shape [noises]
-    # the log-likelihood of a commit's pairs before the change has shape [commits, noises], and
-    # after it [commits, steps, noises]
-    before = np.stack(
-        [_log_likelihood(pairs, np.zeros(1), scales, degrees)[0] for pairs in log_ratios]
+    step_error = scale / math.sqrt(len(bad_end))
+    steps = np.median(bad_end) + _STEP_ERRORS * step_error  # [steps]
+    scale_grid, degree_grid = np.meshgrid(_SCALE_FACTORS * scale, _DEGREES)
+    scales = scale_grid.ravel()  # [noises]
+    degrees = degree_grid.ravel()  # [noises]
+    no_step = np.zeros(1)
+    # log-likelihood of each commit's pairs: before the change of shape [commits, noises], and with
+    # it of shape [commits, steps, noises]
+    without_change = np.stack(
+        [_log_likelihood(pairs, no_step, scales, degrees)[0] for pairs in log_ratios]
     )
-    after = np.stack([_log_likelihood(pairs, steps, scales, degrees) for pairs in log_ratios])
-    all_before = np.concatenate([np.zeros_like(before[:1]), np.cumsum(before, axis=0)[:-1]])
-    all_after = np.cumsum(after[::-1], axis=0)[::-1]
-    together = all_before[:, None, :] + all_after
-    with np.errstate(divide="ignore"):
-        logs = np.log(np.exp(together - together.max()).sum(axis=(1, 2))) + np.log(
-            np.asarray(weights, dtype=float)
-        )
+    with_change = np.stack([_log_likelihood(pairs, steps, scales, degrees) for pairs in log_ratios])
+    # if a commit brought the change, all before it are without, and it and all later ones with it
+    earlier = np.cumsum(without_change, axis=0)[:-1]
+    all_earlier = np.concatenate([np.zeros_like(without_change[:1]), earlier])
+    all_later = np.cumsum(with_change[::-1], axis=0)[::-1]
+    joint = all_earlier[:, None, :] + all_later
+    likelihoods = np.exp(joint - joint.max()).sum(axis=(1, 2))
+    prior = np.asarray(weights, dtype=float)
+    with np.errstate(divide="ignore"):  # a weight of 0 excludes its commit
+        logs = np.log(likelihoods) + np.log(prior)
     shares = np.exp(logs - logs.max())
     probabilities: Floats = shares / shares.sum()
     return probabilities
 
 
 def _log_likelihood(
-    pairs: Sequence[float], centres: Floats, scales: Floats, degrees: Floats
+    pairs: Sequence[float],
+    centres: Floats,
+    scales: Floats,
+    degrees: Floats,
 ) -> Floats:
     """Log-likelihood of pairs for each centre and noise, [centres, noises], up to a constant."""
     if not pairs:
         return np.zeros((len(centres), len(scales)))
-    distance = (np.asarray(pairs, dtype=float)[:, None, None] - centres[:, None]) / scales
-    norm = [
-        math.lgamma((n + 1) / 2) - math.lgamma(n / 2) - math.log(n * math.pi) / 2 for n in degrees
-    ]
-    total: Floats = (
-        np.array(norm) - np.log(scales) - (degrees + 1) / 2 * np.log1p(distance**2 / degrees)
-    ).sum(axis=0)
+    values = np.asarray(pairs, dtype=float)
+    offsets = values[:, None, None] - centres[:, None]
+    distances = offsets / scales  # [pairs, centres, noises]
+    # the density of Student's t
+    norms = np.array([_log_norm(n) for n in degrees])
+    exponents = (degrees + 1) / 2
+    tails = exponents * np.log1p(distances**2 / degrees)
+    total: Floats = (norms - np.log(scales) - tails).sum(axis=0)
     return total
+
+
+def _log_norm(degrees: float) -> float:
+    """Logarithm of the norm of Student's t density."""
+    gammas = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
+    return gammas - math.log(degrees * math.pi) / 2
 
 
 def _scale(log_ratios: Sequence[Sequence[float]]) -> float:
     """Estimate the standard deviation of a pair around the median of its commit, robustly."""
     repeated = [np.asarray(pairs) for pairs in log_ratios if len(pairs) > 1]
     residuals = np.concatenate([pairs - np.median(pairs) for pairs in repeated])
-    correction = math.sqrt(
-        len(residuals) / (len(residuals) - len(repeated))
-    )  # one degree of freedom per median
-    return max(float(np.median(np.abs(residuals))) * _MAD_TO_DEVIATION * correction, _MIN_SCALE)
+    count = len(residuals)
+    # one degree of freedom per median
+    correction = math.sqrt(count / (count - len(repeated)))
+    deviation = float(np.median(np.abs(residuals))) * _MAD_TO_DEVIATION
+    return max(deviation * correction, _MIN_SCALE)
 
 
 # --- what is known of the commits
@@ -169,71 +190,87 @@ def begin_search(commits: Sequence[CommitRef]) -> BisectionProgress:
 def with_inputs(progress: BisectionProgress, inputs: Sequence[BuildInputs]) -> BisectionProgress:
     """Add prior weights, from the inputs of the good end and of each commit."""
     commits = []
-    for known, one, weight in zip(progress.commits, inputs[1:], prior_weights(inputs), strict=True):
-        status = known.status
-        if one.error:
+    weights = prior_weights(inputs)
+    for commit, commit_inputs, weight in zip(progress.commits, inputs[1:], weights, strict=True):
+        status = commit.status
+        if commit_inputs.error:
             status = CommitStatus.SKIPPED
-        elif weight.reason and not known.log_ratios:
+        elif weight.reason and not commit.log_ratios:
             status = CommitStatus.SAME
-        commits.append(
-            replace(known, status=status, reason=one.error or weight.reason, weight=weight.value)
+        weighed = replace(
+            commit,
+            status=status,
+            reason=commit_inputs.error or weight.reason,
+            weight=weight.value,
         )
+        commits.append(weighed)
     return replace(progress, commits=_with_probabilities(commits), is_weighed=True)
 
 
 def with_pair(
-    progress: BisectionProgress, position: int, pair: PairResult, finished_at: datetime
+    progress: BisectionProgress,
+    position: int,
+    pair: PairResult,
+    finished_at: datetime,
 ) -> BisectionProgress:
     """Add the measurement of a commit, or why it cannot be measured."""
     commits = list(progress.commits)
-    known = commits[position]
-    log_ratios = (*known.log_ratios, *pair.log_ratios)
+    measured = commits[position]
+    log_ratios = (*measured.log_ratios, *pair.log_ratios)
     commits[position] = replace(
-        known,
+        measured,
         status=CommitStatus.SKIPPED if pair.error else CommitStatus.MEASURED,
-        reason=pair.error or known.reason,
+        reason=pair.error or measured.reason,
         pair_count=len(log_ratios),
         relative_change=_relative_change(log_ratios),
         log_ratios=log_ratios,
     )
     updated = _with_probabilities(commits)
-    has_change = sum(one.probability for one in updated[: position + 1])
+    has_change = 1.0
+    # the ends are compared first, before any weight is known
+    if progress.is_weighed and not pair.error:
+        up_to_here = [commit.probability for commit in updated[: position + 1]]
+        has_change = min(1.0, sum(up_to_here))
     step = BisectionStep(
-        sha=known.commit.sha,
+        sha=measured.commit.sha,
         pair_count=len(pair.log_ratios),
         relative_change=_relative_change(pair.log_ratios),
-        probability=min(1.0, has_change) if progress.is_weighed and not pair.error else 1.0,
+        probability=has_change,
         note=pair.error,
         finished_at=finished_at,
     )
-    count = progress.measurement_count + 2 * pair.block_count
     return replace(
-        progress, commits=updated, steps=(*progress.steps, step), measurement_count=count
+        progress,
+        commits=updated,
+        steps=(*progress.steps, step),
+        measurement_count=progress.measurement_count + 2 * pair.block_count,
     )
 
 
 def _with_probabilities(commits: Sequence[BisectionCommit]) -> tuple[BisectionCommit, ...]:
+    # without two pairs of the bad end, the size of the step is unknown
     if len(commits[-1].log_ratios) < 2:
         return tuple(commits)
-    found = _probabilities(commits)
     return tuple(
-        replace(one, probability=min(1.0, float(share)))
-        for one, share in zip(commits, found, strict=True)
+        replace(commit, probability=min(1.0, float(probability)))
+        for commit, probability in zip(commits, _probabilities(commits), strict=True)
     )
 
 
 def _probabilities(commits: Sequence[BisectionCommit]) -> Floats:
-    return change_probabilities(
-        [one.weight for one in commits], [one.log_ratios for one in commits]
-    )
+    weights = [commit.weight for commit in commits]
+    log_ratios = [commit.log_ratios for commit in commits]
+    return change_probabilities(weights, log_ratios)
 
 
 def _relative_change(log_ratios: Sequence[float]) -> float | None:
-    return math.expm1(median(log_ratios)) if log_ratios else None
+    if not log_ratios:
+        return None
+    return math.expm1(median(log_ratios))
 
 
-def _is_skipped(known: BisectionCommit) -> bool:
-    return known.status is CommitStatus.SKIPPED
+def _is_skipped(commit: BisectionCommit) -> bool:
+    return commit.status is CommitStatus.SKIPPED
 
 
 # --- the search
@@ -263,7 +300,7 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Result:
+class SearchEnd:
     """How a search ended.
 
     With `FOUND`, `NARROWED` and an `UNDECIDED` that more pairs cannot settle, the change is
@@ -276,7 +313,7 @@ class Result:
     confidence: float = 0.0
 
 
-def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | Result:
+def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | SearchEnd:
     """Decide whether the ends differ, from the pairs of the bad end.
 
     Returns:
@@ -289,40 +326,42 @@ def compare_ends(pairs: Sequence[float], plan: SearchPlan) -> int | Result:
     if comparison.is_significant:
         return 0
     if comparison.verdict is Verdict.UNCHANGED:
-        return Result(BisectionState.NO_CHANGE)
+        return SearchEnd(BisectionState.NO_CHANGE)
     if count >= plan.max_pairs:
-        return Result(BisectionState.UNDECIDED)
+        return SearchEnd(BisectionState.UNDECIDED)
     return next(looks_after(count)) - count
 
 
 def next_move(
-    commits: Sequence[BisectionCommit], plan: SearchPlan, *, at: int | None = None
-) -> Measure | Result:
+    commits: Sequence[BisectionCommit], plan: SearchPlan, *, current: int | None = None
+) -> Measure | SearchEnd:
     """Choose the commit to measure next, or end the search. The ends are known to differ.
 
     Args:
         commits: What is known of each, from the one after the good end to the bad end.
         plan: When to stop.
-        at: The commit that is being measured; it is measured further while it is in doubt.
+        current: The commit that is being measured; it is measured further while it is in doubt.
     """
     probabilities = _probabilities(commits)
-    if at is not None and not _is_skipped(commits[at]):
-        count, has_change = len(commits[at].log_ratios), float(probabilities[: at + 1].sum())
+    if current is not None and not _is_skipped(commits[current]):
+        count = len(commits[current].log_ratios)
+        has_change = float(probabilities[: current + 1].sum())
         if count < _FIRST_PAIRS:
-            return Measure(at, _FIRST_PAIRS - count)
+            return Measure(current, _FIRST_PAIRS - count)
         if _DOUBT < has_change < 1 - _DOUBT and count < plan.max_pairs:
-            return Measure(at, 1)
+            return Measure(current, 1)
     first, last, confidence = _likeliest(commits, probabilities)
     if confidence >= 1 - plan.error_rate:
-        edges = [_unmeasured_edge(commits, edge) for edge in (first - 1, last)]
-        edge = next((position for position in edges if position is not None), None)
+        # the commits on both sides of the answer must have been measured themselves
+        for edge in (first - 1, last):
+            unmeasured = _unmeasured_edge(commits, edge)
+            if unmeasured is not None:
+                return Measure(unmeasured, _FIRST_PAIRS)
         state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-        return (
-            Result(state, first, last, confidence) if edge is None else Measure(edge, _FIRST_PAIRS)
-        )
+        return SearchEnd(state, first, last, confidence)
     best = _halving_commit(commits, probabilities, plan)
     if best is None:
-        return Result(BisectionState.UNDECIDED, first, last, confidence)
+        return SearchEnd(BisectionState.UNDECIDED, first, last, confidence)
     return Measure(best, max(1, _FIRST_PAIRS - len(commits[best].log_ratios)))
 
 
@@ -333,13 +372,17 @@ def _likeliest(commits: Sequence[BisectionCommit], probabilities: Floats) -> tup
     Commits that cannot be measured belong to the next one that can. Commits of weight 0 at the
     edges are left out.
     """
-    lasts = [position for position, known in enumerate(commits) if not _is_skipped(known)]
-    firsts = [0, *(last + 1 for last in lasts[:-1])]
-    cells = [
-        (float(probabilities[a : b + 1].sum()), a, b) for a, b in zip(firsts, lasts, strict=True)
-    ]
+    cells: list[tuple[float, int, int]] = []
+    cell_start = 0
+    for position, commit in enumerate(commits):
+        if _is_skipped(commit):
+            continue
+        probability = float(probabilities[cell_start : position + 1].sum())
+        cells.append((probability, cell_start, position))
+        cell_start = position + 1
     confidence, first, last = max(cells)
-    possible = [position for position in range(first, last + 1) if commits[position].weight > 0]
+    cell = range(first, last + 1)
+    possible = [position for position in cell if commits[position].weight > 0]
     return possible[0], possible[-1], confidence
 
 
@@ -352,10 +395,12 @@ def _unmeasured_edge(commits: Sequence[BisectionCommit], position: int) -> int |
         first -= 1
     while last + 1 < len(commits) and commits[last + 1].weight == 0:
         last += 1
-    measurable = [one for one in range(max(first, 0), last + 1) if not _is_skipped(commits[one])]
-    if first < 0 or any(len(commits[one].log_ratios) >= _FIRST_PAIRS for one in measurable):
+    if first < 0:
+        return None  # equivalent to the good end, which every pair measures
+    measurable = [index for index in range(first, last + 1) if not _is_skipped(commits[index])]
+    if any(len(commits[index].log_ratios) >= _FIRST_PAIRS for index in measurable):
         return None
-    return min(measurable, key=lambda one: abs(one - position), default=None)
+    return min(measurable, key=lambda index: abs(index - position), default=None)
 
 
 def _halving_commit(
@@ -363,13 +408,11 @@ def _halving_commit(
 ) -> int | None:
     """Return the measurable commit that splits the probability most evenly."""
     cumulative = np.cumsum(probabilities)
-    splitting = [
-        position
-        for position, share in enumerate(cumulative)
-        if 0 < share < 1 - 1e-12
-        and not _is_skipped(commits[position])
-        and len(commits[position].log_ratios) < plan.max_pairs
-    ]
-    return min(
-        splitting, key=lambda position: (abs(cumulative[position] - 0.5), position), default=None
-    )
+
+    def is_useful(position: int) -> bool:
+        commit = commits[position]
+        can_split = 0 < cumulative[position] < 1 - 1e-12
+        return can_split and not _is_skipped(commit) and len(commit.log_ratios) < plan.max_pairs
+
+    useful = filter(is_useful, range(len(commits)))
+    return min(useful, key=lambda position: abs(cumulative[position] - 0.5), default=None)

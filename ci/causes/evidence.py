@@ -39,12 +39,14 @@ Levels = tuple[Sequence[CommitRef], Sequence[CommitRef]]
 """First and last commit of the old level, and of the new one."""
 _Subject = tuple[str, str, str]
 """Case id, implementation, runner class."""
+_SubjectAndCommits = tuple[str, str, str, str, str]
+"""A subject, and the hashes of base and head."""
 _T = TypeVar("_T")
 _Run = TypeVar("_Run", CountedRun, ProfiledRun)
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Observation:
     """One observation other than the series itself."""
 
     has_changed: bool
@@ -65,30 +67,24 @@ class SupportingEvidence:
 
         Runs with counters and with profiles are in the order of the branch.
         """
-        self._counted = _grouped(
-            counted, lambda one: (one.case_id, one.implementation, one.runner_class)
-        )
-        self._profiled = _grouped(
-            profiled,
-            lambda one: (one.profile.case_id, one.profile.implementation, one.runner_class),
-        )
+        self._counted = _grouped(counted, _subject)
+        self._profiled = _grouped(profiled, _subject_of_profile)
         # a pair that was cut short has blocks without partners
         whole = [pair for pair in pairs if len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0]
-        by_commits = _grouped(whole, lambda pair: (*_subject(pair), pair.base.sha, pair.head.sha))
-        self._comparisons = {
-            measured: compare(
-                [block for pair in own for block in pair.base_blocks_ns],
-                [block for pair in own for block in pair.head_blocks_ns],
+        self._comparisons: dict[_SubjectAndCommits, Comparison] = {}
+        self._commits: dict[_SubjectAndCommits, tuple[CommitRef, CommitRef]] = {}
+        for key, same_pairs in _grouped(whole, _subject_and_commits).items():
+            self._comparisons[key] = compare(
+                [block_ns for pair in same_pairs for block_ns in pair.base_blocks_ns],
+                [block_ns for pair in same_pairs for block_ns in pair.head_blocks_ns],
                 threshold=THRESHOLDS.relative_change,
             )
-            for measured, own in by_commits.items()
-        }
-        self._commits = {
-            measured: (own[0].base, own[0].head) for measured, own in by_commits.items()
-        }
+            self._commits[key] = same_pairs[0].base, same_pairs[0].head
 
     def confirmed_ranges(
-        self, key: SeriesKey, commits: Collection[CommitRef]
+        self,
+        key: SeriesKey,
+        commits: Collection[CommitRef],
     ) -> list[tuple[CommitRef, CommitRef, Comparison]]:
         """List the changes that pairs of commits of the branch decided, the shortest range first.
 
@@ -102,54 +98,38 @@ class SupportingEvidence:
         Returns:
             The last commit before the change, the first with it, and the comparison.
         """
-        own: list[tuple[CommitRef, CommitRef, Comparison]] = []
+        on_branch: list[_Range] = []
         for measured, comparison in self._comparisons.items():
             base, head = self._commits[measured]
             is_on_branch = base in commits and head in commits and base < head
             if measured[:3] == _subject(key) and is_on_branch:
-                own.append((base, head, comparison))
-        unchanged = [pair for pair in own if pair[2].verdict is Verdict.UNCHANGED]
-        narrowed: list[tuple[CommitRef, CommitRef, Comparison]] = []
-        for base, head, comparison in own:
-            if comparison.verdict not in (Verdict.REGRESSED, Verdict.IMPROVED):
-                continue
-            same_as_base = [
-                other for first, other, _ in unchanged if first == base and other < head
-            ]
-            narrowed.append((max([base, *same_as_base]), head, comparison))
-        narrowed.sort(
-            key=lambda one: (
-                one[1].first_parent_count - one[0].first_parent_count,
-                one[1].first_parent_count,
-            )
-        )
-        ranges: list[tuple[CommitRef, CommitRef, Comparison]] = []
-        for base, head, comparison in narrowed:
-            is_explained = any(
-                base <= inner_base and inner_head <= head and comparison.verdict is inner.verdict
-                for inner_base, inner_head, inner in ranges
-            )
-            if not is_explained:
-                ranges.append((base, head, comparison))
+                on_branch.append((base, head, comparison))
+        ranges: list[_Range] = []
+        for changed_range in sorted(_narrowed(on_branch), key=_length_and_end):
+            if not any(_explains(shorter_range, changed_range) for shorter_range in ranges):
+                ranges.append(changed_range)
         return ranges
 
-    def counters_around(self, key: SeriesKey, levels: Levels) -> Evidence | None:
+    def counters_around(self, key: SeriesKey, levels: Levels) -> Observation | None:
         """Compare the counters on both sides of a step; None if a side has none."""
         sides = _nearest(self._counted.get(_subject(key), []), levels)
         if sides is None:
             return None
+        base, head = sides
         largest: dict[str, Change] = {}
-        for change in find_counter_changes(sides[0].counters, sides[1].counters):
+        for change in find_counter_changes(base.counters, head.counters):
+            # changes come in order of size, one for each kernel of a call
             if not change.metric.startswith(_TIMES):
                 largest.setdefault(change.metric, change)
-        where = f"counters read at {sides[0].commit.short_sha} and {sides[1].commit.short_sha}"
+        counters = f"counters read at {base.commit.short_sha} and {head.commit.short_sha}"
         if not largest:
-            return Evidence(False, f"{where} are the same within 2 %")
-        return Evidence(
-            True, f"{where}: {_listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)}"
-        )
+            return Observation(False, f"{counters} are the same within 2 %")
+        descriptions = _listed(map(_describe_counter, largest.values()), _MAX_COUNTERS)
+        return Observation(True, f"{counters}: {descriptions}")
 
-    def launches_around(self, key: SeriesKey, levels: Levels, log_change: float) -> Evidence | None:
+    def launches_around(
+        self, key: SeriesKey, levels: Levels, log_change: float
+    ) -> Observation | None:
         """Compare what calls launch on both sides of a step.
 
         Returns:
@@ -159,18 +139,25 @@ class SupportingEvidence:
         sides = _nearest(self._profiled.get(_subject(key), []), levels)
         if sides is None:
             return None
-        moves = find_launch_moves([sides[0].profile], [sides[1].profile])
+        base_run, head_run = sides
+        moves = find_launch_moves([base_run.profile], [head_run.profile])
         if not may_explain(moves, log_change):
             return None
-        base, head = sides[0].commit, sides[1].commit
-        return Evidence(
-            (base, head) == (levels[0][-1], levels[1][0]),
+        base, head = base_run.commit, head_run.commit
+        old_level, new_level = levels
+        is_exactly_there = base == old_level[-1] and head == new_level[0]
+        descriptions = _listed(map(_describe_launch, moves), _MAX_LAUNCHES)
+        return Observation(
+            is_exactly_there,
             f"profiles of {base.short_sha} and {head.short_sha} show other launches: "
-            f"{_listed(map(_describe_launch, moves), _MAX_LAUNCHES)}",
+            f"{descriptions}",
         )
 
     def check_step(
-        self, key: SeriesKey, commits: Sequence[CommitRef], step: Step
+        self,
+        key: SeriesKey,
+        commits: Sequence[CommitRef],
+        step: Step,
     ) -> tuple[int, Status, Comparison | None]:
         """Check a step against the paired measurements of its commits, and of the neighbours where
         it may also lie.
@@ -180,16 +167,53 @@ class SupportingEvidence:
         """
         verdict = Verdict.REGRESSED if step.after > step.before else Verdict.IMPROVED
         neighbours = [index for index in step.candidates if abs(index - step.index) == 1]
-        compared = {}
+        compared: dict[int, Comparison | None] = {}
         for index in [step.index, *neighbours]:
-            measured = (*_subject(key), commits[index - 1].sha, commits[index].sha)
-            comparison = compared[index] = self._comparisons.get(measured)
+            measured = (
+                *_subject(key),
+                commits[index - 1].sha,
+                commits[index].sha,
+            )
+            comparison = self._comparisons.get(measured)
+            compared[index] = comparison
             if comparison is not None and comparison.verdict is verdict:
                 return index, Status.CONFIRMED, comparison
+        # a step is refuted only if every place where it may lie is
         for index, comparison in compared.items():
             if comparison is None or not _rules_out(comparison, step, verdict):
                 return index, Status.UNCONFIRMED, comparison
         return step.index, Status.REFUTED, compared[step.index]
+
+
+_Range = tuple[CommitRef, CommitRef, Comparison]
+"""The last commit before a change, the first with it, and the comparison."""
+
+
+def _narrowed(ranges: Sequence[_Range]) -> list[_Range]:
+    """The ranges with a change, each from the last commit that is known to equal its base."""
+    unchanged = [
+        (base, head) for base, head, comparison in ranges if comparison.verdict is Verdict.UNCHANGED
+    ]
+    narrowed: list[_Range] = []
+    for base, head, comparison in ranges:
+        if comparison.verdict in (Verdict.REGRESSED, Verdict.IMPROVED):
+            equal_heads = [same_head for same_base, same_head in unchanged if same_base == base]
+            equal_commits = [commit for commit in equal_heads if commit < head]
+            narrowed.append((max([base, *equal_commits]), head, comparison))
+    return narrowed
+
+
+def _length_and_end(changed_range: _Range) -> tuple[int, int]:
+    base, head, _ = changed_range
+    return head.first_parent_count - base.first_parent_count, head.first_parent_count
+
+
+def _explains(inner_range: _Range, outer_range: _Range) -> bool:
+    """Whether a range lies within another one and has a change of the same direction."""
+    inner_base, inner_head, inner = inner_range
+    base, head, comparison = outer_range
+    is_inside = base <= inner_base and inner_head <= head
+    return is_inside and comparison.verdict is inner.verdict
 
 
 def measured_again(
@@ -198,7 +222,7 @@ def measured_again(
     *,
     log_change: float,
     ended: datetime | None,
-) -> Evidence | None:
+) -> Observation | None:
     """Whether the old level's commits take the new time when measured again; None if no run, or
     only noise, says so.
 
@@ -209,33 +233,38 @@ def measured_again(
         ended: When the level after the new one was first measured; None if there is none.
     """
     began = min(run.measured_at for run in after)
-    settings = {run.setting for run in after}
-    early = [run.value for run in before if run.measured_at < began and run.value]
-    # a run under the old driver or toolchain is no evidence about the new one
-    late = [
-        run.value
-        for run in before
-        if run.value
-        and began <= run.measured_at
-        and (ended is None or run.measured_at < ended)
-        and run.setting in settings
-    ]
-    if not late or len(early) < _MIN_EARLY_RUNS:
+    new_settings = {run.setting for run in after}
+    early_ns: list[float] = []
+    late_ns: list[float] = []
+    for run in before:
+        if not run.value:
+            continue
+        if run.measured_at < began:
+            early_ns.append(run.value)
+        # a run under the old driver or toolchain is no evidence about the new one
+        elif run.setting in new_settings and (ended is None or run.measured_at < ended):
+            late_ns.append(run.value)
+    if not late_ns or len(early_ns) < _MIN_EARLY_RUNS:
         return None
-    logs = [math.log(value) for value in early]
+    logs = [math.log(value_ns) for value_ns in early_ns]
     level = statistics.median(logs)
-    deviation = MAD_TO_DEVIATION * statistics.median(abs(value - level) for value in logs)
-    error = _MEDIAN_ERROR * deviation * math.sqrt(1 / len(early) + 1 / len(late))
-    share = (statistics.median(map(math.log, late)) - level) / log_change
-    if _ERRORS * error > abs(log_change) / 3 or _STAYED < share < _MOVED:
+    distances = [abs(value - level) for value in logs]
+    deviation = MAD_TO_DEVIATION * statistics.median(distances)
+    # of the difference between two medians
+    error = _MEDIAN_ERROR * deviation * math.sqrt(1 / len(early_ns) + 1 / len(late_ns))
+    late_level = statistics.median(map(math.log, late_ns))
+    share = (late_level - level) / log_change
+    is_too_noisy = _ERRORS * error > abs(log_change) / 3
+    if is_too_noisy or _STAYED < share < _MOVED:
         return None
-    runs = "once" if len(late) == 1 else f"in {len(late)} runs"
-    sentence = (
-        f"old commits, measured again after it ({runs}), take {format_ns(statistics.median(late))}"
-    )
+    runs = f"in {len(late_ns)} runs"
+    if len(late_ns) == 1:
+        runs = "once"
+    late_median = format_ns(statistics.median(late_ns))
+    sentence = f"old commits, measured again after it ({runs}), take {late_median}"
     if share <= _STAYED:
-        return Evidence(False, f"{sentence} as before")
-    return Evidence(
+        return Observation(False, f"{sentence} as before")
+    return Observation(
         True,
         f"{sentence} instead of {format_ns(math.exp(level))}: the change is there without the "
         f"commit",
@@ -257,22 +286,35 @@ def _rules_out(comparison: Comparison, step: Step, verdict: Verdict) -> bool:
     if comparison.verdict is not Verdict.INCONCLUSIVE:
         return comparison.verdict is not verdict
     low, high = comparison.relative_interval
-    half = (step.after / step.before) ** 0.5
+    half_ratio = (step.after / step.before) ** 0.5
+    if verdict is Verdict.REGRESSED:
+        return low <= 0 and 1 + high < half_ratio
+    return high >= 0 and 1 + low > half_ratio
+
+
+def _subject(result: Pair | SeriesKey | CountedRun) -> _Subject:
+    return result.case_id, result.implementation, result.runner_class
+
+
+def _subject_of_profile(run: ProfiledRun) -> _Subject:
+    return run.profile.case_id, run.profile.implementation, run.runner_class
+
+
+def _subject_and_commits(pair: Pair) -> _SubjectAndCommits:
     return (
-        low <= 0 and 1 + high < half
-        if verdict is Verdict.REGRESSED
-        else high >= 0 and 1 + low > half
+        *_subject(pair),
+        pair.base.sha,
+        pair.head.sha,
     )
-
-
-def _subject(one: Pair | SeriesKey) -> _Subject:
-    return one.case_id, one.implementation, one.runner_class
 
 
 _K = TypeVar("_K", bound=tuple[str, ...])
 
 
-def _grouped(values: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
+def _grouped(
+    values: Iterable[_T],
+    key: Callable[[_T], _K],
+) -> dict[_K, list[_T]]:
     grouped: dict[_K, list[_T]] = defaultdict(list)
     for value in values:
         grouped[key(value)].append(value)
@@ -281,27 +323,34 @@ def _grouped(values: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]
 
 def _nearest(runs: Sequence[_Run], levels: Levels) -> tuple[_Run, _Run] | None:
     """The last run of the old level and the first of the new one; None if a level has none."""
-    base, head = ([run for run in runs if level[0] <= run.commit <= level[-1]] for level in levels)
-    return (base[-1], head[0]) if base and head else None
+    old_level, new_level = levels
+    old_first, old_last = old_level[0], old_level[-1]
+    new_first, new_last = new_level[0], new_level[-1]
+    old_runs = [run for run in runs if old_first <= run.commit <= old_last]
+    new_runs = [run for run in runs if new_first <= run.commit <= new_last]
+    if not old_runs or not new_runs:
+        return None
+    return old_runs[-1], new_runs[0]
 
 
 def _listed(sentences: Iterable[str], most: int) -> str:
-    given = list(sentences)
-    more = f", and {len(given) - most} more" if len(given) > most else ""
-    return f"{', '.join(given[:most])}{more}"
+    all_sentences = list(sentences)
+    text = ", ".join(all_sentences[:most])
+    if len(all_sentences) > most:
+        text += f", and {len(all_sentences) - most} more"
+    return text
 
 
 def _describe_counter(change: Change) -> str:
     name = change.metric.removesuffix("_share").removesuffix("_count").replace("_", " ")
     if change.metric.endswith("_share"):
         return f"{name} {change.base:.0%} to {change.head:.0%}"
-    return (
-        f"{name} {change.relative_change:+.0%}"
-        if change.base
-        else f"{name} {change.base:g} to {change.head:g}"
-    )
+    if change.base:
+        return f"{name} {change.relative_change:+.0%}"
+    return f"{name} {change.base:g} to {change.head:g}"
 
 
 def _describe_launch(move: LaunchMove) -> str:
     text = plain(str(move.remark), limit=_MAX_CHARACTERS)
-    return f"{text} ({move.share:.0%} of a call {'after' if move.head_name else 'before'})"
+    side = "after" if move.head_name else "before"
+    return f"{text} ({move.share:.0%} of a call {side})"

@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from roofwatch.ci.ab.clock import GONE, clock_step
 from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.causes.evidence import Evidence
+from roofwatch.ci.causes.evidence import Observation
 from roofwatch.model.history import Cause, CommitRef, RunSetting, SeriesPoint, Suspect
 
 NEAR_RUNS = 8
@@ -40,7 +40,8 @@ _POSSIBLE = 1.0
 _MIN_WEIGHT = 0.02
 """A cause with less weight is not reported."""
 
-_SETTINGS: Mapping[Cause, Callable[[RunSetting], tuple[tuple[str, str], ...]]] = {
+_NamedValues = tuple[tuple[str, str], ...]
+_SETTINGS: Mapping[Cause, Callable[[RunSetting], _NamedValues]] = {
     Cause.DRIVER: lambda setting: (("driver", setting.driver_version or "unknown"),),
     Cause.TOOLCHAIN: lambda setting: setting.toolchain,
     Cause.HARNESS: lambda setting: (("harness", setting.harness_version),),
@@ -91,12 +92,12 @@ class ChangeContext:
     """None if the machine code of a side is not known."""
     paired: Comparison | None = None
     """Base against head in one job, if that confirmed the step."""
-    counters: Evidence | None = None
-    launches: Evidence | None = None
+    counters: Observation | None = None
+    launches: Observation | None = None
     """Launches that may explain the change; `has_changed` if they changed exactly at the step."""
-    measured_again: Evidence | None = None
+    measured_again: Observation | None = None
     """Old commits, measured again during the new level."""
-    sources: Evidence | None = None
+    sources: Observation | None = None
     """Whether the sources that an imported kernel uses changed, if they are known."""
     is_imported: bool = False
     """Whether another tool measured it, so that no machine code is recorded."""
@@ -110,6 +111,7 @@ def explain(context: ChangeContext) -> tuple[Suspect, ...]:
     flip = _autotune(context)
     if flip is not None:
         odds[Cause.AUTOTUNE] = flip
+    # a pair shares one job, so nothing of the environment can differ
     if context.paired is None:
         odds |= _environment(context)
         clock = _clock(context)
@@ -117,8 +119,10 @@ def explain(context: ChangeContext) -> tuple[Suspect, ...]:
             odds[Cause.CLOCK] = clock
     code = _code(context, is_toolchain_suspected=Cause.TOOLCHAIN in odds)
     if context.counters is not None and code.against_unknown:
-        is_same_work = not context.counters.has_changed and context.paired is None
-        code = code.updated(context.counters.sentence, factor=_SAME_WORK if is_same_work else 1.0)
+        factor = 1.0
+        if context.paired is None and not context.counters.has_changed:
+            factor = _SAME_WORK
+        code = code.updated(context.counters.sentence, factor=factor)
     odds[Cause.CODE] = code
     if context.launches is not None:
         _add_launches(odds, context.launches, is_paired=context.paired is not None)
@@ -132,14 +136,16 @@ def explain(context: ChangeContext) -> tuple[Suspect, ...]:
 def explain_drift(context: ChangeContext) -> tuple[Suspect, ...]:
     """List the possible causes of a slow drift: of everything recorded, only the clock drifts."""
     clock = _clock(context)
-    return weigh({} if clock is None else {Cause.CLOCK: clock})
+    if clock is None:
+        return weigh({})
+    return weigh({Cause.CLOCK: clock})
 
 
-def explain_outcome(before: SeriesPoint, after: SeriesPoint, sentence: str) -> tuple[Suspect, ...]:
-    """List the possible causes of a new or fixed failure."""
-    return weigh(
-        {**_environment(ChangeContext([before], [after])), Cause.CODE: Odds(_AT_STEP, sentence)}
-    )
+def explain_outcome(last: SeriesPoint, changed: SeriesPoint, sentence: str) -> tuple[Suspect, ...]:
+    """List the possible causes of a new or fixed failure, from the runs on both sides of it."""
+    odds = _environment(ChangeContext([last], [changed]))
+    odds[Cause.CODE] = Odds(_AT_STEP, sentence)
+    return weigh(odds)
 
 
 def explain_bridge(
@@ -164,6 +170,7 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
     is_toolchain_suspected = Cause.TOOLCHAIN in odds
     if metric == "peak_allocated_bytes":
         sentence = "the launcher allocates the memory, and the commit may have changed it"
+        # another version of torch may allocate differently
         code = Odds(_POSSIBLE if is_toolchain_suspected else _AT_STEP, sentence)
     elif metric == "host_ns":
         sentence = (
@@ -180,41 +187,48 @@ def explain_secondary(context: ChangeContext, metric: str) -> tuple[Suspect, ...
 
 
 def _code(context: ChangeContext, *, is_toolchain_suspected: bool) -> Odds:
-    code, paired = context.code, context.paired
+    code = context.code
     if code is not None and not code.changed_targets:
         return Odds(
             0.0,
             f"machine code unchanged on all {code.known_targets} targets, so the kernel's code is "
             f"not it",
         )
-    again = ""
-    if paired is not None:
-        again = (
-            f"confirmed side by side in one job ({paired.relative_change:+.1%}), where only "
-            f"the commit differed"
+    confirmation = ""
+    if context.paired is not None:
+        confirmation = (
+            f"confirmed side by side in one job ({context.paired.relative_change:+.1%}), where "
+            "only the commit differed"
+        )
+    if code is None and confirmation:
+        return Odds(_PAIRED, confirmation)
+    if code is None and context.is_imported:
+        return Odds(
+            _POSSIBLE,
+            "the commit may have done it: roofwatch import --repository tells whether the sources "
+            "changed",
         )
     if code is None:
-        unrecorded = (
-            "the commit may have done it: no machine code of this implementation is recorded"
+        return Odds(
+            _POSSIBLE,
+            "the commit may have done it: no machine code of this implementation is recorded",
         )
-        if context.is_imported:
-            unrecorded = (
-                "the commit may have done it: roofwatch import --repository tells whether the "
-                "sources changed"
-            )
-        return Odds(_PAIRED, again) if again else Odds(_POSSIBLE, unrecorded)
-    changed = f"machine code changed on {code.changed_targets} of {code.known_targets} targets"
-    changed += (
-        f": {code.facts}" if code.facts else "; registers, spills and shared memory unchanged"
+    facts = "; registers, spills and shared memory unchanged"
+    if code.facts:
+        facts = f": {code.facts}"
+    sentence = (
+        f"machine code changed on {code.changed_targets} of {code.known_targets} targets{facts}"
     )
-    if again:
-        return Odds(_PAIRED, f"{changed}; {again}")
+    if confirmation:
+        return Odds(_PAIRED, f"{sentence}; {confirmation}")
     if is_toolchain_suspected:
-        return Odds(_POSSIBLE, f"{changed}, as expected from another compiler")
-    return Odds(2 * _AT_STEP if code.is_worse else _AT_STEP, changed)
+        return Odds(_POSSIBLE, f"{sentence}, as expected from another compiler")
+    if code.is_worse:
+        return Odds(2 * _AT_STEP, sentence)
+    return Odds(_AT_STEP, sentence)
 
 
-def _add_launches(odds: _Odds, launches: Evidence, *, is_paired: bool) -> None:
+def _add_launches(odds: _Odds, launches: Observation, *, is_paired: bool) -> None:
     """Suspect the host code, which equal machine code does not exclude, or the libraries of another
     toolchain.
     """
@@ -222,12 +236,16 @@ def _add_launches(odds: _Odds, launches: Evidence, *, is_paired: bool) -> None:
     if Cause.TOOLCHAIN in odds:
         odds[Cause.TOOLCHAIN] = odds[Cause.TOOLCHAIN].updated(launches.sentence)
         odds[Cause.CODE] = code.updated("", at_least=_POSSIBLE)
-    else:
-        at_least = _PAIRED if is_paired else _AT_STEP if launches.has_changed else _NEAR_STEP
-        odds[Cause.CODE] = code.updated(launches.sentence, at_least=at_least)
+        return
+    at_least = _NEAR_STEP
+    if is_paired:
+        at_least = _PAIRED
+    elif launches.has_changed:
+        at_least = _AT_STEP
+    odds[Cause.CODE] = code.updated(launches.sentence, at_least=at_least)
 
 
-def _add_sources(odds: _Odds, sources: Evidence) -> None:
+def _add_sources(odds: _Odds, sources: Observation) -> None:
     """Suspect changed sources; of unchanged ones, the environment until something else is shown."""
     if sources.has_changed:
         odds[Cause.CODE] = Odds(_AT_STEP, sources.sentence)
@@ -241,23 +259,28 @@ def _add_sources(odds: _Odds, sources: Evidence) -> None:
 
 
 def _autotune(context: ChangeContext) -> Odds | None:
-    before, after = _choices(context.before), _choices(context.after)
-    for function, key in sorted(before.keys() & after.keys()):
-        old, new = before[function, key], after[function, key]
-        if old.isdisjoint(new):
-            chosen, earlier = (" or ".join(sorted(side)) for side in (new, old))
+    old_choices = _choices(context.before)
+    new_choices = _choices(context.after)
+    for function, key in sorted(old_choices.keys() & new_choices.keys()):
+        old_configurations = old_choices[function, key]
+        new_configurations = new_choices[function, key]
+        if old_configurations.isdisjoint(new_configurations):
+            old_text = " or ".join(sorted(old_configurations))
+            new_text = " or ".join(sorted(new_configurations))
             return Odds(
-                _AT_STEP, f"the autotuner of {function} chose {chosen} after it, {earlier} before"
+                _AT_STEP,
+                f"the autotuner of {function} chose {new_text} after it, {old_text} before",
             )
     return None
 
 
 def _choices(runs: Sequence[SeriesPoint]) -> dict[tuple[str, str], set[str]]:
-    found: dict[tuple[str, str], set[str]] = defaultdict(set)
+    """Configurations that the autotuner chose, by function and key of its cache."""
+    configurations: dict[tuple[str, str], set[str]] = defaultdict(set)
     for run in runs:
         for choice in run.choices:
-            found[choice.function, choice.key].add(choice.configuration)
-    return found
+            configurations[choice.function, choice.key].add(choice.configuration)
+    return configurations
 
 
 # --- the environment
@@ -265,40 +288,47 @@ def _choices(runs: Sequence[SeriesPoint]) -> dict[tuple[str, str], set[str]]:
 
 def _environment(context: ChangeContext) -> _Odds:
     """Causes whose setting changed with the level, or near it."""
-    found = {}
+    causes: _Odds = {}
     for cause, read in _SETTINGS.items():
-        before, after = (
-            [(run.commit, dict(read(run.setting))) for run in runs if run.setting is not None]
-            for runs in (context.before, context.after)
-        )
-        if (
-            before
-            and after
-            and (odds := _setting_change(before, after, context.candidates)) is not None
-        ):
-            found[cause] = odds
-    return found
+        old_settings = _settings_of(context.before, read)
+        new_settings = _settings_of(context.after, read)
+        if not old_settings or not new_settings:
+            continue
+        odds = _setting_change(old_settings, new_settings, context.candidates)
+        if odds is not None:
+            causes[cause] = odds
+    return causes
 
 
 _Settings = Sequence[tuple[CommitRef, Mapping[str, str]]]
+"""Part of the setting of each run, with its commit."""
+
+
+def _settings_of(
+    runs: Sequence[SeriesPoint],
+    read: Callable[[RunSetting], _NamedValues],
+) -> _Settings:
+    settings = [(run.commit, run.setting) for run in runs]
+    return [(commit, dict(read(setting))) for commit, setting in settings if setting is not None]
 
 
 def _setting_change(
-    before: _Settings, after: _Settings, candidates: frozenset[CommitRef]
+    old_settings: _Settings, new_settings: _Settings, candidates: frozenset[CommitRef]
 ) -> Odds | None:
-    at_step, near = [], []
-    for name in {**before[-1][1], **after[0][1]}:
-        old, new = ([values.get(name) for _, values in side] for side in (before, after))
-        if set(old).isdisjoint(new):
-            at_step.append(f"{name} {old[-1] or 'unset'} → {new[0] or 'unset'}")
+    at_step: list[str] = []
+    near: list[str] = []
+    _, last_old = old_settings[-1]
+    _, first_new = new_settings[0]
+    for name in {**last_old, **first_new}:
+        old_values = [values.get(name) for _, values in old_settings]
+        new_values = [values.get(name) for _, values in new_settings]
+        if set(old_values).isdisjoint(new_values):
+            at_step.append(_setting_text(name, old_values[-1], new_values[0]))
             continue
-        readings = [(commit, values.get(name)) for commit, values in (*before, *after)]
-        changes = [
-            commit for (_, value), (commit, next_value) in pairwise(readings) if value != next_value
-        ]
+        changed_at = _commits_of_changes(name, [*old_settings, *new_settings])
         # once, for good, and at a commit where the change may lie
-        if len(changes) == 1 and changes[0] in candidates:
-            near.append(f"{name} {old[0] or 'unset'} → {new[-1] or 'unset'}")
+        if len(changed_at) == 1 and changed_at[0] in candidates:
+            near.append(_setting_text(name, old_values[0], new_values[-1]))
     if at_step:
         return Odds(_AT_STEP, f"{', '.join(at_step)} with the first run of the new level")
     if near:
@@ -308,15 +338,31 @@ def _setting_change(
     return None
 
 
-def _add_measured_again(odds: _Odds, again: Evidence) -> None:
+def _setting_text(name: str, old_value: str | None, new_value: str | None) -> str:
+    return f"{name} {old_value or 'unset'} → {new_value or 'unset'}"
+
+
+def _commits_of_changes(name: str, settings: _Settings) -> list[CommitRef]:
+    """The first commits of all runs whose value differs from that of the run before."""
+    readings = [(commit, values.get(name)) for commit, values in settings]
+    commits = []
+    for (_, value), (next_commit, next_value) in pairwise(readings):
+        if value != next_value:
+            commits.append(next_commit)
+    return commits
+
+
+def _add_measured_again(odds: _Odds, again: Observation) -> None:
     surroundings = [cause for cause in (*_SETTINGS, Cause.CLOCK) if cause in odds]
     code = odds[Cause.CODE]
+    # old code did not change, so the environment did not do it
     if not again.has_changed:
         for cause in surroundings:
             odds[cause] = odds[cause].updated(again.sentence, factor=_CONTRADICTED)
         if code.against_unknown:
             odds[Cause.CODE] = code.updated(again.sentence, at_least=_AT_STEP)
         return
+    # old code changed too: the environment did it
     likeliest = max(
         surroundings, key=lambda cause: odds[cause].against_unknown, default=Cause.RUNNER
     )
@@ -335,7 +381,9 @@ def _clock(context: ChangeContext) -> Odds | None:
     throttled = _throttled(context)
     step = clock_step(context.before, context.after, context.log_change)
     if step is None or not step.is_opposed:
-        return Odds(_AT_STEP, throttled) if throttled else None
+        if not throttled:
+            return None
+        return Odds(_AT_STEP, throttled)
     sentences = "; ".join(filter(None, [step.in_words(), throttled]))
     if step.share_in_cycles <= GONE:
         return Odds(_CLOCK_EXPLAINS, sentences)
@@ -344,19 +392,21 @@ def _clock(context: ChangeContext) -> Odds | None:
 
 def _throttled(context: ChangeContext) -> str:
     """What throttled most runs of the slower level alone; empty if nothing did."""
-    slower, faster = (
-        (context.after, context.before)
-        if context.log_change > 0
-        else (context.before, context.after)
-    )
-    usual = {reason for point in faster for reason in point.degraded_by}
-    held = [point for point in slower if set(point.degraded_by) - usual]
-    if 2 * len(held) <= len(slower):
+    slower, faster = context.before, context.after
+    if context.log_change > 0:
+        slower, faster = context.after, context.before
+    usual_reasons = {reason for run in faster for reason in run.degraded_by}
+    new_reasons: set[str] = set()
+    throttled_count = 0
+    for run in slower:
+        unusual = set(run.degraded_by) - usual_reasons
+        throttled_count += bool(unusual)
+        new_reasons |= unusual
+    if 2 * throttled_count <= len(slower):
         return ""
-    reasons = sorted({reason for point in held for reason in point.degraded_by} - usual)
     return (
-        f"{len(held)} of {len(slower)} runs on the slower level were held back by "
-        f"{', '.join(reasons)}"
+        f"{throttled_count} of {len(slower)} runs on the slower level were held back by "
+        f"{', '.join(sorted(new_reasons))}"
     )
 
 
@@ -367,24 +417,36 @@ def weigh(odds: Mapping[Cause, Odds]) -> tuple[Suspect, ...]:
     """Convert odds to suspects, the likeliest first, with `unknown` among them. Odds of 0 exclude a
     cause.
     """
-    likely = {cause: one for cause, one in odds.items() if one.against_unknown > 0}
-    total = 1.0 + sum(one.against_unknown for one in likely.values())
-    suspects = [
-        Suspect(cause, one.against_unknown / total, one.sentence) for cause, one in likely.items()
-    ]
-    excluded = [one.sentence for one in odds.values() if one.against_unknown <= 0 and one.sentence]
-    unknown = "unknown cause" if likely else "no recorded change coincides"
-    return ranked([*suspects, Suspect(Cause.UNKNOWN, 1.0 / total, "; ".join([unknown, *excluded]))])
+    total = 1.0 + sum(cause_odds.against_unknown for cause_odds in odds.values())
+    suspects: list[Suspect] = []
+    excluded: list[str] = []
+    for cause, cause_odds in odds.items():
+        if cause_odds.against_unknown > 0:
+            weight = cause_odds.against_unknown / total
+            suspects.append(Suspect(cause, weight, cause_odds.sentence))
+        elif cause_odds.sentence:
+            excluded.append(cause_odds.sentence)
+    unknown = "unknown cause" if suspects else "no recorded change coincides"
+    sentence = "; ".join([unknown, *excluded])
+    suspects.append(Suspect(Cause.UNKNOWN, 1.0 / total, sentence))
+    return ranked(suspects)
 
 
 def ranked(suspects: Sequence[Suspect]) -> tuple[Suspect, ...]:
     """Sort by weight, the likeliest first; of equal weights, `unknown` first."""
     order = [Cause.UNKNOWN, *Cause]
-    return tuple(sorted(suspects, key=lambda one: (-round(one.weight, 9), order.index(one.cause))))
+
+    def rank(suspect: Suspect) -> tuple[float, int]:
+        # weights that differ by rounding only are equal
+        return -round(suspect.weight, 9), order.index(suspect.cause)
+
+    return tuple(sorted(suspects, key=rank))
 
 
 def cause_of(suspects: Sequence[Suspect]) -> Cause:
-    return ranked(suspects)[0].cause if suspects else Cause.UNKNOWN
+    if not suspects:
+        return Cause.UNKNOWN
+    return ranked(suspects)[0].cause
 
 
 def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
@@ -394,13 +456,16 @@ def combine(several: Sequence[Sequence[Suspect]]) -> tuple[Suspect, ...]:
     if not several:
         return weigh({})
     by_cause: dict[Cause, list[Suspect]] = defaultdict(list)
-    for suspect in (suspect for suspects in several for suspect in suspects):
-        by_cause[suspect.cause].append(suspect)
+    for suspects in several:
+        for suspect in suspects:
+            by_cause[suspect.cause].append(suspect)
     combined = []
-    for cause, own in by_cause.items():
-        weight = sum(suspect.weight for suspect in own) / len(several)
-        if weight >= _MIN_WEIGHT or cause is Cause.UNKNOWN:
-            sentence = max(own, key=lambda suspect: suspect.weight).sentence
-            note = "" if len(own) == len(several) else f" ({len(own)} of {len(several)} series)"
-            combined.append(Suspect(cause, weight, sentence + note))
+    for cause, same_cause in by_cause.items():
+        weight = sum(suspect.weight for suspect in same_cause) / len(several)
+        if weight < _MIN_WEIGHT and cause is not Cause.UNKNOWN:
+            continue
+        sentence = max(same_cause, key=lambda suspect: suspect.weight).sentence
+        if len(same_cause) < len(several):
+            sentence += f" ({len(same_cause)} of {len(several)} series)"
+        combined.append(Suspect(cause, weight, sentence))
     return ranked(combined)

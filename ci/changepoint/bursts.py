@@ -45,7 +45,9 @@ class Bursts:
     @classmethod
     def of(cls, is_outlier: Flags) -> "Bursts":
         """Count runs of at least two outliers."""
-        turns = np.flatnonzero(np.diff(np.pad(is_outlier, 1).astype(np.int8)))
+        padded = np.pad(is_outlier, 1).astype(np.int8)
+        # runs begin and end at the turns by turns
+        turns = np.flatnonzero(np.diff(padded))
         lengths = turns[1::2] - turns[::2]
         lengths = lengths[lengths >= 2]
         return cls(len(lengths), int(lengths.sum()))
@@ -69,11 +71,16 @@ class Bursts:
 
     def _length_at(self, odds: float) -> float:
         """Length that one in `odds` bursts reaches."""
-        return 1 - math.log(max(odds, 1.0)) / math.log(1 - 1 / max(self._mean, 1.2))
+        # probability that a burst goes on for another value
+        continues = 1 - 1 / max(self._mean, 1.2)
+        return 1 - math.log(max(odds, 1.0)) / math.log(continues)
 
 
 def find_burst(
-    values: Values, cut: Segmentation, deviation: float, masked: Flags
+    values: Values,
+    cut: Segmentation,
+    deviation: float,
+    masked: Flags,
 ) -> tuple[int, int] | None:
     """Find the shortest segment that is too short to be a level.
 
@@ -86,33 +93,70 @@ def find_burst(
     Returns:
         First position and end of the segment; None if all are levels.
     """
-    levels, count = cut.levels, len(values)
-    if len(levels) < 2:
+    count = len(values)
+    if len(cut.levels) < 2:
         return None
-    is_outlier = (np.abs(values - cut.fitted(count)) > OUTLIER * deviation) | masked
-    segments = list(enumerate(pairwise([0, *cut.starts, count])))
-    for index, (start, end) in sorted(segments, key=lambda segment: segment[1][1] - segment[1][0]):
+    residuals = values - cut.fitted(count)
+    is_outlier = (np.abs(residuals) > OUTLIER * deviation) | masked
+    segments = _segments_of(cut, count)
+    for segment in sorted(segments, key=lambda segment: segment.end - segment.start):
+        start, end = segment.start, segment.end
         if end - start > _LONG:
             return None
-        neighbours = [levels[i] for i in (index - 1, index + 1) if 0 <= i < len(levels)]
-        own = values[start:end][~masked[start:end]]
-        length = len(own)
-        for other in neighbours:
-            if abs(other - levels[index]) > _SEPARATE * deviation:
-                length = min(length, _longest_away(own, other, deviation))
+        length = _length_of(
+            segment,
+            values[start:end][~masked[start:end]],
+            deviation,
+        )
         if length >= _LEVEL_FOR_SURE:
             continue
-        elsewhere = is_outlier.copy()
-        elsewhere[start:end] = masked[start:end]
-        bursts = Bursts.of(elsewhere)
-        comes_and_goes = (
-            len(neighbours) == 2
-            and (levels[index] - neighbours[0]) * (levels[index] - neighbours[1]) > 0
-        )
-        needed = bursts.longest_inside(count) if comes_and_goes else bursts.longest_at_edge(count)
-        if length < min(max(needed, MIN_SEGMENT), _LEVEL_FOR_SURE):
+        # the segment must not count as one of the bursts that it is compared with
+        is_outlier_elsewhere = is_outlier.copy()
+        is_outlier_elsewhere[start:end] = masked[start:end]
+        bursts = Bursts.of(is_outlier_elsewhere)
+        needed_length = bursts.longest_at_edge(count)
+        if segment.comes_and_goes:
+            needed_length = bursts.longest_inside(count)
+        if length < min(max(needed_length, MIN_SEGMENT), _LEVEL_FOR_SURE):
             return start, end
     return None
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """One level of a segmentation, with its neighbouring levels."""
+
+    start: int
+    end: int
+    level: float
+    neighbours: list[float]
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """The level lies above both neighbours, or below both."""
+        if len(self.neighbours) != 2:
+            return False
+        previous, following = self.neighbours
+        return (self.level - previous) * (self.level - following) > 0
+
+
+def _segments_of(cut: Segmentation, count: int) -> list[_Segment]:
+    levels = cut.levels
+    segments = []
+    for index, (start, end) in enumerate(pairwise([0, *cut.starts, count])):
+        neighbours = levels[max(index - 1, 0) : index]
+        neighbours += levels[index + 1 : index + 2]
+        segments.append(_Segment(start, end, levels[index], neighbours))
+    return segments
+
+
+def _length_of(segment: _Segment, values: Values, deviation: float) -> int:
+    """Values of a segment that stay off its neighbours' levels, as far as these are distinct."""
+    length = len(values)
+    for level in segment.neighbours:
+        if abs(level - segment.level) > _SEPARATE * deviation:
+            length = min(length, _longest_away(values, level, deviation))
+    return length
 
 
 def _longest_away(values: Values, level: float, deviation: float) -> int:
@@ -123,4 +167,5 @@ def _longest_away(values: Values, level: float, deviation: float) -> int:
     returns = np.flatnonzero(is_there[1:] & is_there[:-1])
     if len(returns) == 0:
         return len(values)
-    return int(np.diff([-1, *(returns + 1), len(values)]).max()) - 1
+    ends = [-1, *(returns + 1), len(values)]
+    return int(np.diff(ends).max()) - 1

@@ -36,28 +36,46 @@ def chances_of_steps(values: Sequence[float] | Values, steps: Sequence[Step]) ->
     if not steps:
         return []
     logs = np.log(np.asarray(values, dtype=np.float64))
-    edges = [0, *(step.index for step in steps), len(logs)]
-    residuals = np.concatenate(
-        [logs[start:end] - np.median(logs[start:end]) for start, end in pairwise(edges)]
-    )
+    edges = [
+        0,
+        *(step.index for step in steps),
+        len(logs),
+    ]
+    levels = [logs[start:end] for start, end in pairwise(edges)]
+    residuals = np.concatenate([level - np.median(level) for level in levels])
     dependence = _Dependence.of(residuals, edges, fitted_count=len(edges) - 1)
     width = _width(residuals)
     chances = []
-    for step, start, boundary, end in zip(steps, edges, edges[1:], edges[2:], strict=False):
-        own = residuals[start:end]
-        deviation = max(_width(own), width) * math.sqrt(len(own) / (len(own) - _FITTED))
+    for step, start, boundary, end in zip(
+        steps,
+        edges,
+        edges[1:],
+        edges[2:],
+        strict=False,
+    ):
+        step_residuals = residuals[start:end]
+        count = len(step_residuals)
+        correction = math.sqrt(count / (count - _FITTED))
+        deviation = max(_width(step_residuals), width) * correction
         share = 1 / (boundary - start) + 1 / (end - boundary)
         error = deviation * math.sqrt(share * dependence.inflation)
-        errors = abs(math.log(step.after / step.before)) / error if error > 0 else math.inf
+        standard_errors = _in_standard_errors(math.log(step.after / step.before), error)
         # the detector knows more about some kinds of noise: its estimate counts where it is smaller
-        chances.append(
-            dependence.p_value(min(errors, step.standard_errors), len(own), tried=len(logs))
-        )
+        standard_errors = min(standard_errors, step.standard_errors)
+        chances.append(dependence.p_value(standard_errors, count, tried=len(logs)))
     return chances
 
 
+def _in_standard_errors(log_change: float, error: float) -> float:
+    if error <= 0:
+        return math.inf
+    return abs(log_change) / error
+
+
 def chance_of_drift(
-    values: Sequence[float] | Values, times: Sequence[float] | Values, drift: Drift
+    values: Sequence[float] | Values,
+    times: Sequence[float] | Values,
+    drift: Drift,
 ) -> float:
     """Compute the p-value of a drift, valid wherever in the series it was found.
 
@@ -66,20 +84,26 @@ def chance_of_drift(
         times: When each was measured, as given to `find_drift`.
         drift: As it was found in these values.
     """
-    logs, when = np.log(np.asarray(values, dtype=np.float64)), np.asarray(times, dtype=np.float64)
+    logs = np.log(np.asarray(values, dtype=np.float64))
+    measured_at = np.asarray(times, dtype=np.float64)
     count = len(logs)
-    end = count - 1 if drift.end is None else drift.end
-    time = np.clip(when - when[drift.start], 0.0, when[end] - when[drift.start])
+    end = drift.end
+    tried = count * (count - 1) // 2  # pairs of a start and an end
+    if end is None:
+        end = count - 1
+        tried = count
+    began_at = measured_at[drift.start]
+    elapsed = np.clip(measured_at - began_at, 0.0, measured_at[end] - began_at)
     slope = math.log1p(drift.rate)
-    residuals = logs - slope * time
+    residuals = logs - slope * elapsed
     residuals -= median(residuals)
     dependence = _Dependence.of(residuals, [0, count], fitted_count=_FITTED)
-    power = float(((time - time.mean()) ** 2).sum())
+    power = float(((elapsed - elapsed.mean()) ** 2).sum())
     if power <= 0:
         return 1.0
-    error = _width(residuals) * math.sqrt(count / (count - _FITTED) * dependence.inflation / power)
-    tried = count if drift.end is None else count * (count - 1) // 2
-    return dependence.p_value(abs(slope) / error if error > 0 else math.inf, count, tried=tried)
+    variance = count / (count - _FITTED) * dependence.inflation / power
+    error = _width(residuals) * math.sqrt(variance)
+    return dependence.p_value(_in_standard_errors(slope, error), count, tried=tried)
 
 
 def _width(residuals: Values) -> float:
@@ -96,17 +120,23 @@ class _Dependence:
     @classmethod
     def of(cls, residuals: Values, edges: Sequence[int], *, fitted_count: int) -> "_Dependence":
         """Estimate it within levels, with outliers winsorised."""
-        within = np.ones(len(residuals) - 1, dtype=bool)
-        within[np.asarray(edges[1:-1], dtype=np.intp) - 1] = False
+        count = len(residuals)
+        # neighbours on both sides of a step belong to different levels
+        is_within_level = np.ones(count - 1, dtype=bool)
+        inner_edges = np.asarray(edges[1:-1], dtype=np.intp)
+        is_within_level[inner_edges - 1] = False
         limit = OUTLIER * _width(residuals)
         clipped = np.clip(residuals, -limit, limit)
-        ahead, behind = clipped[1:][within], clipped[:-1][within]
+        ahead = clipped[1:][is_within_level]
+        behind = clipped[:-1][is_within_level]
         power = float(ahead @ ahead + behind @ behind) / 2
-        measured = float(ahead @ behind) / power if power > 0 else 0.0
-        count = len(residuals)
+        measured = 0.0
+        if power > 0:
+            measured = float(ahead @ behind) / power
         # each fitted parameter takes a share of the correlation away: Marriott and Pope's bias
         unbiased = measured + (1 + 3 * measured) * fitted_count / count
-        return cls(min(max(unbiased + _CAUTION / math.sqrt(count), 0.0), _MAX_CORRELATION))
+        upper_bound = unbiased + _CAUTION / math.sqrt(count)
+        return cls(min(max(upper_bound, 0.0), _MAX_CORRELATION))
 
     @property
     def inflation(self) -> float:
@@ -119,7 +149,9 @@ class _Dependence:
         """
         squared = self.correlation**2
         degrees = int(count * (1 - squared) / (1 + squared)) - _FITTED
-        return 1.0 if degrees < 1 else min(1.0, tried * two_sided_p(standard_errors, degrees))
+        if degrees < 1:
+            return 1.0
+        return min(1.0, tried * two_sided_p(standard_errors, degrees))
 
 
 # --- Student's t distribution for whole degrees of freedom
@@ -141,12 +173,18 @@ def two_sided_p(t: float, degrees: int) -> float:
     angle = math.atan(abs(t) / math.sqrt(degrees))
     cosine_squared = math.cos(angle) ** 2
     is_odd = degrees % 2 == 1
-    term = math.cos(angle) if is_odd else 1.0
-    total = 0.0 if degrees == 1 else term
-    for k in range(3 if is_odd else 2, degrees, 2):
+    term, first_k = 1.0, 2
+    if is_odd:
+        term, first_k = math.cos(angle), 3
+    total = term
+    if degrees == 1:
+        total = 0.0
+    for k in range(first_k, degrees, 2):
         term *= cosine_squared * (k - 1) / k
         total += term
-    inside = 2 / math.pi * (angle + math.sin(angle) * total) if is_odd else math.sin(angle) * total
+    inside = math.sin(angle) * total
+    if is_odd:
+        inside = 2 / math.pi * (angle + math.sin(angle) * total)
     return min(max(1 - inside, 0.0), 1.0)
 
 

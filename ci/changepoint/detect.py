@@ -11,7 +11,7 @@ Method (docs/explanation/verdicts.md has the arguments and the simulated error r
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,7 +54,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class NoiseFloor:
+class SeriesNoise:
     """How small a change a series can show."""
 
     deviation: float
@@ -92,26 +92,30 @@ def find_change_points(
         raise ValueError(
             f"min_relative_change={min_relative_change}: give a fraction above 0, such as 0.03"
         )
-    given = np.asarray(values, dtype=np.float64).ravel()
-    positions = np.flatnonzero(np.isfinite(given))
-    raw = given[positions]
+    all_values = np.asarray(values, dtype=np.float64).ravel()
+    positions = np.flatnonzero(np.isfinite(all_values))
+    raw = all_values[positions]
     if len(raw) < 2 * MIN_SEGMENT:
         return []
     scale = _Scale.of(raw, min_relative_change)
     widths = None
     if relative_errors is not None:
         errors = np.abs(np.asarray(relative_errors, dtype=np.float64).ravel())
-        if len(errors) != len(given):
-            raise ValueError(f"{len(errors)} errors of {len(given)} values: give one of each")
-        on_scale = errors[positions] * (1.0 if scale.is_log else np.abs(scale.values))
-        widths = relative_widths(scale.values, on_scale, floor=scale.smallest_noise)
+        if len(errors) != len(all_values):
+            raise ValueError(f"{len(errors)} errors of {len(all_values)} values: give one of each")
+        errors_on_scale = errors[positions]  # a relative error is that of the logarithm
+        if not scale.is_log:
+            errors_on_scale = errors_on_scale * np.abs(scale.values)
+        widths = relative_widths(scale.values, errors_on_scale, floor=scale.smallest_noise)
     fit = fit_levels(scale.values, floor=scale.smallest_noise, widths=widths)
-    return _Steps(raw, scale, fit, positions).relevant() if fit.starts else []
+    if not fit.starts:
+        return []
+    return _Steps(raw, scale, fit, positions).relevant()
 
 
 def noise_floor(
     values: Sequence[float] | Values, *, count: int = 10, min_relative_change: float = 0.03
-) -> NoiseFloor:
+) -> SeriesNoise:
     """Measure how noisy a series is, and how small a change it can show.
 
     Args:
@@ -122,17 +126,21 @@ def noise_floor(
     Raises:
         ValueError: There are fewer than two finite values, or one is 0 or below.
     """
-    given = np.asarray(values, dtype=np.float64).ravel()
-    raw = given[np.isfinite(given)]
+    all_values = np.asarray(values, dtype=np.float64).ravel()
+    raw = all_values[np.isfinite(all_values)]
     if len(raw) < 2 or np.any(raw <= 0):
         raise ValueError(f"{len(raw)} finite values: give 2 or more, all above 0")
     noise = fit_levels(np.log(raw), floor=1e-9).noise
     # a step is reported once twice its log likelihood ratio exceeds the penalty. Two standard
     # errors more make that 9 of 10 times: 1.28, and the cost of learning the noise from the same
     # values
-    needed = math.sqrt(penalty(len(raw))) + 2.0
-    smallest = needed * noise.deviation * math.sqrt(2 * noise.mean_inflation / count)
-    return NoiseFloor(math.expm1(noise.deviation), max(math.expm1(smallest), min_relative_change))
+    needed_errors = math.sqrt(penalty(len(raw))) + 2.0
+    error = noise.deviation * math.sqrt(2 * noise.mean_inflation / count)
+    smallest_change = math.expm1(needed_errors * error)
+    return SeriesNoise(
+        deviation=math.expm1(noise.deviation),
+        minimum_detectable_change=max(smallest_change, min_relative_change),
+    )
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,9 @@ class _Scale:
         if raw.min() > 0:
             return cls(np.log(raw), True, min_relative_change)
         largest = float(np.max(np.abs(raw)))
-        return cls(raw / largest if largest > 0 else raw, False, min_relative_change)
+        if largest > 0:
+            raw = raw / largest
+        return cls(raw, False, min_relative_change)
 
     @property
     def smallest_noise(self) -> float:
@@ -157,22 +167,28 @@ class _Scale:
             return math.log1p(self.min_relative_change) / 3
         return max(median(np.abs(self.values)) * self.min_relative_change / 3, 1e-9)
 
-    def is_relevant(self, before: float, after: float) -> bool:
+    def is_relevant(self, first_level: float, second_level: float) -> bool:
         """Whether the change between two levels, in either order, reaches the smallest relative
         change.
         """
+        change = abs(second_level - first_level)
         if self.is_log:
-            return abs(after - before) >= math.log1p(self.min_relative_change)
-        smallest = (
-            max(abs(before), abs(after)) * self.min_relative_change / (1 + self.min_relative_change)
-        )
-        return before != after and abs(after - before) >= smallest
+            return change >= math.log1p(self.min_relative_change)
+        largest = max(abs(first_level), abs(second_level))
+        smallest_change = largest * self.min_relative_change / (1 + self.min_relative_change)
+        return first_level != second_level and change >= smallest_change
 
 
 class _Steps:
     """The steps of a fitted series."""
 
-    def __init__(self, raw: Values, scale: _Scale, fit: Fit, positions: NDArray[np.intp]) -> None:
+    def __init__(
+        self,
+        raw: Values,
+        scale: _Scale,
+        fit: Fit,
+        positions: NDArray[np.intp],
+    ) -> None:
         self._raw = raw
         self._scale = scale
         self._fit = fit
@@ -182,31 +198,38 @@ class _Steps:
     def relevant(self) -> list[Step]:
         starts = self._settle(list(self._fit.starts))
         while starts:
-            levels = [
-                self._level(start, end) for start, end in pairwise([0, *starts, len(self._values)])
-            ]
-            sizes = [abs(after - before) for before, after in pairwise(levels)]
+            segments = pairwise([0, *starts, len(self._values)])
+            levels = [self._level(start, end) for start, end in segments]
+            sizes = [abs(second - first) for first, second in pairwise(levels)]
             weakest = sizes.index(min(sizes))
             if self._scale.is_relevant(levels[weakest], levels[weakest + 1]):
                 break
             del starts[weakest]
             starts = self._settle(starts)
-        edges = [0, *starts, len(self._raw)]
-        return [self._describe(*bounds) for bounds in zip(edges, starts, edges[2:], strict=False)]
+        return [self._describe(*bounds) for bounds in self._bounds(starts)]
+
+    def _bounds(self, starts: list[int]) -> Iterator[tuple[int, int, int]]:
+        """Start of the level before each step, the step, and the end of the level after it."""
+        edges = [0, *starts, len(self._values)]
+        return zip(edges, starts, edges[2:], strict=False)
 
     def _level(self, start: int, end: int) -> float:
-        own, is_free = self._values[start:end], ~self._fit.masked[start:end]
-        return median(own[is_free] if is_free.any() else own)
+        segment = self._values[start:end]
+        is_free = ~self._fit.masked[start:end]
+        if is_free.any():
+            segment = segment[is_free]
+        return median(segment)
 
     def _settle(self, starts: list[int]) -> list[int]:
         """Move the boundaries to their cheapest positions, all at once.
 
         A value halfway belongs to the higher level, so a mirrored series gives mirrored positions.
         """
-        edges = [0, *starts, len(self._values)]
-        moved = [self._cheapest(*bounds) for bounds in zip(edges, starts, edges[2:], strict=False)]
+        moved = [self._cheapest(*bounds) for bounds in self._bounds(starts)]
         shortest = min(np.diff([0, *moved, len(self._values)]))
-        return moved if shortest >= MIN_SEGMENT else starts
+        if shortest < MIN_SEGMENT:
+            return starts
+        return moved
 
     def _cheapest(self, start: int, boundary: int, end: int) -> int:
         if self._fit.noise.autocorrelation:
@@ -215,42 +238,49 @@ class _Steps:
         costs = self._position_costs(start, boundary, end)
         ties = np.flatnonzero(costs <= costs.min() + 1e-9)
         rises = self._level(boundary, end) > self._level(start, boundary)
-        return start + MIN_SEGMENT + int(ties[0] if rises else ties[-1])
+        cheapest = ties[0] if rises else ties[-1]
+        return start + MIN_SEGMENT + int(cheapest)
 
     def _position_costs(self, start: int, boundary: int, end: int) -> Values:
         """Cost of a boundary between two neighbouring levels, at each position that leaves both
         long enough.
         """
-        levels = np.array([[self._level(start, boundary)], [self._level(boundary, end)]])
-        distances = (self._values[start:end] - levels) / self._fit.noise.deviation
-        to_before, to_after = self._fit.noise.costs[bins_of(distances)] + _TIE_BREAK * np.abs(
-            distances
-        )
-        gained = np.where(self._fit.masked[start:end], 0.0, to_before - to_after)
+        first_level = self._level(start, boundary)
+        second_level = self._level(boundary, end)
+        levels = np.array([[first_level], [second_level]])
+        noise = self._fit.noise
+        distances = (self._values[start:end] - levels) / noise.deviation
+        level_costs = noise.costs[bins_of(distances)]
+        # of each value, at either level
+        first_costs, second_costs = level_costs + _TIE_BREAK * np.abs(distances)
+        masked = self._fit.masked[start:end]
+        gained = np.where(masked, 0.0, first_costs - second_costs)
         costs = np.concatenate([[0.0], np.cumsum(gained)])
         return costs[MIN_SEGMENT : end - start - MIN_SEGMENT + 1]
 
     def _describe(self, start: int, boundary: int, end: int) -> Step:
         inflation = self._fit.noise.mean_inflation
         costs = self._position_costs(start, boundary, end)
-        plausible = np.flatnonzero(costs <= costs.min() + _PLAUSIBLE_COST * inflation) + (
-            start + MIN_SEGMENT
-        )
-        before, after = self._level(start, boundary), self._level(boundary, end)
-        residuals = np.concatenate(
-            [self._values[start:boundary] - before, self._values[boundary:end] - after]
-        )
+        is_plausible = costs <= costs.min() + _PLAUSIBLE_COST * inflation
+        plausible = np.flatnonzero(is_plausible) + start + MIN_SEGMENT
+        old_level = self._level(start, boundary)
+        new_level = self._level(boundary, end)
+        old_residuals = self._values[start:boundary] - old_level
+        new_residuals = self._values[boundary:end] - new_level
+        residuals = np.concatenate([old_residuals, new_residuals])
         # two medians were fitted to these values, which makes their residuals too small
         correction = math.sqrt(len(residuals) / (len(residuals) - 2))
         local = MAD_TO_DEVIATION * median(np.abs(residuals)) * correction
         deviation = max(local, self._fit.noise.deviation)
         share = 1 / (boundary - start) + 1 / (end - boundary)
+        error = deviation * math.sqrt(share * inflation)
+        candidates = self._positions[np.union1d(plausible, [boundary])]
         return Step(
             index=int(self._positions[boundary]),
             before=median(self._raw[start:boundary]),
             after=median(self._raw[boundary:end]),
             count_before=boundary - start,
             count_after=end - boundary,
-            standard_errors=abs(after - before) / (deviation * math.sqrt(share * inflation)),
-            candidates=tuple(self._positions[np.union1d(plausible, [boundary])].tolist()),
+            standard_errors=abs(new_level - old_level) / error,
+            candidates=tuple(candidates.tolist()),
         )

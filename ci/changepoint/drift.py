@@ -80,29 +80,32 @@ def find_drift(
     Raises:
         ValueError: There are more or fewer times than values.
     """
-    given = np.asarray(values, dtype=np.float64).ravel()
-    when = (
-        np.arange(len(given), dtype=np.float64)
-        if times is None
-        else np.asarray(times, dtype=np.float64).ravel()
-    )
-    if len(when) != len(given):
-        raise ValueError(f"{len(when)} times of {len(given)} values: give one of each")
-    positions = np.flatnonzero(np.isfinite(given) & (given > 0) & np.isfinite(when))
+    all_values = np.asarray(values, dtype=np.float64).ravel()
+    all_times = np.arange(len(all_values), dtype=np.float64)
+    if times is not None:
+        all_times = np.asarray(times, dtype=np.float64).ravel()
+    if len(all_times) != len(all_values):
+        raise ValueError(f"{len(all_times)} times of {len(all_values)} values: give one of each")
+    is_usable = np.isfinite(all_values) & (all_values > 0) & np.isfinite(all_times)
+    positions = np.flatnonzero(is_usable)
     if len(positions) < _MIN_VALUES:
         return None
-    logs, when = np.log(given[positions]), when[positions]
+    logs = np.log(all_values[positions])
+    when = all_times[positions]
     last = len(logs) - 1
     floor = math.log1p(min_relative_change) / 6
     deviation = max(deviation_of_differences(logs), floor)
     ramp = _best_ramp(logs, when, _ongoing(len(logs)), deviation)
     if not ramp.is_relevant(min_relative_change):
         return None
-    noise, flat = ramp.noise(floor), logs - _fit_levels(logs, [], deviation)
+    noise = ramp.noise(floor)
+    flat = logs - _fit_levels(logs, [], deviation)
     # a bend pays for its place and its rate what a step pays for its place and its size; a second
     # bend for its place
-    price, bends = penalty(len(logs)), 1.0
-    if _cost(flat, noise) - _cost(ramp.residuals, noise) > _WORTH_A_TRY * price:
+    price = penalty(len(logs))
+    bends = 1.0
+    gain_of_ramp = _cost(flat, noise) - _cost(ramp.residuals, noise)
+    if gain_of_ramp > _WORTH_A_TRY * price:
         ended = _best_ended_ramp(logs, when, deviation)
         ended_noise = ended.noise(floor)
         gain = _cost(ramp.residuals, ended_noise) - _cost(ended.residuals, ended_noise)
@@ -113,14 +116,12 @@ def find_drift(
     if flat_cost <= ramp_cost:
         return None
     starts = fit_levels(logs, floor=floor).starts
-    step_cost = (
-        _cost(logs - _fit_levels(logs, starts, deviation), noise)
-        + len(starts) * price * noise.mean_inflation
-    )
-    ratio = (
-        min(flat_cost - ramp_cost, step_cost - ramp_cost - _MARGIN * noise.mean_inflation)
-        / noise.mean_inflation
-    )
+    step_residuals = logs - _fit_levels(logs, starts, deviation)
+    step_price = len(starts) * price * noise.mean_inflation
+    step_cost = _cost(step_residuals, noise) + step_price
+    gain_over_flat = flat_cost - ramp_cost
+    gain_over_steps = step_cost - ramp_cost - _MARGIN * noise.mean_inflation
+    ratio = min(gain_over_flat, gain_over_steps) / noise.mean_inflation
     if ratio <= 0:
         return None
     return Drift(
@@ -151,27 +152,38 @@ class _Ramp:
     def noise(self, floor: float) -> Noise:
         nothing = np.zeros(len(self.residuals), dtype=bool)
         is_sticky = stickiness_of_differences(self.residuals) > 0
-        return estimate_noise(self.residuals, [], nothing, is_sticky=is_sticky, floor=floor)
+        return estimate_noise(
+            self.residuals,
+            [],
+            nothing,
+            is_sticky=is_sticky,
+            floor=floor,
+        )
 
 
 def _ongoing(count: int) -> NDArray[np.intp]:
     """Starts and ends of ramps to the newest value, shape [ramps, 2]."""
-    starts = np.unique(np.linspace(0, count - 1 - _SHORTEST, _STARTS).astype(int))
-    return np.stack([starts, np.full(len(starts), count - 1)], axis=1)
+    last_start = count - 1 - _SHORTEST
+    starts = np.unique(np.linspace(0, last_start, _STARTS).astype(int))
+    return np.stack(
+        [starts, np.full(len(starts), count - 1)],
+        axis=1,
+    )
 
 
 def _best_ended_ramp(logs: Values, when: Values, deviation: float) -> _Ramp:
     """The ramp between any two places that fits best."""
-    apart = (len(logs) - 1) / (_PLACES - 1)
-    places = np.linspace(0, len(logs) - 1, _PLACES)
+    last = len(logs) - 1
+    spacing = last / (_PLACES - 1)
+    places = np.linspace(0, last, _PLACES)
     best = _best_ramp(logs, when, _pairs(places, places), deviation)
-    while apart > 1:
-        apart /= 2
-        around = apart * np.arange(-1, 2)
-        near = [
-            np.clip(np.rint(place + around), 0, len(logs) - 1) for place in (best.start, best.end)
-        ]
-        best = _best_ramp(logs, when, _pairs(*near), deviation)
+    # search around the best pair, on a grid twice as fine each time
+    while spacing > 1:
+        spacing /= 2
+        offsets = spacing * np.arange(-1, 2)
+        near_start = np.clip(np.rint(best.start + offsets), 0, last)
+        near_end = np.clip(np.rint(best.end + offsets), 0, last)
+        best = _best_ramp(logs, when, _pairs(near_start, near_end), deviation)
     return best
 
 
@@ -182,9 +194,15 @@ def _pairs(starts: Values, ends: Values) -> NDArray[np.intp]:
     return np.stack([first[is_long], last[is_long]], axis=1)
 
 
-def _best_ramp(logs: Values, when: Values, places: NDArray[np.intp], deviation: float) -> _Ramp:
+def _best_ramp(
+    logs: Values,
+    when: Values,
+    places: NDArray[np.intp],
+    deviation: float,
+) -> _Ramp:
     """The best-fitting ramp between pairs of places, with outliers winsorised at the ramp."""
-    since, until = when[places[:, 0]][:, None], when[places[:, 1]][:, None]
+    since = when[places[:, 0]][:, None]  # [ramps, 1]
+    until = when[places[:, 1]][:, None]
     times = np.clip(when - since, 0.0, until - since)  # [ramps, values]
     # the first look is one that no outlier pulls away
     pulled = np.broadcast_to(winsorised(logs, deviation), times.shape)
@@ -200,8 +218,13 @@ def _best_ramp(logs: Values, when: Values, places: NDArray[np.intp], deviation: 
     best = int((rest**2).sum(axis=1).argmin())
     start, end = places[best].tolist()
     slope = float(slopes[best])
+    log_change = slope * (when[end] - when[start])
     return _Ramp(
-        start, end, slope, math.expm1(slope * (when[end] - when[start])), logs - lines[best]
+        start=start,
+        end=end,
+        slope=slope,
+        relative_change=math.expm1(log_change),
+        residuals=logs - lines[best],
     )
 
 
@@ -226,4 +249,5 @@ def _fit_levels(logs: Values, starts: Sequence[int], deviation: float) -> Values
 
 def _cost(residuals: Values, noise: Noise) -> float:
     """-2 ln likelihood of residuals, outliers winsorised."""
-    return float(np.minimum((residuals / noise.deviation) ** 2, OUTLIER**2).sum())
+    squares = (residuals / noise.deviation) ** 2
+    return float(np.minimum(squares, OUTLIER**2).sum())

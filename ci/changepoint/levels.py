@@ -64,9 +64,8 @@ class Fit:
     def fitted(self) -> Values:
         """Level and drift at each value."""
         count = len(self.masked)
-        return np.repeat(
-            self.levels, np.diff([0, *self.starts, count])
-        ) + self.slope * centred_times(count)
+        lengths = np.diff([0, *self.starts, count])
+        return np.repeat(self.levels, lengths) + self.slope * centred_times(count)
 
 
 def penalty(count: int) -> float:
@@ -75,7 +74,11 @@ def penalty(count: int) -> float:
 
 
 def fit_levels(
-    values: Values, *, floor: float, widths: Values | None = None, caution: float = 1.0
+    values: Values,
+    *,
+    floor: float,
+    widths: Values | None = None,
+    caution: float = 1.0,
 ) -> Fit:
     """Learn levels and noise of a series.
 
@@ -92,11 +95,18 @@ def fit_levels(
     slope = learner.likely_slope(flat)
     if not slope:
         return flat
-    sloped = _Learner(values, floor, widths, learner.step_cost, slope).fit()
+    sloped = _Learner(
+        values,
+        floor,
+        widths,
+        learner.step_cost,
+        slope,
+    ).fit()
     # a slope costs as much as a step
-    return (
-        sloped if sloped.score + learner.step_cost * sloped.noise.inflation < flat.score else flat
-    )
+    slope_cost = learner.step_cost * sloped.noise.inflation
+    if sloped.score + slope_cost < flat.score:
+        return sloped
+    return flat
 
 
 class _Learner:
@@ -125,18 +135,16 @@ class _Learner:
         one.
         """
         rough = prior_noise(self._segmenter.deviation, self._stickiness)
-        cautions = (
-            [_CAUTION]
-            if self._slope
-            else [1.0, _CAUTION]
-            if self._count >= MIN_FOR_SHAPE
-            else [1.0]
-        )
+        cautions = [1.0]
+        if self._slope:
+            cautions = [_CAUTION]
+        elif self._count >= MIN_FOR_SHAPE:
+            cautions = [1.0, _CAUTION]
         nothing = np.zeros(self._count, dtype=bool)
         cuts: list[Segmentation] = []
         for caution in cautions:
             cut = self._segmenter.cut(rough, self.step_cost * caution, nothing)
-            if all(cut.starts != other.starts for other in cuts):
+            if all(cut.starts != earlier.starts for earlier in cuts):
                 cuts.append(cut)
             if not cut.starts:
                 break
@@ -151,19 +159,23 @@ class _Learner:
         )
         autocorrelation = flat.noise.autocorrelation
         earned = slope.standard_errors**2 * (1 - autocorrelation) / (1 + autocorrelation)
-        return slope.per_value if earned > _WORTH_A_TRY * self.step_cost else 0.0
+        if earned <= _WORTH_A_TRY * self.step_cost:
+            return 0.0
+        return slope.per_value
 
     def _refine(self, cut: Segmentation) -> Fit:
         """Learn the noise from the cut and cut anew, until the cut stays."""
         masked = np.zeros(self._count, dtype=bool)
         for turn in range(_MAX_ROUNDS):
-            noise, learnt_from = self._noise_of(cut, masked), cut
+            noise = self._noise_of(cut, masked)
+            previous_starts = cut.starts
             # a missed step looks like dependence, so the first cut does not allow for any
-            cut = self._segmenter.cut(
-                noise, self.step_cost * (noise.inflation if turn else 1.0), masked
-            )
-            is_settled = cut.starts == learnt_from.starts
-            if not turn and not (is_settled and (not cut.starts or noise.inflation == 1.0)):
+            inflation = noise.inflation if turn else 1.0
+            cut = self._segmenter.cut(noise, self.step_cost * inflation, masked)
+            is_settled = cut.starts == previous_starts
+            # a settled first cut is final only if allowing for dependence would change nothing
+            is_final = is_settled and (not cut.starts or noise.inflation == 1.0)
+            if not turn and not is_final:
                 continue
             has_burst = False
             while burst := find_burst(self._segmenter.values, cut, noise.deviation, masked):
@@ -173,12 +185,12 @@ class _Learner:
             if not has_burst and (is_settled or turn > 1):
                 break
         return Fit(
-            cut.starts,
-            cut.levels,
-            self._slope,
-            noise,
-            masked,
-            cut.cost + _scale_cost(noise, masked),
+            starts=cut.starts,
+            levels=cut.levels,
+            slope=self._slope,
+            noise=noise,
+            masked=masked,
+            score=cut.cost + _scale_cost(noise, masked),
         )
 
     def _noise_of(self, cut: Segmentation, masked: Flags) -> Noise:
@@ -186,13 +198,21 @@ class _Learner:
         if self._segmenter.widths is not None:
             residuals = residuals / self._segmenter.widths
         is_sticky = self._stickiness > 0
-        return estimate_noise(residuals, cut.starts, masked, is_sticky=is_sticky, floor=self._floor)
+        return estimate_noise(
+            residuals,
+            cut.starts,
+            masked,
+            is_sticky=is_sticky,
+            floor=self._floor,
+        )
 
 
 def _scale_cost(noise: Noise, masked: Flags) -> float:
     """Make the costs of two fits comparable: add the width of their noise and the masked values."""
-    masked_cost = _BURST_COST * (int(np.count_nonzero(masked)) + Bursts.of(masked).count)
-    return 2 * math.log(noise.deviation) * len(masked) + masked_cost
+    masked_count = int(np.count_nonzero(masked))
+    masked_cost = _BURST_COST * (masked_count + Bursts.of(masked).count)
+    width_cost = 2 * math.log(noise.deviation) * len(masked)
+    return width_cost + masked_cost
 
 
 # --- slopes
@@ -231,24 +251,30 @@ def slope_with_steps(values: Values, places: NDArray[np.intp], min_gain: float) 
     chosen: list[int] = []
     while len(chosen) < min(_MAX_STEPS, len(places)):
         squares = (open_steps**2).sum(axis=1)
-        explained = np.where(
-            squares > smallest, (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300), 0.0
-        )
+        gains = (open_steps @ rest) ** 2 / np.maximum(squares, 1e-300)
+        explained = np.where(squares > smallest, gains, 0.0)
         best = int(explained.argmax())
         if explained[best] < min_gain or squares[best] <= smallest[best]:
             break
         chosen.append(best)
         direction = open_steps[best] / math.sqrt(squares[best])
-        open_steps, rest = _without(direction, open_steps), _without(direction, rest)
-    design = np.stack([np.ones(count), time, *steps[chosen]], axis=1)
+        open_steps = _without(direction, open_steps)
+        rest = _without(direction, rest)
+    design = np.stack(
+        [np.ones(count), time, *steps[chosen]],
+        axis=1,
+    )
     inverse = np.linalg.inv(design.T @ design)
-    slope = float((inverse @ (design.T @ (values - values.mean())))[_TIME])
+    # the normal equations of a least-squares fit
+    coefficients = inverse @ (design.T @ (values - values.mean()))
+    slope = float(coefficients[_TIME])
     freedom = max(count - 2 - len(chosen), 1)
-    error = math.sqrt(float(rest @ rest) / freedom * float(inverse[_TIME, _TIME]))
+    variance = float(rest @ rest) / freedom
+    error = math.sqrt(variance * float(inverse[_TIME, _TIME]))
     return Slope(slope, slope / error if error > 0 else 0.0)
 
 
 def _without(direction: Values, vectors: Values) -> Values:
     """Remove the component along a unit vector; shape [..., values]."""
-    left: Values = vectors - (vectors @ direction)[..., None] * direction
-    return left
+    orthogonal: Values = vectors - (vectors @ direction)[..., None] * direction
+    return orthogonal

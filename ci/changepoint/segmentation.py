@@ -105,20 +105,21 @@ class Segmenter:
         """Costs of the values from each boundary to the next, shape [blocks, levels], and the part
         of each that depends on the value before the block.
         """
-        own = noise.costs[bins_of(self._distances / noise.deviation)]
-        ties = self._ties(noise, own)
-        costs = own + ties
+        single_costs = noise.costs[bins_of(self._distances / noise.deviation)]
+        ties = self._ties(noise, single_costs)
+        costs = single_costs + ties
+        # a value has no tie to a masked neighbour
         is_untied = masked.copy()
         is_untied[1:] |= masked[:-1]
-        costs[is_untied] = own[is_untied]
+        costs[is_untied] = single_costs[is_untied]
         costs[masked] = 0.0
         block_ties = ties[self._edges]
         block_ties[is_untied[self._edges]] = 0.0
         return np.add.reduceat(costs, self._edges, axis=0), block_ties
 
-    def _ties(self, noise: Noise, own: Values) -> Values:
+    def _ties(self, noise: Noise, single_costs: Values) -> Values:
         """How the value before changes the cost of each value, at each level."""
-        ties = np.zeros_like(own)
+        ties = np.zeros_like(single_costs)
         if noise.autocorrelation:
             assert noise.innovation_costs is not None
             scaled = self._distances / noise.innovation
@@ -130,7 +131,8 @@ class Segmenter:
             backwards = noise.innovation_costs[bins_of(scaled[:-1] - predicted[1:])]
             # both densities are per unit of their own width
             wider = 2 * math.log(noise.innovation / noise.deviation)
-            ties[1:] = (forwards + backwards - own[1:] - own[:-1]) / 2 + wider
+            unrelated = single_costs[1:] + single_costs[:-1]
+            ties[1:] = (forwards + backwards - unrelated) / 2 + wider
         elif noise.stickiness <= -_MIN_STICKINESS:
             is_outlier = np.abs(self._distances) > OUTLIER * noise.deviation
             ties[1:] = noise.stickiness * (is_outlier[1:] & is_outlier[:-1])
@@ -150,9 +152,16 @@ def winsorised(values: Values, deviation: float) -> Values:
     if len(values) <= MAX_BOUNDARIES:
         return values
     half = _SMOOTHING // 2
-    padded = np.concatenate([values[half:0:-1], values, values[-2 : -half - 2 : -1]])
+    padded = np.concatenate(
+        [
+            values[half:0:-1],
+            values,
+            values[-2 : -half - 2 : -1],
+        ]
+    )
     smooth = np.median(sliding_window_view(padded, _SMOOTHING), axis=1)
-    clipped: Values = smooth + np.clip(values - smooth, -3 * deviation, 3 * deviation)
+    limit = 3 * deviation
+    clipped: Values = smooth + np.clip(values - smooth, -limit, limit)
     return clipped
 
 
@@ -175,16 +184,36 @@ def possible_boundaries(values: Values, deviation: float) -> NDArray[np.intp]:
     for window in _WINDOWS:
         if 2 * window > count:
             break
-        # at an end of the series, a window is as long as that allows
-        left, right = np.minimum(window, places), np.minimum(window, count - places)
-        rises = (sums[places + right] - sums[places]) / right - (
-            sums[places] - sums[places - left]
-        ) / left
-        sizes = np.abs(rises) * np.sqrt(left * right / (left + right))
-        reach = max(1, window // 2)
-        around = np.zeros(len(sizes) + 2 * reach)
-        around[reach:-reach] = sizes
-        highest = sliding_window_view(around, 2 * reach + 1).max(axis=1)
-        (peaks,) = ((sizes >= highest) & (sizes > _MIN_RISE * _GRAINS)).nonzero()
-        is_chosen[peaks[(-sizes[peaks]).argsort(kind="stable")[: MAX_BOUNDARIES // 3]]] = True
+        heights = _step_heights(sums, places, window)
+        is_chosen[_highest_peaks(heights, reach=max(1, window // 2))] = True
     return places[is_chosen]
+
+
+def _step_heights(sums: Values, places: NDArray[np.intp], window: int) -> Values:
+    """Difference of the means on both sides of each place, in standard errors times `_GRAINS`.
+
+    Args:
+        sums: Cumulative sums of the values, from 0 on, shape [values + 1].
+        places: Positions to compare at.
+        window: Values on either side.
+    """
+    # at an end of the series, a window is as long as that allows
+    count_before = np.minimum(window, places)
+    count_after = np.minimum(window, len(sums) - 1 - places)
+    mean_before = (sums[places] - sums[places - count_before]) / count_before
+    mean_after = (sums[places + count_after] - sums[places]) / count_after
+    scale = np.sqrt(count_before * count_after / (count_before + count_after))
+    heights: Values = np.abs(mean_after - mean_before) * scale
+    return heights
+
+
+def _highest_peaks(heights: Values, *, reach: int) -> NDArray[np.intp]:
+    """Places that are higher than all within reach, at most a third of the boundaries allowed."""
+    padded = np.zeros(len(heights) + 2 * reach)
+    padded[reach:-reach] = heights
+    highest_nearby = sliding_window_view(padded, 2 * reach + 1).max(axis=1)
+    is_peak = (heights >= highest_nearby) & (heights > _MIN_RISE * _GRAINS)
+    (peaks,) = is_peak.nonzero()
+    highest_first = (-heights[peaks]).argsort(kind="stable")
+    chosen: NDArray[np.intp] = peaks[highest_first[: MAX_BOUNDARIES // 3]]
+    return chosen

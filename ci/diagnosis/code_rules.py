@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import TensorPath, code_facts
 from roofwatch.model.metrics import format_bytes
@@ -32,11 +32,11 @@ _REMEDIES = {
 """By the resource that limits occupancy."""
 
 
-def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
+def too_large_to_launch(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [fact for fact in evidence.compiled if fact.theoretical_occupancy == 0]
     if facts:
         where, words = _where(facts)
-        yield Finding(
+        yield DiagnosisFinding(
             title="it cannot be launched",
             text=f"A block of {where} needs more than a multiprocessor has.",
             words=words,
@@ -45,12 +45,12 @@ def too_large_to_launch(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
+def failed_to_compile(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [fact for fact in evidence.facts if fact.outcome.is_failure]
     if facts:
         where, words = _where(facts)
         message = (facts[0].message or "")[:_MAX_MESSAGE]
-        yield Finding(
+        yield DiagnosisFinding(
             title="it does not compile",
             text=f"The compiler reports for {where}: {{}}",
             words=(*words, message),
@@ -59,25 +59,27 @@ def failed_to_compile(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
+def no_tensor_cores(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.case.dtype not in _TENSOR_DTYPES or (evidence.intensity or 0.0) < PRODUCT_INTENSITY:
         return
-    paths = [(fact, code_facts(fact).tensor_path) for fact in evidence.compiled]
-    targets_with = {fact.target for fact, path in paths if path not in {None, TensorPath.NONE}}
-    facts = [
-        fact for fact, path in paths if path is TensorPath.NONE and fact.target not in targets_with
-    ]
+    facts = _without_tensor_cores(evidence.compiled)
     if not facts:
         return
     where, words = _where(facts)
-    utilisation, share = evidence.utilisation, evidence.vector_share
+    utilisation = evidence.utilisation
     is_measured = evidence.has_own_facts and utilisation is not None
-    reached = (
-        ""
-        if share is None
-        else f" It reaches {share_in_words(share)} of the ceiling without tensor cores."
-    )
-    yield Finding(
+    weight = _weight(evidence)
+    if is_measured and evidence.limit is Limit.COMPUTE:
+        weight = Weight.BINDING
+    most_speedup = None
+    # faster arithmetic does not help where memory binds
+    if is_measured and evidence.limit is not Limit.MEMORY:
+        most_speedup = 1 / (utilisation or 1.0)
+    reached = ""
+    if evidence.vector_share is not None:
+        share = share_in_words(evidence.vector_share)
+        reached = f" It reaches {share} of the ceiling without tensor cores."
+    yield DiagnosisFinding(
         title="tensor cores are not used",
         text=f"At {evidence.intensity:.0f} FLOP/byte the case is a matrix product, but {where} "
         f"has no tensor core "
@@ -86,16 +88,20 @@ def no_tensor_cores(evidence: Evidence) -> Iterator[Finding]:
         advice="Multiply with tl.dot, or with matrix instructions in CUDA C++. Every tile "
         "dimension must be at least "
         "16, and the tensor cores must support the type of both operands.",
-        weight=Weight.BINDING
-        if evidence.limit is Limit.COMPUTE and is_measured
-        else _weight(evidence),
-        most_speedup=1 / (utilisation or 1.0)
-        if is_measured and evidence.limit is not Limit.MEMORY
-        else None,
+        weight=weight,
+        most_speedup=most_speedup,
     )
 
 
-def spills(evidence: Evidence) -> Iterator[Finding]:
+def _without_tensor_cores(compiled: Sequence[StaticFacts]) -> list[StaticFacts]:
+    """Code that uses no tensor cores, of targets where no other function of the case does."""
+    paths = [(fact, code_facts(fact).tensor_path) for fact in compiled]
+    unused = [fact for fact, path in paths if path is TensorPath.NONE]
+    targets_with = {fact.target for fact, path in paths if path not in {None, TensorPath.NONE}}
+    return [fact for fact in unused if fact.target not in targets_with]
+
+
+def spills(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     facts = [
         fact
         for fact in evidence.compiled
@@ -103,8 +109,11 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
     ]
     if facts:
         where, words = _where(facts)
-        worst = max(facts, key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0))
-        yield Finding(
+        worst = max(
+            facts,
+            key=lambda fact: (fact.local_bytes or 0, fact.spill_store_count or 0),
+        )
+        yield DiagnosisFinding(
             title="register spills",
             text=f"In {where}, up to {format_bytes(worst.local_bytes or 0)} per thread are in "
             f"local memory, with "
@@ -117,7 +126,7 @@ def spills(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
+def low_occupancy(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit not in {Limit.LATENCY, Limit.UNDETERMINED, Limit.MEMORY}:
         return
     facts = [
@@ -125,16 +134,15 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         for fact in evidence.compiled
         if 0 < (fact.theoretical_occupancy or 1.0) < LOW_OCCUPANCY
     ]
-    if (
-        evidence.limit is not Limit.LATENCY
-    ):  # few warps suffice if loads run ahead of the tensor cores
+    # few warps suffice if loads run ahead of the tensor cores
+    if evidence.limit is not Limit.LATENCY:
         facts = [fact for fact in facts if not code_facts(fact).tensor_counts]
     if facts:
         where, words = _where(facts)
         worst = min(facts, key=lambda fact: fact.theoretical_occupancy or 0.0)
         limits = [name for name in worst.occupancy_limits if name in _REMEDIES]
         remedies = " or ".join(_REMEDIES[name] for name in limits) or "smaller blocks"
-        yield Finding(
+        yield DiagnosisFinding(
             title="low occupancy",
             text=f"In {where}, theoretical occupancy is only {worst.theoretical_occupancy:.0%} "
             f"(limited by "
@@ -145,20 +153,18 @@ def low_occupancy(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
+def narrow_loads(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    # wider loads help only where loads take the time
     other_limits = {Limit.COMPUTE, Limit.HOST, Limit.LINKS, Limit.LAUNCH}
     if evidence.limit in other_limits or evidence.case.memory_bytes < FEW_BYTES:
         return
-    widths = [(fact, code_facts(fact).reads.main_width) for fact in evidence.compiled]
-    narrow = [
-        (fact, width)
-        for fact, width in widths
-        if 0 < width <= NARROW_BITS and not fact.instructions.get("tma")
-    ]
+    # bulk copies (TMA) load tiles as a whole
+    without_tma = [fact for fact in evidence.compiled if not fact.instructions.get("tma")]
+    narrow = [fact for fact in without_tma if 0 < _load_bits(fact) <= NARROW_BITS]
     if narrow:
-        where, words = _where([fact for fact, _ in narrow])
-        widest = max(width for _, width in narrow)
-        yield Finding(
+        where, words = _where(narrow)
+        widest = max(map(_load_bits, narrow))
+        yield DiagnosisFinding(
             title="narrow loads",
             text=f"In {where}, most data is loaded {widest} bits per instruction; 128 are "
             f"possible.",
@@ -169,6 +175,11 @@ def narrow_loads(evidence: Evidence) -> Iterator[Finding]:
             "elements.",
             weight=Weight.HINT,
         )
+
+
+def _load_bits(fact: StaticFacts) -> int:
+    """Width of the loads that fetch most data; 0 if unknown."""
+    return code_facts(fact).reads.main_width
 
 
 CODE_RULES: tuple[Rule, ...] = (
@@ -187,19 +198,23 @@ def summarise_code(evidence: Evidence) -> Remark | None:
     if not compiled:
         return None
     targets, words = _listed([fact.target for fact in compiled])
+    parts = ["no spills"]
     spill_count = sum(bool(fact.local_bytes) for fact in compiled)
-    parts = [
-        "no spills" if not spill_count else f"{spill_count} of {len(compiled)} functions spill"
-    ]
+    if spill_count:
+        parts = [f"{spill_count} of {len(compiled)} functions spill"]
     shares = [
         fact.theoretical_occupancy for fact in compiled if fact.theoretical_occupancy is not None
     ]
     if shares:
-        low, high = f"{min(shares):.0%}", f"{max(shares):.0%}"
-        parts.append(f"theoretical occupancy {low if low == high else f'{low} to {high}'}")
-    widths = [width for fact in compiled if (width := code_facts(fact).reads.main_width)]
-    if widths:
-        parts.append(f"loads of {min(widths)} bits or more")
+        lowest = f"{min(shares):.0%}"
+        highest = f"{max(shares):.0%}"
+        occupancy = f"{lowest} to {highest}"
+        if lowest == highest:
+            occupancy = lowest
+        parts.append(f"theoretical occupancy {occupancy}")
+    load_bits = list(filter(None, map(_load_bits, compiled)))
+    if load_bits:
+        parts.append(f"loads of {min(load_bits)} bits or more")
     if any(code_facts(fact).tensor_counts for fact in compiled):
         parts.append("tensor cores are used")
     return Remark(f"compiled for {targets}: {', '.join(parts)}", words)
@@ -207,7 +222,9 @@ def summarise_code(evidence: Evidence) -> Remark | None:
 
 def _weight(evidence: Evidence) -> Weight:
     """A fact about the code that was timed is a cause; about other code, a hint."""
-    return Weight.CAUSE if evidence.has_own_facts and evidence.timing is not None else Weight.HINT
+    if evidence.has_own_facts and evidence.timing is not None:
+        return Weight.CAUSE
+    return Weight.HINT
 
 
 def _where(facts: Sequence[StaticFacts]) -> tuple[str, tuple[str, ...]]:
@@ -220,6 +237,8 @@ def _where(facts: Sequence[StaticFacts]) -> tuple[str, tuple[str, ...]]:
 def _listed(names: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     """List distinct names as a template with its words: `{}, {}, {} and 4 more`."""
     distinct = tuple(dict.fromkeys(names))
-    shown = distinct[:_MAX_NAMES]
-    more = f" and {len(distinct) - len(shown)} more" if len(distinct) > len(shown) else ""
-    return ", ".join("{}" for _ in shown) + more, shown
+    listed = distinct[:_MAX_NAMES]
+    template = ", ".join(["{}"] * len(listed))
+    if len(distinct) > len(listed):
+        template += f" and {len(distinct) - len(listed)} more"
+    return template, listed

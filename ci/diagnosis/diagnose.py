@@ -4,18 +4,19 @@ docs/how-to/diagnose.md explains the limits and lists the rules with their sourc
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from roofwatch.ci.diagnosis.code_rules import CODE_RULES, summarise_code
 from roofwatch.ci.diagnosis.evidence import GAP_SHARE, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Diagnosis, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding, Weight, share_in_words
 from roofwatch.ci.diagnosis.limit_rules import LIMIT_RULES
 from roofwatch.ci.diagnosis.measurement_rules import MEASUREMENT_RULES
 from roofwatch.ci.messages import Remark
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.model.machine import CaseResult, Environment
+from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord
 
@@ -24,14 +25,24 @@ Subject = tuple[str, str]
 
 _Result = TypeVar("_Result", bound=CaseResult)
 _EMPTY_KERNEL = "empty_launch"
+"""Its time is the fixed cost of a launch."""
 _AMD_TARGETS = {"9.4": "gfx942", "9.5": "gfx950"}
+"""By compute capability, which lacks the last digit of the target."""
 
 
 def subjects_of(record: RunRecord) -> list[Subject]:
     """Every case and implementation with times, machine code or counters, in the order of the
     record.
     """
-    return list(_by_subject([*record.measurements, *record.static_facts, *record.counters]))
+    return list(
+        _by_subject(
+            [
+                *record.measurements,
+                *record.static_facts,
+                *record.counters,
+            ]
+        )
+    )
 
 
 def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evidence]:
@@ -41,27 +52,21 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
         KeyError: the record has no such case.
     """
     cases = {case.case_id: case for case in record.cases}
-    measurements, facts = _by_subject(record.measurements), _by_subject(record.static_facts)
-    counters, target = _by_subject(record.counters), _target_of(record.environment)
-    # times compare only by the same timer and cache state
-    medians_ns: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
-    floors_ns: dict[tuple[str, ...], list[float]] = defaultdict(list)
-    for each in record.measurements:
-        timing = Timing.of(each)
-        if timing is not None:
-            medians_ns[each.case_id, each.timer, each.cache][each.implementation] = timing.median_ns
-            if each.case_id in cases and cases[each.case_id].kernel == _EMPTY_KERNEL:
-                floors_ns[each.timer, each.cache].append(
-                    timing.median_ns / (timing.kernel_count or 1)
-                )
-    device_name, clock_mhz = record.environment.device_name, record.sm_clock_mhz
-    published = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
+    measurements = _by_subject(record.measurements)
+    facts = _by_subject(record.static_facts)
+    counters = _by_subject(record.counters)
+    target = _target_of(record.environment)
+    times = _TimesOfRecord(record, cases)
+    published = compare_with_datasheet(
+        record.ceilings, record.environment.device_name, sm_clock_mhz=record.sm_clock_mhz
+    )
 
     def collect(case_id: str, implementation: str) -> Evidence:
-        own = facts.get((case_id, implementation), ())
-        measurement = next(iter(measurements.get((case_id, implementation), ())), None)
-        timed_by = () if measurement is None else (measurement.timer, measurement.cache)
-        others = medians_ns.get((case_id, *timed_by), {})
+        subject = case_id, implementation
+        all_facts = facts.get(subject, [])
+        # code for the device itself; without it, what is known of other targets
+        device_facts = [fact for fact in all_facts if fact.target == target]
+        measurement = next(iter(measurements.get(subject, [])), None)
         return Evidence(
             case=cases[case_id],
             implementation=implementation,
@@ -69,23 +74,57 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
             ceilings=record.ceilings,
             measurement=measurement,
             target=target,
-            facts=tuple(fact for fact in own if fact.target == target) or tuple(own),
-            counters=tuple(counters.get((case_id, implementation), ())),
-            others={
-                name: median_ns for name, median_ns in others.items() if name != implementation
-            },
-            floor_ns=min(floors_ns.get(timed_by, ()), default=None),
+            facts=tuple(device_facts or all_facts),
+            counters=tuple(counters.get(subject, [])),
+            others=times.of_others(measurement),
+            floor_ns=times.floor_ns(measurement),
             published=published,
         )
 
     return [collect(*subject) for subject in subjects]
 
 
+class _TimesOfRecord:
+    """Medians of a record in ns. Times compare only by the same timer and cache state."""
+
+    def __init__(self, record: RunRecord, cases: Mapping[str, CaseRecord]) -> None:
+        self._medians_ns: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
+        self._floors_ns: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for measurement in record.measurements:
+            timing = Timing.of(measurement)
+            if timing is None:
+                continue
+            timed_by = measurement.timer, measurement.cache
+            medians_ns = self._medians_ns[measurement.case_id, *timed_by]
+            medians_ns[measurement.implementation] = timing.median_ns
+            case = cases.get(measurement.case_id)
+            if case is not None and case.kernel == _EMPTY_KERNEL:
+                kernel_count = timing.kernel_count or 1
+                self._floors_ns[timed_by].append(timing.median_ns / kernel_count)
+
+    def of_others(self, measurement: Measurement | None) -> dict[str, float]:
+        """Medians of the other implementations of the same case."""
+        if measurement is None:
+            return {}
+        key = measurement.case_id, measurement.timer, measurement.cache
+        medians_ns = dict(self._medians_ns.get(key, {}))
+        medians_ns.pop(measurement.implementation, None)
+        return medians_ns
+
+    def floor_ns(self, measurement: Measurement | None) -> float | None:
+        """Time of an empty kernel; None if the record has none."""
+        if measurement is None:
+            return None
+        floors_ns = self._floors_ns.get((measurement.timer, measurement.cache), [])
+        return min(floors_ns, default=None)
+
+
 def _by_subject(results: Iterable[_Result]) -> dict[Subject, list[_Result]]:
-    found: dict[Subject, list[_Result]] = {}
+    by_subject: dict[Subject, list[_Result]] = {}
     for result in results:
-        found.setdefault((result.case_id, result.implementation), []).append(result)
-    return found
+        subject = result.case_id, result.implementation
+        by_subject.setdefault(subject, []).append(result)
+    return by_subject
 
 
 def _target_of(environment: Environment) -> str | None:
@@ -116,21 +155,18 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """Name the limit that binds, and sort the findings of all rules by weight, then by possible
     speedup.
     """
-    findings = [
-        replace(
-            finding,
-            rule=rule.__name__,
-            most_speedup=finding.most_speedup and max(finding.most_speedup, 1.0),
-        )
-        for rule in RULES
-        for finding in rule(evidence)
-    ]
+    findings: list[DiagnosisFinding] = []
+    for rule in RULES:
+        for finding in rule(evidence):
+            most_speedup = finding.most_speedup
+            if most_speedup:
+                most_speedup = max(most_speedup, 1.0)  # fixing it makes nothing slower
+            findings.append(replace(finding, rule=rule.__name__, most_speedup=most_speedup))
+    findings.sort(key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))
     return Diagnosis(
         evidence=evidence,
         headline=_headline(evidence),
-        findings=tuple(
-            sorted(findings, key=lambda finding: (finding.weight, -(finding.most_speedup or 0.0)))
-        ),
+        findings=tuple(findings),
         missing=tuple(_missing(evidence)),
     )
 
@@ -149,49 +185,73 @@ class BottleneckChange:
 
 
 def bottleneck_changes(
-    base: RunRecord, head: RunRecord, subjects: Iterable[tuple[str, str]]
+    base: RunRecord,
+    head: RunRecord,
+    subjects: Iterable[tuple[str, str]],
 ) -> tuple[BottleneckChange, ...]:
     """Diagnose cases and implementations in both records; nothing is returned for those without
     news or a limit.
     """
-    wanted = list(subjects)
-    sides = [map(diagnose, collect_evidence(record, wanted)) for record in (base, head)]
+    subjects = list(subjects)
+    base_diagnoses = map(diagnose, collect_evidence(base, subjects))
+    head_diagnoses = map(diagnose, collect_evidence(head, subjects))
     changes = []
-    for before, after in zip(*sides, strict=True):
-        known = {finding.rule for finding in before.findings}
-        new = [
-            Remark(f"{finding.title}: {finding.text}", finding.words)
-            for finding in after.findings
-            if finding.rule not in known and finding.weight in {Weight.BINDING, Weight.CAUSE}
-        ]
-        if after.limit is not Limit.UNDETERMINED or new:
-            news = tuple(new[:_MAX_NEW_FINDINGS])
-            subject = after.evidence.case.case_id, after.evidence.implementation
-            change = BottleneckChange(*subject, before.limit, after.limit, after.headline, news)
-            changes.append(change)
+    for base_diagnosis, head_diagnosis in zip(base_diagnoses, head_diagnoses, strict=True):
+        news = _news(base_diagnosis, head_diagnosis)
+        if head_diagnosis.limit is Limit.UNDETERMINED and not news:
+            continue
+        changes.append(
+            BottleneckChange(
+                case_id=head_diagnosis.evidence.case.case_id,
+                implementation=head_diagnosis.evidence.implementation,
+                base=base_diagnosis.limit,
+                head=head_diagnosis.limit,
+                headline=head_diagnosis.headline,
+                news=tuple(news[:_MAX_NEW_FINDINGS]),
+            )
+        )
     return tuple(changes)
 
 
+def _news(base: Diagnosis, head: Diagnosis) -> list[Remark]:
+    """Findings of the head by rules that found nothing in the base; doubts and hints change by
+    chance.
+    """
+    base_rules = {finding.rule for finding in base.findings}
+    news = []
+    for finding in head.findings:
+        is_reported = finding.weight in {Weight.BINDING, Weight.CAUSE}
+        if is_reported and finding.rule not in base_rules:
+            news.append(Remark(f"{finding.title}: {finding.text}", finding.words))
+    return news
+
+
 def _headline(evidence: Evidence) -> Remark:
-    timing, limit = evidence.timing, evidence.limit
+    timing = evidence.timing
     if timing is None:
         code = summarise_code(evidence)
         if code is None:
             return Remark("neither timed nor compiled, so its speed is unknown")
         return Remark(f"not timed, so the limit is unknown; {code.template}", code.words)
     roof = _roof_in_words(evidence)
-    meaning = _MEANINGS.get(limit, "no limit reached" if roof else "no ceiling applies")
+    meaning = _MEANINGS.get(evidence.limit)
+    if meaning is None:
+        meaning = "no limit reached" if roof else "no ceiling applies"
     time = format_ns(timing.median_ns)
+    # the busy time alone would hide the gaps
     if evidence.gap_share >= GAP_SHARE:
         time = f"{time} busy of {format_ns(timing.span_ns)} from first to last kernel"
     return Remark(f"{time}: {meaning}{roof}")
 
 
 def _roof_in_words(evidence: Evidence) -> str:
-    share, roof = evidence.utilisation, evidence.roof
+    share = evidence.utilisation
+    roof = evidence.roof
     if share is None or roof.ideal_ns is None or roof.bound is None:
         return ""
-    peak = "arithmetic throughput" if roof.bound == "compute" else f"{roof.bound} bandwidth"
+    peak = f"{roof.bound} bandwidth"
+    if roof.bound == "compute":
+        peak = "arithmetic throughput"
     text = f"; {share_in_words(share)} of peak {peak}, {format_ns(roof.ideal_ns)} possible"
     if roof.ridge is not None and evidence.intensity:
         text += f" ({_short(evidence.intensity)} FLOP/byte, ridge point {_short(roof.ridge)})"
@@ -199,15 +259,20 @@ def _roof_in_words(evidence: Evidence) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.3g}"
 
 
 def _missing(evidence: Evidence) -> Iterator[Remark]:
     """What would make the diagnosis more certain on this kind of device."""
-    case, timing = (evidence.case.case_id,), evidence.timing
+    case = (evidence.case.case_id,)
+    timing = evidence.timing
     if timing is None:
-        where = "" if evidence.is_gpu else ", on a machine with a GPU if the code needs one"
-        yield Remark(f"times; from: `roofwatch diagnose {{}}`{where}", case)
+        machine = ""
+        if not evidence.is_gpu:
+            machine = ", on a machine with a GPU if the code needs one"
+        yield Remark(f"times; from: `roofwatch diagnose {{}}`{machine}", case)
     elif evidence.roof.ideal_ns is None:
         yield Remark(
             "a roof; from: a flop_count and memory_bytes of the kernel, and ceilings of the device"
@@ -222,8 +287,10 @@ def _missing(evidence: Evidence) -> Iterator[Remark]:
         if timing.sm_clock_mhz is None:
             yield Remark("the SM clock; from: NVML, which comes with the driver")
     if evidence.is_gpu and not evidence.has_own_facts:
-        what = "machine code for the target of the device; from:"
+        machine_code = "machine code for the target of the device; from:"
         if evidence.target:
-            yield Remark(f"{what} `roofwatch run` with `--targets {{}}`", (evidence.target,))
+            yield Remark(
+                f"{machine_code} `roofwatch run` with `--targets {{}}`", (evidence.target,)
+            )
         else:
-            yield Remark(f"{what} a target that this version can compile for")
+            yield Remark(f"{machine_code} a target that this version can compile for")

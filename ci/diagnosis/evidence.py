@@ -21,6 +21,7 @@ from roofwatch.collector.device.roofline import (
 )
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import (
+    Block,
     CacheState,
     CaseRecord,
     Measurement,
@@ -133,6 +134,13 @@ class Evidence:
         return any(fact.target == self.target for fact in self.facts)
 
     @property
+    def blocks(self) -> tuple[Block, ...]:
+        """Blocks of the measurement; none if it was not timed."""
+        if self.measurement is None:
+            return ()
+        return self.measurement.blocks
+
+    @property
     def compiled(self) -> tuple[StaticFacts, ...]:
         return tuple(fact for fact in self.facts if fact.outcome is Outcome.OK)
 
@@ -144,11 +152,10 @@ class Evidence:
 
     @cached_property
     def roof(self) -> Roof:
-        return roof_of(
-            self.case,
-            self.ceilings,
-            CacheState.HOT if self.measurement is None else self.measurement.cache,
-        )
+        cache = CacheState.HOT
+        if self.measurement is not None:
+            cache = self.measurement.cache
+        return roof_of(self.case, self.ceilings, cache)
 
     @property
     def has_roof(self) -> bool:
@@ -185,18 +192,21 @@ class Evidence:
     @property
     def intensity(self) -> float | None:
         """FLOP per byte of the cost model."""
-        return self.case.flop_count / self.case.memory_bytes if self.case.memory_bytes else None
+        if not self.case.memory_bytes:
+            return None
+        return self.case.flop_count / self.case.memory_bytes
 
     @cached_property
     def counted(self) -> Mapping[str, float]:
         """Counted bytes of a call, by counter; only counters that all its kernels have."""
-        kernels = [entry.values for entry in self.counters]
-        names = ("dram_bytes", "l2_bytes", "l1_bytes")
-        return {
-            name: sum(values[name] for values in kernels)
-            for name in names
-            if kernels and all(name in values for values in kernels)
-        }
+        totals: dict[str, float] = {}
+        for name in ("dram_bytes", "l2_bytes", "l1_bytes"):
+            counts = [entry.values.get(name) for entry in self.counters]
+            byte_counts = [count for count in counts if count is not None]
+            # the sum of some kernels would look like less traffic
+            if byte_counts and len(byte_counts) == len(counts):
+                totals[name] = sum(byte_counts)
+        return totals
 
     @cached_property
     def levels(self) -> tuple[LevelPosition, ...]:
@@ -208,10 +218,10 @@ class Evidence:
     def counted_ceiling(self) -> LevelPosition | None:
         """The memory level whose counted bytes bind; None if none does."""
         level = binding_level(self.levels)
-        binds = level is not None and (level.utilisation or 0.0) >= max(
-            NEAR, self.compute_share or 0.0
-        )
-        return level if binds else None
+        if level is None:
+            return None
+        binding_share = max(NEAR, self.compute_share or 0.0)
+        return level if (level.utilisation or 0.0) >= binding_share else None
 
     def _share(self, time_ns: float | None) -> float | None:
         if self.timing is None or time_ns is None or not self.has_roof:
@@ -220,13 +230,10 @@ class Evidence:
 
     def _share_of_ceiling(self, name: str, work: float) -> float | None:
         """Share of the measured ceiling of a memory level or dtype."""
-        found = (
-            each
-            for each in self.ceilings
-            if name in (each.level, each.dtype) and each.source == "measured"
-        )
-        ceiling = next(found, None)
-        return None if ceiling is None else self._share(work / ceiling.per_s * 1e9 or None)
+        for ceiling in self.ceilings:
+            if ceiling.source == "measured" and name in (ceiling.level, ceiling.dtype):
+                return self._share(work / ceiling.per_s * 1e9 or None)
+        return None
 
     # --- the limit
 
@@ -237,7 +244,7 @@ class Evidence:
         The order of tests: what keeps the device idle (host, gaps), then the ceilings, then the
         cost of launches. The rest is latency on a GPU, and undetermined on a CPU.
         """
-        timing, utilisation = self.timing, self.utilisation or 0.0
+        timing = self.timing
         if timing is None:
             return Limit.UNDETERMINED
         if is_host_bound(timing.median_ns, timing.host_ns):
@@ -248,22 +255,34 @@ class Evidence:
             return Limit.LINKS
         if self.counted_ceiling is not None:
             return Limit.MEMORY if self.counted_ceiling.level == "dram" else Limit.CACHE
-        if utilisation >= (FAR if self.fixed_share < FIXED_SHARE else NEAR):
-            if self.roof.bound == "compute":
-                return Limit.COMPUTE
-            return Limit.CACHE if self._is_cache_roof else Limit.MEMORY
+        # where launches take half of the time, only a near ceiling explains the rest
+        binding_share = FAR if self.fixed_share < FIXED_SHARE else NEAR
+        if (self.utilisation or 0.0) >= binding_share:
+            return self._limit_of_roof
         if self.fixed_share >= FIXED_SHARE:
             return Limit.LAUNCH
+        # code without tensor cores reaches only the float32 ceiling
         if self.is_gpu and (self.vector_share or 0.0) >= FAR:
             return Limit.COMPUTE
+        # memory cannot be faster than its ceiling: then a slower level of the cache binds
         if self.is_past_fastest_cache:
             return Limit.MEMORY if (self.dram_share or 0.0) <= 1 / NEAR else Limit.CACHE
         if self.is_gpu:
             return Limit.UNDETERMINED if self.utilisation is None else Limit.LATENCY
         # kernels are not counted on a CPU: call overhead binds if the work takes less than half of
         # one call
-        is_little = self.has_roof and (self.roof.ideal_ns or 0.0) < FIXED_SHARE * self.one_launch_ns
-        return Limit.LAUNCH if is_little else Limit.UNDETERMINED
+        work_ns = self.roof.ideal_ns or 0.0
+        if self.has_roof and work_ns < FIXED_SHARE * self.one_launch_ns:
+            return Limit.LAUNCH
+        return Limit.UNDETERMINED
+
+    @property
+    def _limit_of_roof(self) -> Limit:
+        if self.roof.bound == "compute":
+            return Limit.COMPUTE
+        if self._is_cache_roof:
+            return Limit.CACHE
+        return Limit.MEMORY
 
     @property
     def gap_share(self) -> float:
@@ -284,18 +303,23 @@ class Evidence:
     @property
     def fixed_ns(self) -> float:
         """Time of the launches of one call if they were empty."""
-        kernel_count = None if self.timing is None else self.timing.kernel_count
-        return (kernel_count or 1) * self.one_launch_ns
+        if self.timing is None or self.timing.kernel_count is None:
+            return self.one_launch_ns
+        return (self.timing.kernel_count or 1) * self.one_launch_ns
 
     @property
     def fixed_share(self) -> float:
         """Share of the time that empty launches would take; at most 1."""
-        return 0.0 if self.timing is None else min(self.fixed_ns / self.timing.median_ns, 1.0)
+        if self.timing is None:
+            return 0.0
+        return min(self.fixed_ns / self.timing.median_ns, 1.0)
 
     @property
     def reachable_ns(self) -> float | None:
         """Lower bound for a single launch: the roof or an empty launch; None without a roof."""
-        return max(self.roof.ideal_ns or 0.0, self.one_launch_ns) if self.has_roof else None
+        if not self.has_roof:
+            return None
+        return max(self.roof.ideal_ns or 0.0, self.one_launch_ns)
 
     @property
     def is_past_fastest_cache(self) -> bool:

@@ -22,7 +22,7 @@ class Weight(IntEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class DiagnosisFinding:
     title: str
     text: str
     """The numbers, with one `{}` for each of the words."""
@@ -42,7 +42,7 @@ class Finding:
         return Remark(self.text, self.words)
 
 
-Rule = Callable[[Evidence], Iterator[Finding]]
+Rule = Callable[[Evidence], Iterator[DiagnosisFinding]]
 """Yields nothing if its condition does not hold. docs/how-to/diagnose.md lists all rules with their
 sources.
 """
@@ -54,7 +54,7 @@ class Diagnosis:
 
     evidence: Evidence
     headline: Remark
-    findings: tuple[Finding, ...]
+    findings: tuple[DiagnosisFinding, ...]
     missing: tuple[Remark, ...]
     """What is not known, and how to find out."""
 
@@ -65,4 +65,6 @@ class Diagnosis:
 
 def share_in_words(share: float) -> str:
     """A share in whole percent."""
-    return "less than 1%" if share < 0.01 else f"{share:.0%}"
+    if share < 0.01:
+        return "less than 1%"
+    return f"{share:.0%}"

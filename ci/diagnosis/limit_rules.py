@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FAR, NEAR, Evidence, Limit, Timing
-from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight, share_in_words
+from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight, share_in_words
 from roofwatch.ci.diagnosis.measurement_rules import EXCESS_TRAFFIC
 from roofwatch.collector.device.roofline import LevelPosition
 from roofwatch.collector.profiling.ncu_metrics import STALL_REASONS, stalls_of
@@ -19,6 +19,8 @@ _BLOCK_FOR_CACHE = (
     "limit is scalar arithmetic such as exp and division, or operators that read and write "
     "intermediate values."
 )
+_LIMIT_NAMES = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}
+_MOVE_NO_EXCESS = "Move fewer bytes: the kernel moves more than it needs."
 _REUSE_DATA = (
     "Fetch data less often: larger tiles, or keep reused data in shared memory or registers."
 )
@@ -43,8 +45,10 @@ _CPU_ADVICE = (
 )
 
 
-def near_roof(evidence: Evidence) -> Iterator[Finding]:
-    timing, limit, level = evidence.timing, evidence.limit, evidence.counted_ceiling
+def near_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    timing = evidence.timing
+    limit = evidence.limit
+    level = evidence.counted_ceiling
     if timing is None:
         return
     if limit is Limit.COMPUTE:
@@ -55,8 +59,9 @@ def near_roof(evidence: Evidence) -> Iterator[Finding]:
         yield from _at_memory_ceiling(evidence, timing)
 
 
-def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
-    roof, flop_count = evidence.roof, evidence.case.flop_count
+def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[DiagnosisFinding]:
+    roof = evidence.roof
+    flop_count = evidence.case.flop_count
     if roof.compute is None or roof.compute_ns is None:
         return
     share = roof.compute_ns / timing.median_ns
@@ -69,17 +74,29 @@ def _at_compute_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]
         f"{write(roof.compute.per_s)} of a large "
         "matrix product in the same run."
     )
-    far_advice = _FEED_TENSOR_CORES if evidence.is_gpu else _CPU_ADVICE
-    advice = _DO_LESS_ARITHMETIC if share >= NEAR else far_advice
-    yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
+    is_near = share >= NEAR
+    advice = _CPU_ADVICE
+    if is_near:
+        advice = _DO_LESS_ARITHMETIC
+    elif evidence.is_gpu:
+        advice = _FEED_TENSOR_CORES
+    yield _binding(
+        evidence,
+        text=text,
+        advice=advice,
+        most_speedup=1 / share,
+        is_near=is_near,
+    )
 
 
-def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
+def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[DiagnosisFinding]:
     roof = evidence.roof
     if roof.memory is None or roof.memory_ns is None:
         return
     share = roof.memory_ns / timing.median_ns
-    source = "the cache" if roof.memory.level == "cache" else "memory"
+    source = "memory"
+    if roof.memory.level == "cache":
+        source = "the cache"
     text = (
         f"It moves {_moved(evidence.case.memory_bytes, timing)}: {share:.0%} of the "
         f"{_bytes_per_s(roof.memory.per_s)} "
@@ -93,39 +110,63 @@ def _at_memory_ceiling(evidence: Evidence, timing: Timing) -> Iterator[Finding]:
         advice = _BLOCK_FOR_CACHE
     elif share >= NEAR:
         advice = _MOVE_FEWER_BYTES
+    elif evidence.is_gpu:
+        advice = _KEEP_MEMORY_BUSY
     else:
-        advice = _KEEP_MEMORY_BUSY if evidence.is_gpu else _CPU_ADVICE
-    yield _binding(evidence, text, advice, most_speedup=1 / share, is_near=share >= NEAR)
-
-
-def _at_counted_ceiling(evidence: Evidence, timing: Timing, level: LevelPosition) -> Finding:
-    share, is_memory = level.utilisation or 1.0, evidence.limit is Limit.MEMORY
-    excess = level.byte_count / evidence.case.memory_bytes if evidence.case.memory_bytes else 1.0
-    has_excess = excess > EXCESS_TRAFFIC
-    memory_advice = (
-        "Move fewer bytes: the kernel moves more than it needs."
-        if has_excess
-        else _MOVE_FEWER_BYTES
+        advice = _CPU_ADVICE
+    yield _binding(
+        evidence,
+        text=text,
+        advice=advice,
+        most_speedup=1 / share,
+        is_near=share >= NEAR,
     )
-    source = "device memory" if is_memory else "the cache"
+
+
+def _at_counted_ceiling(
+    evidence: Evidence, timing: Timing, level: LevelPosition
+) -> DiagnosisFinding:
+    share = level.utilisation or 1.0
+    excess_ratio = 1.0
+    if evidence.case.memory_bytes:
+        excess_ratio = level.byte_count / evidence.case.memory_bytes
+    has_excess = excess_ratio > EXCESS_TRAFFIC
+    most_speedup = 1 / share
+    if has_excess:
+        # without the excess, the roof of the bytes that it needs is the limit
+        most_speedup = min(excess_ratio / share, 1 / (evidence.utilisation or 1.0))
+    if evidence.limit is not Limit.MEMORY:
+        source, advice = "the cache", _REUSE_DATA
+    elif has_excess:
+        source, advice = "device memory", _MOVE_NO_EXCESS
+    else:
+        source, advice = "device memory", _MOVE_FEWER_BYTES
     text = (
         f"The hardware counted {format_bytes(level.byte_count)} through {source} in "
         f"{format_ns(timing.median_ns)}: "
         f"{share:.0%} of its ceiling."
     )
-    most_speedup = (
-        min(excess / share, 1 / (evidence.utilisation or 1.0)) if has_excess else 1 / share
+    return _binding(
+        evidence,
+        text=text,
+        advice=advice,
+        most_speedup=most_speedup,
+        is_near=not has_excess,
     )
-    advice = memory_advice if is_memory else _REUSE_DATA
-    return _binding(evidence, text, advice, most_speedup=most_speedup, is_near=not has_excess)
 
 
 def _binding(
-    evidence: Evidence, text: str, advice: str, *, most_speedup: float, is_near: bool
-) -> Finding:
-    what = {Limit.CACHE: "the cache", Limit.COMPUTE: "arithmetic"}.get(evidence.limit, "memory")
-    return Finding(
-        title=f"{what} is the limit" + (", little can be gained" if is_near else ""),
+    evidence: Evidence,
+    *,
+    text: str,
+    advice: str,
+    most_speedup: float,
+    is_near: bool,
+) -> DiagnosisFinding:
+    limit_name = _LIMIT_NAMES.get(evidence.limit, "memory")
+    gain = ", little can be gained" if is_near else ""
+    return DiagnosisFinding(
+        title=f"{limit_name} is the limit{gain}",
         text=text,
         advice=advice,
         weight=Weight.BINDING,
@@ -133,10 +174,11 @@ def _binding(
     )
 
 
-def latency(evidence: Evidence) -> Iterator[Finding]:
+def latency(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is not Limit.LATENCY or evidence.utilisation is None:
         return
     sentences = [f"It reaches {_shares_in_words(evidence)}; neither explains the time."]
+    # with several kernels, the counters of one do not explain the call
     if len(evidence.counters) == 1:
         values = evidence.counters[0].values
         if "achieved_occupancy_share" in values:
@@ -144,7 +186,7 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
         reason, share = next(iter(stalls_of(values).items()), ("", 0.0))
         if reason in STALL_REASONS:  # a record may hold any name
             sentences.append(f"Warps wait {share:.0%} of the time for {STALL_REASONS[reason]}.")
-    yield Finding(
+    yield DiagnosisFinding(
         title="the device mostly waits",
         text=" ".join(sentences),
         advice="Put more work in flight: more blocks than multiprocessors (smaller tiles, or a "
@@ -157,10 +199,10 @@ def latency(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def undetermined(evidence: Evidence) -> Iterator[Finding]:
+def undetermined(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.limit is Limit.UNDETERMINED and evidence.utilisation is not None:
         work = "do its arithmetic" if evidence.roof.bound == "compute" else "move its data"
-        yield Finding(
+        yield DiagnosisFinding(
             title="extra work",
             text=f"{1 / evidence.utilisation:.1f}× the time that this device needs to {work}: "
             f"{_shares_in_words(evidence)}.",
@@ -170,10 +212,11 @@ def undetermined(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def links(evidence: Evidence) -> Iterator[Finding]:
-    timing, bus_bytes = evidence.timing, evidence.case.bus_bytes
+def links(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    timing = evidence.timing
+    bus_bytes = evidence.case.bus_bytes
     if evidence.limit is Limit.LINKS and timing is not None and bus_bytes is not None:
-        yield Finding(
+        yield DiagnosisFinding(
             title="the links between devices are the limit",
             text=f"Each link carries {_moved(bus_bytes, timing)}. The ceiling of the links is not "
             f"measured: compare it "
@@ -189,21 +232,18 @@ LIMIT_RULES: tuple[Rule, ...] = (near_roof, latency, undetermined, links)
 
 def _most_speedup(evidence: Evidence) -> float | None:
     reachable_ns = evidence.reachable_ns
-    return (
-        None
-        if reachable_ns is None or evidence.timing is None
-        else evidence.timing.median_ns / reachable_ns
-    )
+    if reachable_ns is None or evidence.timing is None:
+        return None
+    return evidence.timing.median_ns / reachable_ns
 
 
 def _shares_in_words(evidence: Evidence) -> str:
-    shares = [
-        (evidence.memory_share, "the memory ceiling"),
-        (evidence.compute_share, "the compute ceiling"),
-    ]
-    return " and ".join(
-        f"{share_in_words(share)} of {ceiling}" for share, ceiling in shares if share is not None
-    )
+    texts = []
+    if evidence.memory_share is not None:
+        texts.append(f"{share_in_words(evidence.memory_share)} of the memory ceiling")
+    if evidence.compute_share is not None:
+        texts.append(f"{share_in_words(evidence.compute_share)} of the compute ceiling")
+    return " and ".join(texts)
 
 
 def _moved(byte_count: float, timing: Timing) -> str:

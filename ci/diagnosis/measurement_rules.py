@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterator
 
 from roofwatch.ci.diagnosis.evidence import FIXED_SHARE, GAP_SHARE, Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Finding, Rule, Weight
+from roofwatch.ci.diagnosis.finding import DiagnosisFinding, Rule, Weight
 from roofwatch.model.measurement import is_host_bound
 from roofwatch.model.metrics import format_bytes, format_ns, metric
 
@@ -27,10 +27,10 @@ _MAX_PROFILER_FINDINGS = 3
 _MAX_MESSAGE = 300
 
 
-def failed(evidence: Evidence) -> Iterator[Finding]:
+def failed(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     measurement = evidence.measurement
     if measurement is not None and measurement.outcome.is_failure:
-        yield Finding(
+        yield DiagnosisFinding(
             title=f"not timed: {str(measurement.outcome).replace('_', ' ')}",
             text="The record reports: {}",
             words=((measurement.message or "no message")[:_MAX_MESSAGE],),
@@ -39,63 +39,59 @@ def failed(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def throttled(evidence: Evidence) -> Iterator[Finding]:
-    blocks = () if evidence.measurement is None else evidence.measurement.blocks
-    degraded = [
-        block
-        for block in blocks
-        if block.device_state is not None and block.device_state.degraded_by
-    ]
-    if not degraded:
+def throttled(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    degraded_ns: list[float] = []
+    clean_ns: list[float] = []
+    reasons: set[str] = set()
+    for block in evidence.blocks:
+        state = block.device_state
+        if state is not None and state.degraded_by:
+            degraded_ns.append(block.median_ns)
+            reasons.update(state.degraded_by)
+        else:
+            clean_ns.append(block.median_ns)
+    if not degraded_ns:
         return
-    reasons = sorted(
-        {
-            name
-            for block in degraded
-            if block.device_state
-            for name in block.device_state.degraded_by
-        }
-    )
-    clean = [block.median_ns for block in blocks if block not in degraded]
-    ratio = (
-        statistics.median(block.median_ns for block in degraded) / statistics.median(clean)
-        if clean
-        else None
-    )
-    slower = "" if ratio is None else f" They took {ratio:.2f} times as long as the others."
-    names = ", ".join("{}" for _ in reasons)
-    yield Finding(
+    slowdown_ratio = None
+    slower = ""
+    if clean_ns:
+        slowdown_ratio = statistics.median(degraded_ns) / statistics.median(clean_ns)
+        slower = f" They took {slowdown_ratio:.2f} times as long as the others."
+    if slowdown_ratio is not None and slowdown_ratio <= 1:
+        slowdown_ratio = None  # nothing to gain
+    names = ", ".join(["{}"] * len(reasons))
+    yield DiagnosisFinding(
         title="the device was throttled or shared",
-        text=f"{len(degraded)} of {len(blocks)} blocks were affected by {names}.{slower}",
-        words=tuple(reasons),
+        text=(
+            f"{len(degraded_ns)} of {len(evidence.blocks)} blocks were affected by {names}.{slower}"
+        ),
+        words=tuple(sorted(reasons)),
         advice="Measure again on a cool and idle device; raise the power limit, or lock the "
         "clocks at a sustainable "
         "value.",
         weight=Weight.DOUBT,
-        most_speedup=ratio if ratio is not None and ratio > 1 else None,
+        most_speedup=slowdown_ratio,
         is_measured=True,
     )
 
 
-def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
+def implausible_ceilings(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     for published in evidence.published:
         if published.is_suspicious:
-            measured, allowed = (
-                published.measured,
-                max(published.published_per_s, published.at_clock_per_s),
-            )
-            write = metric(
-                "memory_bytes_per_s" if measured.resource == "memory" else "flop_per_s"
-            ).format
-            resource, words = (
-                ("memory", ())
-                if measured.dtype is None
-                else ("arithmetic in {}", (measured.dtype,))
-            )
-            yield Finding(
+            measured = published.measured
+            allowed_per_s = max(published.published_per_s, published.at_clock_per_s)
+            write = metric("memory_bytes_per_s").format
+            resource = "memory"
+            words: tuple[str, ...] = ()
+            if measured.resource == "compute":
+                write = metric("flop_per_s").format
+            if measured.dtype is not None:
+                resource = "arithmetic in {}"
+                words = (measured.dtype,)
+            yield DiagnosisFinding(
                 title="a measured ceiling above the datasheet",
                 text=f"This run measured {write(measured.per_s)} for {resource}; the datasheet "
-                f"allows {write(allowed)}."
+                f"allows {write(allowed_per_s)}."
                 " Shares of that ceiling are too low.",
                 words=words,
                 advice="Measure again; if it persists, the timer or the reported device is wrong.",
@@ -103,10 +99,10 @@ def implausible_ceilings(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
+def above_the_roof(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     share = evidence.utilisation
     if share is not None and share > ABOVE_ROOF:
-        yield Finding(
+        yield DiagnosisFinding(
             title="faster than the roof",
             text=f"{share:.0%} of the roofline: either the device was slower while its ceilings "
             f"were measured, "
@@ -117,11 +113,11 @@ def above_the_roof(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
-    blocks = () if evidence.measurement is None else evidence.measurement.blocks
+def varying_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    blocks = evidence.blocks
     varying_count = sum(block.is_kernel_set_varying for block in blocks)
     if varying_count:
-        yield Finding(
+        yield DiagnosisFinding(
             title="launches ran different kernels",
             text=f"In {varying_count} of {len(blocks)} blocks launches ran different kernels.",
             advice="Look for a choice at run time: autotuning, a plan cache, a changing shape.",
@@ -132,10 +128,9 @@ def varying_kernels(evidence: Evidence) -> Iterator[Finding]:
 # --- launches
 
 
-def host_gaps(evidence: Evidence) -> Iterator[Finding]:
-    blocks = () if evidence.measurement is None else evidence.measurement.blocks
-    if any(block.has_host_gaps for block in blocks):
-        yield Finding(
+def host_gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    if any(block.has_host_gaps for block in evidence.blocks):
+        yield DiagnosisFinding(
             title="times include host time",
             text="Launches could not be queued ahead: the call waits for the device or issues too "
             "slowly.",
@@ -145,15 +140,14 @@ def host_gaps(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def host_bound(evidence: Evidence) -> Iterator[Finding]:
+def host_bound(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
-    if (
-        timing is None
-        or timing.host_ns is None
-        or not is_host_bound(timing.median_ns, timing.host_ns)
-    ):
+    if timing is None or timing.host_ns is None:
         return
-    busy_ns, host_ns = timing.median_ns, timing.host_ns
+    busy_ns = timing.median_ns
+    host_ns = timing.host_ns
+    if not is_host_bound(busy_ns, host_ns):
+        return
     if host_ns > busy_ns:
         consequence = f"in a loop the device is idle for {1 - busy_ns / host_ns:.0%} of the time"
     else:
@@ -161,47 +155,54 @@ def host_bound(evidence: Evidence) -> Iterator[Finding]:
             f"a kernel that takes less than {host_ns / busy_ns:.0%} of its time would "
             f"wait for the host"
         )
-    yield Finding(
+    yield DiagnosisFinding(
         title="the host is slower than the device",
         text=f"Issuing one call takes {format_ns(host_ns)}, running it {format_ns(busy_ns)}: "
         f"{consequence}.",
         advice="Issue less work from the host: a CUDA graph of several calls (torch.compile with "
         "mode='reduce-overhead'), larger batches, or fewer and larger kernels. A faster kernel "
         "changes nothing here.",
-        weight=Weight.BINDING if evidence.limit is Limit.HOST else Weight.CAUSE,
+        weight=_weight_of_limit(evidence, Limit.HOST),
         most_speedup=host_ns / busy_ns,
     )
 
 
-def gaps(evidence: Evidence) -> Iterator[Finding]:
+def _weight_of_limit(evidence: Evidence, limit: Limit) -> Weight:
+    """A finding names the limit if that limit binds; otherwise it is one of several causes."""
+    if evidence.limit is limit:
+        return Weight.BINDING
+    return Weight.CAUSE
+
+
+def gaps(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or evidence.gap_share < GAP_SHARE:
         return
-    kernels = f"its {timing.kernel_count} kernels" if timing.kernel_count else "its kernels"
-    yield Finding(
+    kernels = "its kernels"
+    if timing.kernel_count:
+        kernels = f"its {timing.kernel_count} kernels"
+    yield DiagnosisFinding(
         title="gaps between kernels",
         text=f"A call takes {format_ns(timing.span_ns)}, but {kernels} run for only "
         f"{format_ns(timing.median_ns)}: "
         f"nothing runs for {1 - timing.median_ns / timing.span_ns:.0%} of the time.",
         advice="Fuse the kernels into one (in Triton, or with torch.compile), or launch them as "
         "one CUDA graph.",
-        weight=Weight.BINDING if evidence.limit is Limit.LAUNCH else Weight.CAUSE,
+        weight=_weight_of_limit(evidence, Limit.LAUNCH),
         most_speedup=timing.span_ns / timing.median_ns,
     )
 
 
-def small_launches(evidence: Evidence) -> Iterator[Finding]:
+def small_launches(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or evidence.limit is not Limit.LAUNCH or evidence.gap_share >= GAP_SHARE:
         return
     time = f"A call takes {format_ns(timing.median_ns)}"
     source = "measured in the same run" if evidence.floor_ns else "a typical value"
     if evidence.fixed_share >= FIXED_SHARE:
-        kernels = (
-            f"{timing.kernel_count} empty kernels"
-            if (timing.kernel_count or 1) > 1
-            else "an empty kernel"
-        )
+        kernels = "an empty kernel"
+        if (timing.kernel_count or 1) > 1:
+            kernels = f"{timing.kernel_count} empty kernels"
         text = (
             f"{time}; {kernels} would take about {format_ns(evidence.fixed_ns)} ({source}), "
             f"{evidence.fixed_share:.0%} "
@@ -214,7 +215,7 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
             f"{format_ns(evidence.one_launch_ns)} ({source}), so nearly all of the time is call "
             f"overhead."
         )
-    yield Finding(
+    yield DiagnosisFinding(
         title="too little work per launch",
         text=text,
         advice="Do more work per launch: use larger batches, or fuse it with its neighbours. "
@@ -225,13 +226,14 @@ def small_launches(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def many_kernels(evidence: Evidence) -> Iterator[Finding]:
+def many_kernels(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     timing = evidence.timing
     if timing is None or timing.kernel_count is None or timing.kernel_count < MANY_KERNELS:
         return
-    mean_ns, reachable_ns = timing.median_ns / timing.kernel_count, evidence.reachable_ns
+    mean_ns = timing.median_ns / timing.kernel_count
+    reachable_ns = evidence.reachable_ns
     if mean_ns < SMALL_KERNEL_NS:
-        yield Finding(
+        yield DiagnosisFinding(
             title="many small kernels",
             text=f"A call launches {timing.kernel_count} kernels of {format_ns(mean_ns)} on "
             f"average.",
@@ -244,56 +246,61 @@ def many_kernels(evidence: Evidence) -> Iterator[Finding]:
 # --- hardware counters, other implementations, autotuning
 
 
-def excess_traffic(evidence: Evidence) -> Iterator[Finding]:
-    counted, needed = evidence.counted.get("dram_bytes"), evidence.case.memory_bytes
-    if counted is None or not needed or counted <= EXCESS_TRAFFIC * needed:
+def excess_traffic(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    counted_bytes = evidence.counted.get("dram_bytes")
+    needed_bytes = evidence.case.memory_bytes
+    if counted_bytes is None or not needed_bytes:
         return
-    utilisation = evidence.utilisation
-    is_bounded = evidence.limit is Limit.MEMORY and utilisation is not None
-    yield Finding(
+    excess_ratio = counted_bytes / needed_bytes
+    if excess_ratio <= EXCESS_TRAFFIC:
+        return
+    most_speedup = None
+    # less traffic helps only where memory is the limit
+    if evidence.limit is Limit.MEMORY and evidence.utilisation is not None:
+        most_speedup = min(excess_ratio, 1 / (evidence.utilisation or 1.0))
+    yield DiagnosisFinding(
         title="more memory traffic than necessary",
-        text=f"The hardware counted {format_bytes(counted)} of memory traffic; the cost model "
-        f"needs "
-        f"{format_bytes(needed)}: {counted / needed:.1f} times as much.",
+        text=f"The hardware counted {format_bytes(counted_bytes)} of memory traffic; the cost "
+        f"model needs {format_bytes(needed_bytes)}: {excess_ratio:.1f} times as much.",
         advice="Either data is read again after eviction from the cache (reorder the blocks to "
         "share data, enlarge "
         "the tile), or accesses are not coalesced (let neighbouring threads read neighbouring "
         "addresses).",
-        most_speedup=min(counted / needed, 1 / (utilisation or 1.0)) if is_bounded else None,
+        most_speedup=most_speedup,
     )
 
 
-def waves(evidence: Evidence) -> Iterator[Finding]:
+def waves(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     counts = [entry.values.get("waves_per_multiprocessor", 0.0) for entry in evidence.counters]
-    known = [count for count in counts if count > 0]
-    if len(known) != 1 or evidence.timing is None:
+    positive_counts = [count for count in counts if count > 0]
+    if len(positive_counts) != 1 or evidence.timing is None:
         return  # the waves of one of several kernels are not those of the call
-    (count,) = known
-    started = math.ceil(count)
-    if count < 1:
-        yield Finding(
+    (wave_count,) = positive_counts
+    started_count = math.ceil(wave_count)
+    if wave_count < 1:
+        yield DiagnosisFinding(
             title="too few blocks for the device",
-            text=f"Its blocks fill {count:.0%} of one wave.",
+            text=f"Its blocks fill {wave_count:.0%} of one wave.",
             advice="Launch more blocks: use smaller tiles, or split the reduction dimension "
             "(split-K).",
         )
-    elif started / count >= PARTIAL_WAVE:
-        yield Finding(
+    elif started_count / wave_count >= PARTIAL_WAVE:
+        yield DiagnosisFinding(
             title="a partial last wave",
-            text=f"Its blocks fill {count:.3g} waves, so the last of {started} waves leaves "
-            f"multiprocessors idle.",
+            text=f"Its blocks fill {wave_count:.3g} waves, so the last of {started_count} waves "
+            "leaves multiprocessors idle.",
             advice="Choose tiles that make a whole number of waves, or use a persistent kernel.",
-            most_speedup=started / count,
+            most_speedup=started_count / wave_count,
         )
 
 
-def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
+def faster_implementation(evidence: Evidence) -> Iterator[DiagnosisFinding]:
     if evidence.timing is None or not evidence.others:
         return
     name, median_ns = min(evidence.others.items(), key=lambda item: item[1])
     speedup = evidence.timing.median_ns / median_ns
     if speedup >= FASTER_BY:
-        yield Finding(
+        yield DiagnosisFinding(
             title="another implementation is faster",
             text=f"In the same run {{}} takes {format_ns(median_ns)}, this takes "
             f"{format_ns(evidence.timing.median_ns)}: {speedup:.2f} times as long.",
@@ -304,37 +311,43 @@ def faster_implementation(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-def profiler_advice(evidence: Evidence) -> Iterator[Finding]:
-    found = [
-        (min(finding.estimated_speedup, 0.99), entry.function, finding.message)
-        for entry in evidence.counters
-        for finding in entry.findings
-        if finding.estimated_speedup and not finding.is_estimate_of_a_part
-    ]
-    found.sort(key=lambda item: -item[0])
-    for saved, function, message in found[:_MAX_PROFILER_FINDINGS]:
-        yield Finding(
+def profiler_advice(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    savings: list[tuple[float, str, str]] = []
+    for entry in evidence.counters:
+        for finding in entry.findings:
+            # an estimate for a part of a kernel is no bound for the whole
+            if finding.estimated_speedup and not finding.is_estimate_of_a_part:
+                saved_share = min(finding.estimated_speedup, 0.99)
+                savings.append((saved_share, entry.function, finding.message))
+    savings.sort(key=lambda saving: -saving[0])
+    # of several kernels, the share of each in the time of the call is unknown
+    is_single_kernel = len(evidence.counters) == 1
+    for saved_share, function, message in savings[:_MAX_PROFILER_FINDINGS]:
+        yield DiagnosisFinding(
             title="a rule of Nsight Compute",
-            text=f"{{}} could save {saved:.0%} of its time: {{}}",
+            text=f"{{}} could save {saved_share:.0%} of its time: {{}}",
             words=(function, message),
             advice="Open the report that `roofwatch ncu --output` keeps. The saving is an "
             "estimate of Nsight Compute.",
-            most_speedup=1 / (1 - saved) if len(evidence.counters) == 1 else None,
+            most_speedup=1 / (1 - saved_share) if is_single_kernel else None,
         )
 
 
-def autotuning(evidence: Evidence) -> Iterator[Finding]:
-    for tuning in () if evidence.measurement is None else evidence.measurement.autotuning:
-        times_ns = {
-            str(each.configuration): each.time_ns for each in tuning.timings if each.time_ns
-        }
+def autotuning(evidence: Evidence) -> Iterator[DiagnosisFinding]:
+    if evidence.measurement is None:
+        return
+    for tuning in evidence.measurement.autotuning:
+        times_ns: dict[str, float] = {}
+        for timing in tuning.timings:
+            if timing.time_ns:
+                times_ns[str(timing.configuration)] = timing.time_ns
         chosen_ns = times_ns.pop(str(tuning.chosen), None)
         if chosen_ns is None or not times_ns:
             continue
         other_ns = min(times_ns.values())
         if chosen_ns > other_ns * CLOSE_SECOND:
             slower = f"{chosen_ns / other_ns - 1:.1%} slower than another one"
-            yield Finding(
+            yield DiagnosisFinding(
                 title="the autotuner did not choose the fastest configuration",
                 text=f"For {{}} the chosen configuration is {slower}.",
                 words=(tuning.function,),
@@ -343,7 +356,7 @@ def autotuning(evidence: Evidence) -> Iterator[Finding]:
                 is_measured=True,
             )
         elif other_ns <= chosen_ns * CLOSE_SECOND:
-            yield Finding(
+            yield DiagnosisFinding(
                 title="the autotuner has a close second",
                 text=f"For {{}} the two fastest configurations differ by "
                 f"{abs(other_ns / chosen_ns - 1):.1%}: another "

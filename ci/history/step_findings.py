@@ -17,7 +17,7 @@ import numpy as np
 from roofwatch.ci.ab.clock import clock_step
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.causes.evidence import (
-    Evidence,
+    Observation,
     SupportingEvidence,
     describe_comparison,
     measured_again,
@@ -342,7 +342,7 @@ def _degraded_by(*sides: Sequence[SeriesPoint]) -> tuple[str, ...]:
     )
 
 
-def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Evidence | None:
+def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Observation | None:
     """Old code measured again during the new level."""
     # a commit at which the step may lie is neither old nor new
     old = line.runs(step.index - step.count_before, min(step.index, *step.candidates))
@@ -470,7 +470,7 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         )
 
 
-def _sources_around(line: Timeline, places: Sequence[int]) -> Evidence | None:
+def _sources_around(line: Timeline, places: Sequence[int]) -> Observation | None:
     """Compare the sources of an imported kernel before and after a step; None if not known."""
     base, head = line.commits[min(places) - 1], line.commits[max(places)]
     old, new = line.points[base][-1].code_hash, line.points[head][-1].code_hash
@@ -478,7 +478,7 @@ def _sources_around(line: Timeline, places: Sequence[int]) -> Evidence | None:
         return None
     verb = "did not change" if old == new else "changed"
     sentence = f"the sources that the kernel uses {verb} from {base.short_sha} to {head.short_sha}"
-    return Evidence(old != new, sentence)
+    return Observation(old != new, sentence)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.ab.changes import MIN_BLOCK_BYTES, error_floor
-from roofwatch.ci.changepoint.detect import NoiseFloor, Step, find_change_points, noise_floor
+from roofwatch.ci.changepoint.detect import SeriesNoise, Step, find_change_points, noise_floor
 from roofwatch.ci.changepoint.drift import Drift, find_drift
 from roofwatch.ci.changepoint.noise import median
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
@@ -157,7 +157,7 @@ def points_by_commit(points: Iterable[SeriesPoint]) -> dict[CommitRef, list[Seri
     return dict(sorted(grouped.items()))
 
 
-def series_noise(series: Series) -> NoiseFloor | None:
+def series_noise(series: Series) -> SeriesNoise | None:
     """Measure the noise of times, or of another tool's values, by the newest timer and cache state.
 
     Returns:

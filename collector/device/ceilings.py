@@ -40,8 +40,16 @@ _MAX_MATMUL_NS = 100e6
 """On a CPU without instructions for a dtype, a large matmul takes seconds and is not faster than a
 small one.
 """
-_CPU_DTYPES = ("float32", "float16", "bfloat16", "int8")
-_GPU_DTYPES = ("float64", "float32", TF32, "float16", "bfloat16", "float8_e4m3fn", "int8")
+_CPU_DTYPES: tuple[str, ...] = ("float32", "float16", "bfloat16", "int8")
+_GPU_DTYPES: tuple[str, ...] = (
+    "float64",
+    "float32",
+    TF32,
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "int8",
+)
 _MATMUL_NAMES = {"int8": "_int_mm", "float8_e4m3fn": "_scaled_mm", TF32: "matmul with TF32 allowed"}
 
 
@@ -67,7 +75,12 @@ def copy_in_rounds(source: torch.Tensor, target: torch.Tensor, *, rounds: int) -
     """
     block_count = source.numel() // _BLOCK
     _copy_rounds_kernel[(block_count,)](
-        source, target, block_count, ROUNDS=rounds, BLOCK=_BLOCK, num_warps=_WARPS
+        source,
+        target,
+        block_count,
+        ROUNDS=rounds,
+        BLOCK=_BLOCK,
+        num_warps=_WARPS,
     )
 
 
@@ -88,11 +101,14 @@ class _Bench:
     def best_ns(self, launch: Callable[[], object]) -> float:
         """The fastest of at least five launches, in ns."""
         plan = SamplingPlan(
-            warmup_ms=5, budget_ms=20, min_samples=5, max_samples=50, relative_width=0.0
+            warmup_ms=5,
+            budget_ms=20,
+            min_samples=5,
+            max_samples=50,
+            relative_width=0.0,  # never precise enough to end early
         )
-        return min(
-            sample_launches(launch, plan, device=self.device, method=self.method).block.samples_ns
-        )
+        timed = sample_launches(launch, plan, device=self.device, method=self.method)
+        return min(timed.block.samples_ns)
 
     def copy_bytes_per_s(self, working_set_bytes: int, repeats: int = 1) -> float:
         source = torch.ones(working_set_bytes // 2, dtype=torch.int8, device=self.device)
@@ -109,9 +125,8 @@ class _Bench:
         source = torch.ones(count, dtype=torch.float32, device=self.device)
         target = torch.empty_like(source)
         moved_bytes = 2 * count * _ITEM_BYTES * _ROUNDS
-        return (
-            moved_bytes / self.best_ns(lambda: copy_in_rounds(source, target, rounds=_ROUNDS)) * 1e9
-        )
+        best_ns = self.best_ns(lambda: copy_in_rounds(source, target, rounds=_ROUNDS))
+        return moved_bytes / best_ns * 1e9
 
 
 def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer) -> Iterator[Ceiling]:
@@ -126,25 +141,40 @@ def measure_ceilings(device: str, dtypes: Sequence[str], timer: Timer) -> Iterat
         left out.
     """
     bench = _Bench(device, ceiling_method(device, timer))
-    named = {
-        "float8_e4m3fn" if dtype == "float8_e5m2" else dtype for dtype in dtypes
-    }  # both have the same rate
-    named |= {"float32", TF32} | {wider for dtype in named for wider in WIDER_DTYPES.get(dtype, ())}
-    wanted = [dtype for dtype in (_GPU_DTYPES if bench.is_gpu else _CPU_DTYPES) if dtype in named]
-    yield from _gpu_memory(bench) if bench.is_gpu else _cpu_memory(bench)
-    for dtype in wanted:
+    if bench.is_gpu:
+        device_dtypes = _GPU_DTYPES
+        yield from _gpu_memory(bench)
+    else:
+        device_dtypes = _CPU_DTYPES
+        yield from _cpu_memory(bench)
+    needed_dtypes = _dtypes_of_roofs(dtypes)
+    matmul_dtypes = [dtype for dtype in device_dtypes if dtype in needed_dtypes]
+    for dtype in matmul_dtypes:
         ceiling = _matmul_ceiling(bench, dtype)
         if ceiling is not None:
             yield ceiling
     if bench.is_gpu:
-        yield from datasheet_ceilings(torch.cuda.get_device_properties(device).name, wanted)
+        device_name = torch.cuda.get_device_properties(device).name
+        yield from datasheet_ceilings(device_name, matmul_dtypes)
         torch.cuda.empty_cache()  # return gigabytes before the kernels are timed
+
+
+def _dtypes_of_roofs(dtypes: Sequence[str]) -> set[str]:
+    """The dtypes whose rate may be the roof of one of the suite's."""
+    needed = {"float32", TF32}
+    for dtype in dtypes:
+        # both formats have the same rate, and torch multiplies only this one
+        needed.add("float8_e4m3fn" if dtype == "float8_e5m2" else dtype)
+        needed.update(WIDER_DTYPES.get(dtype, ()))
+    return needed
 
 
 def ceiling_method(device: str, timer: Timer) -> TimingMethod:
     """Timing method for ceilings: the run's timer, without rotation."""
     usual = possible_methods(device, timer)[0]
-    return replace(usual, cache=CacheState.HOT) if usual.cache is CacheState.ROTATED else usual
+    if usual.cache is CacheState.ROTATED:
+        return replace(usual, cache=CacheState.HOT)
+    return usual
 
 
 def _cpu_memory(bench: _Bench) -> Iterator[Ceiling]:
@@ -177,12 +207,14 @@ def _gpu_memory(bench: _Bench) -> Iterator[Ceiling]:
     }
     del items
     fastest = max(rates, key=lambda name: rates[name])
+    rate_texts = [f"{name} {rate / 1e12:.3g} TB/s" for name, rate in rates.items()]
     yield Ceiling(
         resource="memory",
         level="dram",
         per_s=rates[fastest],
-        method=f"torch {fastest} of {size / 2**30:.2g} GiB, best of 5 each: "
-        + ", ".join(f"{name} {rate / 1e12:.3g} TB/s" for name, rate in rates.items()),
+        method=(
+            f"torch {fastest} of {size / 2**30:.2g} GiB, best of 5 each: {', '.join(rate_texts)}"
+        ),
     )
     cache_bytes = _last_level_cache_bytes(bench.device)
     if torch.version.hip:
@@ -199,7 +231,11 @@ def _gpu_memory(bench: _Bench) -> Iterator[Ceiling]:
         fractions = " and ".join(f"1/{fraction}" for fraction in _L2_FRACTIONS)
         method = f"copy of {fractions} of the L2, {_ROUNDS} rounds in one launch, best"
     yield Ceiling(
-        resource="memory", level="cache", per_s=cache_per_s, up_to_bytes=cache_bytes, method=method
+        resource="memory",
+        level="cache",
+        per_s=cache_per_s,
+        up_to_bytes=cache_bytes,
+        method=method,
     )
 
 
@@ -213,8 +249,9 @@ def _last_level_cache_bytes(device: str) -> int:
 def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
     """Rate of the vendor's matmul; None if the device or torch has none for the dtype."""
     is_tf32_allowed = torch.backends.cuda.matmul.allow_tf32
+    sizes = _MATMUL_SIZES["cuda" if bench.is_gpu else "cpu"]
     try:
-        rates = dict(_matmul_rates(bench, dtype, _MATMUL_SIZES["cuda" if bench.is_gpu else "cpu"]))
+        rates = dict(_matmul_rates(bench, dtype, sizes))
     except (RuntimeError, ValueError):  # raised by torch if it has no kernel
         if dtype == "float32":
             raise
@@ -222,7 +259,7 @@ def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
     finally:
         # the worker times the suite next, with what the suite has chosen
         torch.backends.cuda.matmul.allow_tf32 = is_tf32_allowed
-    size = max(rates, key=lambda each: rates[each])
+    size = max(rates, key=lambda size: rates[size])
     name = _MATMUL_NAMES.get(dtype, "matmul")
     return Ceiling(
         resource="compute",
@@ -232,7 +269,11 @@ def _matmul_ceiling(bench: _Bench, dtype: str) -> Ceiling | None:
     )
 
 
-def _matmul_rates(bench: _Bench, dtype: str, sizes: Sequence[int]) -> Iterator[tuple[int, float]]:
+def _matmul_rates(
+    bench: _Bench,
+    dtype: str,
+    sizes: Sequence[int],
+) -> Iterator[tuple[int, float]]:
     """FLOP/s by size, smallest first; stops before a matmul that would take too long."""
     expected_ns = 0.0
     for size, next_size in zip(sizes, [*sizes[1:], 0], strict=True):
@@ -249,24 +290,33 @@ def _matmul(device: str, dtype: str, size: int) -> Callable[[], object]:
     """
     generator = torch.Generator(device=device).manual_seed(0)
     if dtype == "int8":
-        left, right = (
-            torch.randint(
-                -128, 128, (size, size), generator=generator, device=device, dtype=torch.int8
+
+        def random_integers() -> torch.Tensor:
+            return torch.randint(
+                -128,
+                128,
+                (size, size),
+                generator=generator,
+                device=device,
+                dtype=torch.int8,
             )
-            for _ in range(2)
-        )
-        return lambda: torch._int_mm(left, right.t())
+
+        a, b = random_integers(), random_integers()
+        return lambda: torch._int_mm(a, b.t())
+    storage_dtype = torch.float32 if dtype == TF32 else getattr(torch, dtype)
     if dtype == TF32:
         torch.backends.cuda.matmul.allow_tf32 = True
-    storage_dtype = torch.float32 if dtype == TF32 else getattr(torch, dtype)
-    left, right = (
-        torch.randn(size, size, generator=generator, device=device).to(storage_dtype)
-        for _ in range(2)
-    )
+    a = torch.randn(size, size, generator=generator, device=device).to(storage_dtype)
+    b = torch.randn(size, size, generator=generator, device=device).to(storage_dtype)
     if dtype == "float8_e4m3fn":
         scale = torch.ones((), device=device)
         return lambda: torch._scaled_mm(
-            left, right.t(), scale, scale, out_dtype=torch.bfloat16, use_fast_accum=True
+            a,
+            b.t(),
+            scale,
+            scale,
+            out_dtype=torch.bfloat16,
+            use_fast_accum=True,
         )
-    product = torch.empty_like(left)
-    return lambda: torch.matmul(left, right, out=product)
+    product = torch.empty_like(a)
+    return lambda: torch.matmul(a, b, out=product)

@@ -39,8 +39,10 @@ class Datasheet:
 
     def flop_per_s(self, dtype: str, sm_clock_mhz: float | None = None) -> float:
         """The peak of a dtype, scaled to another clock if given."""
-        scale = 1.0 if sm_clock_mhz is None else sm_clock_mhz / self.clock_mhz(dtype)
-        return self.teraflops[dtype] * 1e12 * scale
+        peak_flop_per_s = self.teraflops[dtype] * 1e12
+        if sm_clock_mhz is None:
+            return peak_flop_per_s
+        return peak_flop_per_s * (sm_clock_mhz / self.clock_mhz(dtype))
 
 
 def _rates(float32: float, tf32: float, half: float, fp8: float, int8: float) -> dict[str, float]:
@@ -245,7 +247,7 @@ def compare_with_datasheet(
     sheet = datasheet_of(device_name)
     if sheet is None:
         return []
-    found = []
+    comparisons = []
     for ceiling in ceilings:
         dtype = ceiling.dtype or ""
         if ceiling.source == "datasheet":
@@ -257,5 +259,5 @@ def compare_with_datasheet(
             at_clock = sheet.flop_per_s(dtype, sm_clock_mhz)
         else:
             continue
-        found.append(DatasheetComparison(ceiling, published, at_clock))
-    return found
+        comparisons.append(DatasheetComparison(ceiling, published, at_clock))
+    return comparisons

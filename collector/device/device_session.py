@@ -6,8 +6,8 @@ from typing import Any, Self
 
 from roofwatch.collector.device.device_state import (
     MAX_COOLING_S,
+    BlockWindow,
     UnfitDevice,
-    Window,
     describe_failed_lock,
     device_state,
     has_cooled_down,
@@ -17,7 +17,13 @@ from roofwatch.collector.device.device_state import (
     unfit_reasons,
 )
 from roofwatch.collector.device.nvml import ClockLock, NvmlDevice, NvmlError
-from roofwatch.collector.device.telemetry import PERIOD_S, Sampler, join_telemetry, no_telemetry
+from roofwatch.collector.device.telemetry import (
+    PERIOD_S,
+    Reading,
+    Sampler,
+    join_telemetry,
+    no_telemetry,
+)
 from roofwatch.model.errors import CollectorError
 from roofwatch.model.machine import DeviceState, Environment, Telemetry
 from roofwatch.model.worker_protocol import TimedBlock
@@ -84,22 +90,27 @@ class DeviceSession:
             return environment
         if self._lock is None:
             if self._sampler is None:
-                why = (
-                    "a CPU has no clock to lock"
-                    if self._unavailable is None
-                    else self._unavailable.message
-                )
-                raise CollectorError(f"--lock-clocks: {why}; leave it out")
+                reason = "a CPU has no clock to lock"
+                if self._unavailable is not None:
+                    reason = str(self._unavailable.message)
+                raise CollectorError(f"--lock-clocks: {reason}; leave it out")
             self._lock_clock(self._sampler, self._lock_mhz)
-        return environment.model_copy(
-            update={"clock_mode": "locked", "locked_sm_clock_mhz": float(self._lock_mhz)}
-        )
+        locked_clock = {"clock_mode": "locked", "locked_sm_clock_mhz": float(self._lock_mhz)}
+        return environment.model_copy(update=locked_clock)
+
+    @property
+    def _latest(self) -> Reading | None:
+        """The newest reading; None without a sampler or before its first reading."""
+        if self._sampler is None:
+            return None
+        return self._sampler.latest
 
     @property
     def is_too_hot(self) -> bool:
         """Whether heat throttles the device and waiting may help."""
-        latest = None if self._sampler is None or self._cooling_failed else self._sampler.latest
-        return latest is not None and is_throttled_by_heat(latest)
+        if self._cooling_failed or self._latest is None:
+            return False
+        return is_throttled_by_heat(self._latest)
 
     def cool_down(self, on_wait: Callable[[str], None]) -> None:
         """Wait for a device that heat throttles, at most 3 minutes.
@@ -107,10 +118,12 @@ class DeviceSession:
         After an unsuccessful wait the session does not wait again; its blocks are marked as
         degraded.
         """
-        throttled = None if self._sampler is None else self._sampler.latest
+        throttled = self._latest
         if self._sampler is None or throttled is None or not self.is_too_hot:
             return
-        heat = "" if throttled.temperature_c is None else f" at {throttled.temperature_c:.0f} °C"
+        heat = ""
+        if throttled.temperature_c is not None:
+            heat = f" at {throttled.temperature_c:.0f} °C"
         on_wait(
             f"heat throttles the GPU{heat}: waiting up to {MAX_COOLING_S:.0f} s for it to cool down"
         )
@@ -118,14 +131,15 @@ class DeviceSession:
             self._wait(_COOLING_PERIOD_S)
             self._cooling_s += _COOLING_PERIOD_S
             self._sampler.read()
-            now = self._sampler.latest
-            if self._sampler.failure is not None or (
-                now is not None and has_cooled_down(now, throttled)
-            ):
+            latest = self._sampler.latest
+            # a lost device never cools down; its failure is reported with the telemetry
+            if self._sampler.failure is not None:
+                return
+            if latest is not None and has_cooled_down(latest, throttled):
                 return
         self._cooling_failed = True
 
-    def state(self, window: Window, *, launch_count: int) -> DeviceState | None:
+    def state(self, window: BlockWindow, *, launch_count: int) -> DeviceState | None:
         """Summarise a window that has just ended; None without telemetry."""
         if self._sampler is None:
             return None
@@ -138,28 +152,31 @@ class DeviceSession:
         )
 
     def with_state(self, taken: TimedBlock) -> TimedBlock:
-        window = Window(taken.began_ns, taken.ended_ns)
-        state = self.state(
-            window, launch_count=len(taken.block.samples_ns) * taken.launches_per_sample
-        )
-        return taken.model_copy(
-            update={"block": taken.block.model_copy(update={"device_state": state})}
-        )
+        window = BlockWindow(taken.began_ns, taken.ended_ns)
+        launch_count = len(taken.block.samples_ns) * taken.launches_per_sample
+        state = self.state(window, launch_count=launch_count)
+        block = taken.block.model_copy(update={"device_state": state})
+        return taken.model_copy(update={"block": block})
 
     def take_new(self) -> Telemetry | None:
         """Readings since the last call, for the journal; None if there are none."""
         if self._sampler is None:
             return None
         telemetry = self._sampler.telemetry(self._journalled_count)
-        self._journalled_count += len(telemetry.offset_ms)
-        return telemetry if telemetry.offset_ms else None
+        reading_count = len(telemetry.offset_ms)
+        self._journalled_count += reading_count
+        return telemetry if reading_count else None
 
     @property
     def telemetry(self) -> Telemetry | None:
         """All readings so far, including those of earlier processes; None on a CPU."""
-        own = self._own_telemetry()
-        parts = [*self._earlier, *([] if own is None else [own])]
-        return join_telemetry(parts) if parts else None
+        parts = list(self._earlier)
+        of_this_process = self._own_telemetry()
+        if of_this_process is not None:
+            parts.append(of_this_process)
+        if not parts:
+            return None
+        return join_telemetry(parts)
 
     def stop(self) -> None:
         """Unlock the clock and stop sampling; the readings remain. May be called again."""
@@ -183,9 +200,7 @@ class DeviceSession:
         return sampler
 
     def _require_fit(self, environment: Environment) -> None:
-        reasons = "; ".join(
-            unfit_reasons(environment, None if self._sampler is None else self._sampler.latest)
-        )
+        reasons = "; ".join(unfit_reasons(environment, self._latest))
         if not reasons or self._unfit is None:
             return
         message = f"results on this GPU are not reliable: {reasons}"
@@ -220,6 +235,4 @@ class DeviceSession:
         readings = self._sampler.readings
         if readings and all(reading.foreign_process_count is None for reading in readings):
             messages.append("the driver does not report which processes use the GPU")
-        return self._sampler.telemetry(
-            message="; ".join(message for message in messages if message) or None
-        )
+        return self._sampler.telemetry(message="; ".join(filter(None, messages)) or None)

@@ -2,7 +2,6 @@
 and whether it is fit for measuring.
 """
 
-import itertools
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,14 +33,14 @@ again. nsight-python pauses 10 degrees below the limit and continues at 20.
 
 
 @dataclass(frozen=True)
-class Window:
+class BlockWindow:
     """A period of the monotonic clock."""
 
     began_ns: int
     ended_ns: int
 
-    def widened(self, by_ns: float) -> "Window":
-        return Window(self.began_ns - int(by_ns), self.ended_ns + int(by_ns))
+    def widened(self, by_ns: float) -> "BlockWindow":
+        return BlockWindow(self.began_ns - int(by_ns), self.ended_ns + int(by_ns))
 
     def __contains__(self, reading: Reading) -> bool:
         return self.began_ns <= reading.at_ns <= self.ended_ns
@@ -49,7 +48,7 @@ class Window:
 
 def device_state(
     readings: Sequence[Reading],
-    window: Window,
+    window: BlockWindow,
     *,
     launch_count: int,
     locked_sm_clock_mhz: float | None = None,
@@ -59,57 +58,58 @@ def device_state(
     A block may be shorter than the sampling period, so readings up to half a period outside the
     window count too.
     """
-    inside = [reading for reading in readings if reading in window.widened(PERIOD_S * 1e9 / 2)]
-    reasons = tuple(
-        dict.fromkeys(reason for reading in inside for reason in reading.clock_event_reasons or ())
-    )
-    clock_mhz = _summary(statistics.median, (reading.sm_clock_mhz for reading in inside))
+    counted_window = window.widened(PERIOD_S * 1e9 / 2)
+    inside = [reading for reading in readings if reading in counted_window]
+    reasons = _reasons_of(inside)
+    sm_clock_mhz = _summary(statistics.median, (reading.sm_clock_mhz for reading in inside))
     degraded_by = [reason for reason in reasons if reason in FAULTS]
     if any(reading.foreign_process_count for reading in inside):
         degraded_by.append("foreign_process")
+    # readings at the edges belong to the idle device, whose clock differs
     if _is_unsteady(reading.sm_clock_mhz for reading in readings if reading in window):
         degraded_by.append("unsteady_sm_clock")
-    if (
-        locked_sm_clock_mhz is not None
-        and clock_mhz is not None
-        and not is_held(clock_mhz, locked_sm_clock_mhz)
-    ):
+    if _has_lost_lock(sm_clock_mhz, locked_sm_clock_mhz):
         degraded_by.append("clock_lock_lost")
     energy_j = energy_between(readings, window)
+    energy_per_launch_j = None
+    if energy_j is not None and launch_count >= 1:
+        energy_per_launch_j = energy_j / launch_count
+    memory_clocks_mhz = (reading.memory_clock_mhz for reading in inside)
     return DeviceState(
         reading_count=len(inside),
-        sm_clock_mhz=clock_mhz,
-        memory_clock_mhz=_summary(
-            statistics.median, (reading.memory_clock_mhz for reading in inside)
-        ),
+        sm_clock_mhz=sm_clock_mhz,
+        memory_clock_mhz=_summary(statistics.median, memory_clocks_mhz),
         power_w=_summary(statistics.mean, (reading.power_w for reading in inside)),
         temperature_c=_summary(max, (reading.temperature_c for reading in inside)),
-        energy_per_launch_j=None
-        if energy_j is None or launch_count < 1
-        else energy_j / launch_count,
+        energy_per_launch_j=energy_per_launch_j,
         clock_event_reasons=reasons,
         degraded_by=tuple(degraded_by),
     )
 
 
-def energy_between(readings: Sequence[Reading], window: Window) -> float | None:
+def energy_between(readings: Sequence[Reading], window: BlockWindow) -> float | None:
     """Energy in J used in a window, interpolated linearly between readings of the counter.
 
     None if the counter was not read on both sides of the window, went back, or moved less than
     twice.
     """
-    points = [
-        (reading.at_ns, reading.energy_j) for reading in readings if reading.energy_j is not None
-    ]
-    before = [point for point in points if point[0] <= window.began_ns]
-    after = [point for point in points if point[0] >= window.ended_ns]
-    if not before or not after or window.ended_ns <= window.began_ns:
+    energy_by_time_ns = {
+        reading.at_ns: reading.energy_j for reading in readings if reading.energy_j is not None
+    }
+    times_before_ns = [time_ns for time_ns in energy_by_time_ns if time_ns <= window.began_ns]
+    times_after_ns = [time_ns for time_ns in energy_by_time_ns if time_ns >= window.ended_ns]
+    if not times_before_ns or not times_after_ns or window.ended_ns <= window.began_ns:
         return None
-    around = [point for point in points if before[-1][0] <= point[0] <= after[0][0]]
-    steps = [later[1] - earlier[1] for earlier, later in itertools.pairwise(around)]
-    if any(step < 0 for step in steps) or sum(step > 0 for step in steps) < _MIN_ENERGY_STEPS:
+    first_ns = times_before_ns[-1]
+    last_ns = times_after_ns[0]
+    times_ns = [time_ns for time_ns in energy_by_time_ns if first_ns <= time_ns <= last_ns]
+    energies_j = [energy_by_time_ns[time_ns] for time_ns in times_ns]
+    steps_j = np.diff(energies_j)
+    # the counter went back: the driver was loaded again
+    if np.any(steps_j < 0):
         return None
-    times_ns, energies_j = zip(*around, strict=True)
+    if np.count_nonzero(steps_j > 0) < _MIN_ENERGY_STEPS:
+        return None
     began_j, ended_j = np.interp((window.began_ns, window.ended_ns), times_ns, energies_j)
     return float(ended_j - began_j)
 
@@ -118,10 +118,16 @@ def is_held(sm_clock_mhz: float, locked_sm_clock_mhz: float) -> bool:
     return abs(sm_clock_mhz - locked_sm_clock_mhz) <= _LOCK_TOLERANCE_MHZ
 
 
+def _has_lost_lock(sm_clock_mhz: float | None, locked_sm_clock_mhz: float | None) -> bool:
+    if sm_clock_mhz is None or locked_sm_clock_mhz is None:
+        return False
+    return not is_held(sm_clock_mhz, locked_sm_clock_mhz)
+
+
 def holds_clock(readings: Sequence[Reading], mhz: int) -> bool:
     """Whether a lock holds the device at an SM clock, by the readings since it was locked."""
-    clocks_mhz = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
-    return sum(is_held(found, mhz) for found in clocks_mhz) >= _MIN_HELD_READINGS
+    held_count = sum(is_held(clock_mhz, mhz) for clock_mhz in _sm_clocks_mhz(readings))
+    return held_count >= _MIN_HELD_READINGS
 
 
 def is_always_idle(readings: Sequence[Reading]) -> bool:
@@ -133,31 +139,41 @@ def is_always_idle(readings: Sequence[Reading]) -> bool:
 
 def describe_failed_lock(readings: Sequence[Reading], mhz: int) -> str:
     """Explain why a lock does not hold, from the readings since."""
-    clocks_mhz = [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
+    clocks_mhz = _sm_clocks_mhz(readings)
     if not clocks_mhz:
         return f"--lock-clocks: NVML does not report the SM clock, so {mhz} MHz cannot be verified"
-    reasons = dict.fromkeys(
-        reason for reading in readings for reason in reading.clock_event_reasons or ()
-    )
-    why = f" ({', '.join(reasons)})" if reasons else ""
+    reasons = _reasons_of(readings)
+    reasons_text = f" ({', '.join(reasons)})" if reasons else ""
     return (
         f"--lock-clocks: the SM clock was locked at {mhz} MHz but is "
-        f"{statistics.median(clocks_mhz):.0f} MHz{why}; "
+        f"{statistics.median(clocks_mhz):.0f} MHz{reasons_text}; "
         "choose a clock that the device can sustain"
     )
+
+
+def _sm_clocks_mhz(readings: Sequence[Reading]) -> list[float]:
+    return [reading.sm_clock_mhz for reading in readings if reading.sm_clock_mhz is not None]
+
+
+def _reasons_of(readings: Sequence[Reading]) -> tuple[str, ...]:
+    """Clock event reasons of all readings, each once, in order of appearance."""
+    reasons: dict[str, None] = {}
+    for reading in readings:
+        reasons.update(dict.fromkeys(reading.clock_event_reasons or ()))
+    return tuple(reasons)
 
 
 def is_throttled_by_heat(reading: Reading) -> bool:
     return not THERMAL.isdisjoint(reading.clock_event_reasons or ())
 
 
-def has_cooled_down(now: Reading, throttled: Reading) -> bool:
+def has_cooled_down(latest: Reading, throttled: Reading) -> bool:
     """Whether a device that was throttled by heat can be measured again."""
-    if is_throttled_by_heat(now):
+    if is_throttled_by_heat(latest):
         return False
-    if now.temperature_c is None or throttled.temperature_c is None:
+    if latest.temperature_c is None or throttled.temperature_c is None:
         return True
-    return now.temperature_c <= throttled.temperature_c - _COOLER_BY_C
+    return latest.temperature_c <= throttled.temperature_c - _COOLER_BY_C
 
 
 def unfit_reasons(environment: Environment, reading: Reading | None) -> Iterator[str]:
@@ -166,22 +182,26 @@ def unfit_reasons(environment: Environment, reading: Reading | None) -> Iterator
         yield "persistence mode is off (switch it on as root: `nvidia-smi -pm 1`)"
     if reading is not None and reading.foreign_process_count:
         count = reading.foreign_process_count
-        yield (
-            f"{count} other process{' uses' if count == 1 else 'es use'} it (list them: "
-            f"`nvidia-smi`)"
-        )
+        processes_use = "processes use"
+        if count == 1:
+            processes_use = "process uses"
+        yield f"{count} other {processes_use} it (list them: `nvidia-smi`)"
 
 
 def _is_unsteady(clocks_mhz: Iterable[float | None]) -> bool:
-    known = [clock for clock in clocks_mhz if clock is not None]
-    if len(known) < _MIN_READINGS_FOR_RANGE:
+    reported_mhz = [clock_mhz for clock_mhz in clocks_mhz if clock_mhz is not None]
+    if len(reported_mhz) < _MIN_READINGS_FOR_RANGE:
         return False
-    deciles = statistics.quantiles(known, n=10, method="inclusive")
-    return deciles[-1] - deciles[0] > _MAX_CLOCK_RANGE * statistics.median(known)
+    deciles_mhz = statistics.quantiles(reported_mhz, n=10, method="inclusive")
+    range_mhz = deciles_mhz[-1] - deciles_mhz[0]
+    return range_mhz > _MAX_CLOCK_RANGE * statistics.median(reported_mhz)
 
 
 def _summary(
-    summarise: Callable[[list[float]], float], values: Iterable[float | None]
+    summarise: Callable[[list[float]], float],
+    values: Iterable[float | None],
 ) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(summarise(known)) if known else None
+    reported = [value for value in values if value is not None]
+    if not reported:
+        return None
+    return float(summarise(reported))

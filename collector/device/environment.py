@@ -15,40 +15,38 @@ from roofwatch.model.machine import Environment
 _NAME = re.compile(r"cpu|cuda(?::(\d+))?")
 
 
-def choose_device(asked: str | None) -> str:
+def choose_device(requested: str | None) -> str:
     """Choose the device of a process, by torch's name; None takes a GPU if torch sees one, else the
     CPU.
 
     Raises:
         CollectorError: the device does not exist.
     """
-    if asked is None:
+    if requested is None:
         return "cuda" if torch.cuda.is_available() else "cpu"
-    name = _NAME.fullmatch(asked)
+    name = _NAME.fullmatch(requested)
     if name is None:
         raise CollectorError(
-            f"--device {asked}: choose cpu or cuda; the default is a GPU if there is one"
+            f"--device {requested}: choose cpu or cuda; the default is a GPU if there is one"
         )
-    if asked == "cpu":
-        return asked
+    if requested == "cpu":
+        return requested
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if not count:
-        is_cpu_build = torch.version.cuda is None and torch.version.hip is None
         reason = (
-            "this build is for CPUs only"
-            if is_cpu_build
-            else "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides "
-            "them"
+            "no driver, a driver that does not fit this build, or CUDA_VISIBLE_DEVICES hides them"
         )
+        if torch.version.cuda is None and torch.version.hip is None:
+            reason = "this build is for CPUs only"
         raise CollectorError(
-            f"--device {asked}: torch sees no GPU here ({reason}); --device cpu measures without "
-            f"one"
+            f"--device {requested}: torch sees no GPU here ({reason}); "
+            "--device cpu measures without one"
         )
     if int(name[1] or 0) >= count:
         raise CollectorError(
-            f"--device {asked}: torch sees {count} GPUs here, the last one is cuda:{count - 1}"
+            f"--device {requested}: torch sees {count} GPUs here, the last one is cuda:{count - 1}"
         )
-    return asked
+    return requested
 
 
 _KNOB_PREFIXES = (

@@ -122,7 +122,9 @@ class NvmlDevice:
         mode = self._query("nvmlDeviceGetMigMode")
         if mode is not None:
             return bool(mode[0])
-        return False if "nvmlDeviceGetMigMode" in self._unsupported else None
+        if "nvmlDeviceGetMigMode" in self._unsupported:
+            return False
+        return None
 
     def quantities(self) -> dict[str, Any]:
         """What changes during a run, by the fields of `Reading`; None for what the device does not
@@ -149,7 +151,9 @@ class NvmlDevice:
         uses.
         """
         processes = self._query("nvmlDeviceGetComputeRunningProcesses")
-        return None if processes is None else tuple(process.pid for process in processes)
+        if processes is None:
+            return None
+        return tuple(process.pid for process in processes)
 
     def lock_sm_clock(self, mhz: int) -> None:
         """Hold the SM clock at one frequency until it is reset.
@@ -179,22 +183,27 @@ class NvmlDevice:
             raise NvmlError(
                 "unavailable", "torch reports neither the UUID nor the PCI address of its device"
             )
-        is_whole = ":" in name or name.startswith(("GPU-", "MIG-"))
-        find = (
-            self._nvml.nvmlDeviceGetHandleByPciBusId
-            if ":" in name
-            else self._nvml.nvmlDeviceGetHandleByUUID
-        )
-        for candidate in [name] if is_whole else [f"GPU-{name}", f"MIG-{name}"]:
+        find = self._nvml.nvmlDeviceGetHandleByUUID
+        candidates = [name]
+        is_pci_address = ":" in name
+        if is_pci_address:
+            find = self._nvml.nvmlDeviceGetHandleByPciBusId
+        elif not name.startswith(("GPU-", "MIG-")):
+            candidates = [f"GPU-{name}", f"MIG-{name}"]  # torch leaves the prefix out
+        for candidate in candidates:
+            uuid = candidate
             try:
                 handle = find(candidate)
-                return handle, self._nvml.nvmlDeviceGetUUID(handle) if ":" in name else candidate
+                if is_pci_address:
+                    uuid = self._nvml.nvmlDeviceGetUUID(handle)
             except self._nvml.NVMLError as error:
                 if error.value not in {
                     self._nvml.NVML_ERROR_NOT_FOUND,
                     self._nvml.NVML_ERROR_INVALID_ARGUMENT,
                 }:
                     raise self._error("the device cannot be queried", error) from None
+            else:
+                return handle, uuid
         raise NvmlError("unavailable", "NVML does not know the device that torch uses")
 
     def _query(self, function: str, *arguments: Any, has_handle: bool = True) -> Any:
@@ -207,8 +216,10 @@ class NvmlDevice:
         query = " ".join([function, *map(str, arguments)])
         if query in self._unsupported:
             return None
+        if has_handle:
+            arguments = (self._handle, *arguments)
         try:
-            return getattr(nvml, function)(*([self._handle] if has_handle else []), *arguments)
+            return getattr(nvml, function)(*arguments)
         except nvml.NVMLError as error:
             if error.value in {
                 nvml.NVML_ERROR_UNINITIALIZED,
@@ -227,7 +238,7 @@ class NvmlDevice:
                 self._unsupported.add(query)
             return None
 
-    def _error(self, what: str, error: Any) -> NvmlError:
+    def _error(self, problem: str, error: Any) -> NvmlError:
         statuses: dict[int, Status] = {
             self._nvml.NVML_ERROR_NO_PERMISSION: "not_permitted",
             self._nvml.NVML_ERROR_NOT_SUPPORTED: "unsupported",
@@ -237,14 +248,15 @@ class NvmlDevice:
             "in the container",
             self._nvml.NVML_ERROR_DRIVER_NOT_LOADED: ": load NVIDIA's driver",
         }
-        return NvmlError(
-            statuses.get(error.value, "unavailable"),
-            f"{what} ({error}){hints.get(error.value, '')}",
-        )
+        status = statuses.get(error.value, "unavailable")
+        hint = hints.get(error.value, "")
+        return NvmlError(status, f"{problem} ({error}){hint}")
 
 
 def _thousandth(value: float | None) -> float | None:
-    return None if value is None else value / 1000
+    if value is None:
+        return None
+    return value / 1000
 
 
 # --- a clock that is always unlocked afterwards
@@ -274,7 +286,9 @@ class ClockLock:
         )
         assert self.watchdog.stdout is not None
         line = self.watchdog.stdout.readline()
-        error = json.loads(line)["error"] if line else "the watchdog process ended"
+        error = "the watchdog process ended"
+        if line:
+            error = json.loads(line)["error"]
         if error is not None:
             self._end_watchdog()
             raise CollectorError(

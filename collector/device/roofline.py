@@ -45,9 +45,8 @@ class Roof:
     @property
     def ideal_ns(self) -> float | None:
         """Time at the binding ceiling."""
-        return max(
-            (time for time in (self.memory_ns, self.compute_ns) if time is not None), default=None
-        )
+        times_ns = [time_ns for time_ns in (self.memory_ns, self.compute_ns) if time_ns is not None]
+        return max(times_ns, default=None)
 
     @property
     def bound(self) -> Literal["memory", "compute"] | None:
@@ -58,11 +57,9 @@ class Roof:
     @property
     def ridge(self) -> float | None:
         """Ridge point in FLOP/byte: above it a case is compute-bound."""
-        return (
-            None
-            if self.memory is None or self.compute is None
-            else self.compute.per_s / self.memory.per_s
-        )
+        if self.memory is None or self.compute is None:
+            return None
+        return self.compute.per_s / self.memory.per_s
 
 
 def roof_of(
@@ -74,14 +71,19 @@ def roof_of(
     if cache is CacheState.HOT and _fits(case, memory.get("cache")):
         ceiling = memory["cache"]
     compute = _compute_ceiling(case.dtype, ceilings)
-    usable = [each for each in memory.values() if each.level == "dram" or _fits(case, each)]
-    fastest = max(usable, key=lambda ceiling: ceiling.per_s, default=None)
-    rounded = _compute_ceiling(
-        case.dtype, ceilings, 1 if case.dtype == "float32" else TF32_PRODUCTS
-    )
-    least_ns = max(_ns(case.memory_bytes, fastest) or 0.0, _ns(case.flop_count, rounded) or 0.0)
+    levels = [level for level in memory.values() if level.level == "dram" or _fits(case, level)]
+    fastest_memory = max(levels, key=lambda level: level.per_s, default=None)
+    # a user may round float32 operands to TF32, which needs a single product
+    tf32_products = 1 if case.dtype == "float32" else TF32_PRODUCTS
+    fastest_compute = _compute_ceiling(case.dtype, ceilings, tf32_products)
+    least_memory_ns = _ns(case.memory_bytes, fastest_memory) or 0.0
+    least_compute_ns = _ns(case.flop_count, fastest_compute) or 0.0
     return Roof(
-        ceiling, _ns(case.memory_bytes, ceiling), compute, _ns(case.flop_count, compute), least_ns
+        memory=ceiling,
+        memory_ns=_ns(case.memory_bytes, ceiling),
+        compute=compute,
+        compute_ns=_ns(case.flop_count, compute),
+        least_ns=max(least_memory_ns, least_compute_ns),
     )
 
 
@@ -102,7 +104,9 @@ _LEVELS: tuple[tuple[Literal["dram", "l2", "l1"], str | None], ...] = (
 
 
 def level_positions(
-    counted: Mapping[str, float], median_ns: float, ceilings: Sequence[Ceiling]
+    counted: Mapping[str, float],
+    median_ns: float,
+    ceilings: Sequence[Ceiling],
 ) -> tuple[LevelPosition, ...]:
     """Utilisation of each memory level, DRAM first.
 
@@ -110,30 +114,34 @@ def level_positions(
     without counters.
     """
     memory = _memory_ceilings(ceilings)
-    found = []
+    positions = []
     for level, ceiling_level in _LEVELS:
         byte_count = counted.get(f"{level}_bytes", 0)
         if byte_count <= 0:
             continue
         ideal_ns = _ns(byte_count, memory.get(ceiling_level or ""))
         utilisation = None if ideal_ns is None else ideal_ns / median_ns
-        found.append(LevelPosition(level, byte_count, utilisation))
-    return tuple(found)
+        positions.append(LevelPosition(level, byte_count, utilisation))
+    return tuple(positions)
 
 
 def binding_level(positions: Sequence[LevelPosition]) -> LevelPosition | None:
     """The level closest to its ceiling; None if no level has one."""
-    known = [place for place in positions if place.utilisation is not None]
-    return max(known, key=lambda place: place.utilisation or 0.0, default=None)
+    with_ceiling = [position for position in positions if position.utilisation is not None]
+    return max(with_ceiling, key=lambda position: position.utilisation or 0.0, default=None)
 
 
 def _memory_ceilings(ceilings: Sequence[Ceiling]) -> dict[str, Ceiling]:
-    memory = [
+    measured = _measured(ceilings, "memory")
+    return {ceiling.level or "": ceiling for ceiling in measured}
+
+
+def _measured(ceilings: Sequence[Ceiling], resource: str) -> list[Ceiling]:
+    return [
         ceiling
         for ceiling in ceilings
-        if ceiling.source == "measured" and ceiling.resource == "memory"
+        if ceiling.source == "measured" and ceiling.resource == resource
     ]
-    return {ceiling.level or "": ceiling for ceiling in memory}
 
 
 def _compute_ceiling(
@@ -143,11 +151,7 @@ def _compute_ceiling(
 
     An unknown dtype gets the fastest of all: a roof that is too low would reject valid times.
     """
-    measured = [
-        ceiling
-        for ceiling in ceilings
-        if ceiling.source == "measured" and ceiling.resource == "compute"
-    ]
+    measured = _measured(ceilings, "compute")
     compute = {ceiling.dtype or "": ceiling for ceiling in measured}
     tf32 = compute.pop(TF32, None)
     if tf32 is not None and "float32" in compute:
@@ -159,12 +163,15 @@ def _compute_ceiling(
             }
         )
         compute["float32"] = max(compute["float32"], emulated, key=lambda ceiling: ceiling.per_s)
-    ways = [compute[name] for name in (dtype, *WIDER_DTYPES.get(dtype, ())) if name in compute]
-    return max(ways or compute.values(), key=lambda ceiling: ceiling.per_s, default=None)
+    usable_dtypes = (dtype, *WIDER_DTYPES.get(dtype, ()))
+    usable = [compute[name] for name in usable_dtypes if name in compute]
+    return max(usable or compute.values(), key=lambda ceiling: ceiling.per_s, default=None)
 
 
 def _ns(work: float, ceiling: Ceiling | None) -> float | None:
-    return work / ceiling.per_s * 1e9 if ceiling is not None and work else None
+    if ceiling is None or not work:
+        return None
+    return work / ceiling.per_s * 1e9
 
 
 def _fits(case: CaseRecord, cache: Ceiling | None) -> bool:

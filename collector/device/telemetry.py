@@ -74,7 +74,9 @@ class OwnProcesses:
         """
         listed = set(pids)
         own_count = sum(pid in self for pid in listed)
-        return len(listed) - own_count if own_count else None
+        if own_count == 0:
+            return None
+        return len(listed) - own_count
 
 
 def parent_pid(pid: int) -> int | None:
@@ -103,7 +105,11 @@ class Sampler:
         self._started_at = utc_now()
         self._lock = threading.Lock()
         self._is_stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="roofwatch-telemetry", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run,
+            name="roofwatch-telemetry",
+            daemon=True,
+        )
 
     def start(self) -> None:
         self._thread.start()
@@ -123,23 +129,25 @@ class Sampler:
     @property
     def latest(self) -> Reading | None:
         with self._lock:
-            return self._readings[-1] if self._readings else None
+            if not self._readings:
+                return None
+            return self._readings[-1]
 
     def since(self, at_ns: int) -> Sequence[Reading]:
         """Readings from a moment on, and the one before it."""
         with self._lock:
-            place = bisect_left(self._readings, at_ns, key=attrgetter("at_ns"))
-            return tuple(self._readings[max(0, place - 1) :])
+            index = bisect_left(self._readings, at_ns, key=attrgetter("at_ns"))
+            return tuple(self._readings[max(0, index - 1) :])
 
     def telemetry(self, first: int = 0, message: str | None = None) -> Telemetry:
         """Readings from number `first` on, as columns; the message says what is missing,
         and why.
         """
         readings = self.readings
-        rows = [
-            {"offset_ms": (reading.at_ns - readings[0].at_ns) / 1e6, **asdict(reading)}
-            for reading in readings[first:]
-        ]
+        rows = []
+        for reading in readings[first:]:
+            offset_ms = (reading.at_ns - readings[0].at_ns) / 1e6
+            rows.append({"offset_ms": offset_ms, **asdict(reading)})
         return _telemetry(rows, self._started_at, message)
 
     def read(self) -> None:
@@ -161,15 +169,19 @@ class Sampler:
 
     def _read(self) -> Reading:
         pids = self.device.compute_process_ids()
-        at_ns, found = self._now_ns(), self.device.quantities()
+        read_at_ns = self._now_ns()
+        quantities = self.device.quantities()
+        energy_j = quantities["energy_j"]
         if self._first_energy_j is None:
-            self._first_energy_j = found["energy_j"]
-        if found["energy_j"] is not None and self._first_energy_j is not None:
-            since_first_j = found["energy_j"] - self._first_energy_j
-            # negative after a reset of the driver's counter
-            found["energy_j"] = None if since_first_j < 0 else since_first_j
-        foreign_count = None if pids is None else self._processes.count_foreign(pids)
-        return Reading(at_ns, foreign_process_count=foreign_count, **found)
+            self._first_energy_j = energy_j
+        if energy_j is not None and self._first_energy_j is not None:
+            quantities["energy_j"] = energy_j - self._first_energy_j
+            if quantities["energy_j"] < 0:  # the driver's counter was reset
+                quantities["energy_j"] = None
+        foreign_count = None
+        if pids is not None:
+            foreign_count = self._processes.count_foreign(pids)
+        return Reading(read_at_ns, foreign_process_count=foreign_count, **quantities)
 
 
 def no_telemetry(status: str, message: str) -> Telemetry:
@@ -185,53 +197,55 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
     at least one, are in order; those with equal `started_at` come from one process.
     """
     messages = "; ".join(dict.fromkeys(part.message for part in parts if part.message)) or None
-    known = [part for part in parts if part.offset_ms]
-    if not known:
+    with_readings = [part for part in parts if part.offset_ms]
+    if not with_readings:
         return parts[-1].model_copy(update={"message": messages})
-    step = ceil(sum(len(part.offset_ms) for part in known) / MAX_STORED_READINGS)
+    reading_count = sum(len(part.offset_ms) for part in with_readings)
+    step = ceil(reading_count / MAX_STORED_READINGS)
+    first_started_at = with_readings[0].started_at
     rows: list[dict[str, Any]] = []
-    for started_at, process in groupby(known, key=lambda part: part.started_at):
-        start_ms = start_j = 0.0
+    for started_at, process_parts in groupby(with_readings, key=attrgetter("started_at")):
+        start_ms = 0.0
+        start_j = 0.0
         if rows:
             gap_ms = rows[-1]["offset_ms"] + PERIOD_S * 1e3
-            start_ms = max(
-                (started_at - known[0].started_at) / timedelta(milliseconds=1),
-                gap_ms + PERIOD_S * 1e3,
-            )
-            start_j = max(
-                (row["energy_j"] for row in rows if row.get("energy_j") is not None), default=0.0
-            )
+            distance_ms = (started_at - first_started_at) / timedelta(milliseconds=1)
+            # clocks of two processes may disagree; offsets must still grow
+            start_ms = max(distance_ms, gap_ms + PERIOD_S * 1e3)
+            start_j = _highest_energy_j(rows)
             rows.append({"offset_ms": gap_ms})
-        found = [row for part in process for row in _rows(part)]
-        for row in found[::step]:
+        process_rows = [row for part in process_parts for row in _rows(part)]
+        for row in process_rows[::step]:
             row["offset_ms"] += start_ms
-            row["energy_j"] = None if row["energy_j"] is None else row["energy_j"] + start_j
+            if row["energy_j"] is not None:
+                row["energy_j"] += start_j
             rows.append(row)
-    return _telemetry(rows, known[0].started_at, messages)
+    return _telemetry(rows, first_started_at, messages)
+
+
+def _highest_energy_j(rows: Sequence[dict[str, Any]]) -> float:
+    energies_j = [row["energy_j"] for row in rows if row.get("energy_j") is not None]
+    return max(energies_j, default=0.0)
 
 
 def _rows(part: Telemetry) -> list[dict[str, Any]]:
-    columns = {
-        name: getattr(part, name) for name in ("offset_ms", "clock_event_reasons", *_QUANTITIES)
-    }
-    return [
-        {name: column[place] if column else None for name, column in columns.items()}
-        for place in range(len(part.offset_ms))
-    ]
+    names = ("offset_ms", "clock_event_reasons", *_QUANTITIES)
+    nothing = [None] * len(part.offset_ms)
+    columns = [getattr(part, name) or nothing for name in names]
+    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def _telemetry(
-    rows: Sequence[dict[str, Any]], started_at: datetime, message: str | None
+    rows: Sequence[dict[str, Any]],
+    started_at: datetime,
+    message: str | None,
 ) -> Telemetry:
     """Turn readings into columns; a column without values stays empty."""
-    columns = {
-        name: [row.get(name) for row in rows] for name in ("clock_event_reasons", *_QUANTITIES)
-    }
-    columns = {
-        name: values
-        for name, values in columns.items()
-        if any(value is not None for value in values)
-    }
+    columns: dict[str, list[Any]] = {}
+    for name in ("clock_event_reasons", *_QUANTITIES):
+        values = [row.get(name) for row in rows]
+        if any(value is not None for value in values):
+            columns[name] = values
     if "clock_event_reasons" in columns:
         columns["clock_event_reasons"] = [
             reasons or () for reasons in columns["clock_event_reasons"]

@@ -40,16 +40,19 @@ _KIND_OF_SUFFIX = {
 def kind_of(path: Path) -> ArtefactKind:
     """Guess the kind of a file from its name."""
     name = path.name.lower()
-    return next(
-        (kind for suffix, kind in _KIND_OF_SUFFIX.items() if name.endswith(suffix)),
-        ArtefactKind.OTHER,
-    )
+    for suffix, kind in _KIND_OF_SUFFIX.items():
+        if name.endswith(suffix):
+            return kind
+    return ArtefactKind.OTHER
 
 
 def artefact_name(name: str) -> str:
     """Turn a file name into one that is valid in a record."""
     safe = re.sub(r"[^A-Za-z0-9_.+@=,-]", "_", name)
-    return (safe if re.match(r"[A-Za-z0-9_]", safe) else f"_{safe}")[-_MAX_NAME_LENGTH:]
+    # a name must not look like an option or a hidden file
+    if not re.match(r"[A-Za-z0-9_]", safe):
+        safe = f"_{safe}"
+    return safe[-_MAX_NAME_LENGTH:]
 
 
 def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
@@ -65,9 +68,8 @@ def redact_file(source: Path, target: Path, redaction: Redaction) -> Redacted:
         return redact_profile(source, target, redaction)
     redacted = redact(record, redaction)
     if not redaction.keeps(Kind.USER):
-        redacted = redacted.model_copy(
-            update={"commit": record.commit.model_copy(update={"author": ""})}
-        )
+        commit = record.commit.model_copy(update={"author": ""})
+        redacted = redacted.model_copy(update={"commit": commit})
     redacted.write(target)
     return Redacted("roofwatch-record", int(redacted != record), ())
 
@@ -77,11 +79,8 @@ def _read_record(path: Path) -> RunRecord | None:
         return None
     content = read_bytes(path)
     # large traces are not parsed to find out
-    if (
-        b'"run_id"' not in content
-        or b'"schema_version"' not in content
-        or b'"traceEvents"' in content
-    ):
+    has_record_fields = b'"run_id"' in content and b'"schema_version"' in content
+    if not has_record_fields or b'"traceEvents"' in content:
         return None
     return RunRecord.from_json(content, name=str(path))
 
@@ -101,9 +100,10 @@ class ArtefactFolder:
         """Return the file if it exists and has the right length; its hash is not checked."""
         path = self.folder / artefact.sha256
         try:
-            return path if path.stat().st_size == artefact.size_bytes else None
+            size_bytes = path.stat().st_size
         except OSError:
             return None
+        return path if size_bytes == artefact.size_bytes else None
 
     def add(self, source: Path, redaction: Redaction | None = None) -> Artefact:
         """Add a copy of a file, of a kind guessed from its name, with content and name redacted if
@@ -137,20 +137,27 @@ class ArtefactFolder:
             raise RecordError(
                 f"{source}: cannot be stored in {self.folder}: {reason_of(error)}"
             ) from None
-        name = artefact_name(source.name if redaction is None else redaction.text(source.name))
-        return Artefact(name=name, kind=kind, sha256=sha256, size_bytes=size_bytes)
+        name = source.name
+        if redaction is not None:
+            name = redaction.text(name)
+        return Artefact(
+            name=artefact_name(name),
+            kind=kind,
+            sha256=sha256,
+            size_bytes=size_bytes,
+        )
 
-    def copy_from(self, other: "ArtefactFolder", artefacts: Iterable[Artefact]) -> None:
+    def copy_from(self, source: "ArtefactFolder", artefacts: Iterable[Artefact]) -> None:
         """Copy the given artefacts that another folder has.
 
         Raises:
             OSError: one cannot be read or written.
         """
         for artefact in artefacts:
-            found = other.find(artefact)
-            if found is not None and self.find(artefact) is None:
+            file = source.find(artefact)
+            if file is not None and self.find(artefact) is None:
                 with self._temporary_file(artefact.sha256) as copy:
-                    shutil.copyfile(found, copy)
+                    shutil.copyfile(file, copy)
                     self._move_in(copy, artefact.sha256)
 
     def receive(self, artefact: Artefact, content: Iterable[bytes], path: Path) -> None:
@@ -159,7 +166,8 @@ class ArtefactFolder:
         Raises:
             RecordError: it differs, or cannot be written; the file at the path is unchanged.
         """
-        digest, size_bytes = hashlib.sha256(), 0
+        digest = hashlib.sha256()
+        size_bytes = 0
         try:
             with self._temporary_file(artefact.sha256) as copy:
                 with copy.open("wb") as file:

@@ -53,12 +53,8 @@ class HttpClient:
         try:
             parts = urllib.parse.urlsplit(self.url)
             host = (parts.hostname or "").encode("idna")
-            is_valid = (
-                parts.scheme in {"http", "https"}
-                and bool(host)
-                and parts.port != 0
-                and parts.path.isascii()
-            )
+            is_http = parts.scheme in {"http", "https"}
+            is_valid = is_http and bool(host) and parts.port != 0 and parts.path.isascii()
         except ValueError:
             is_valid = False
         if not is_valid or not self.url.isprintable() or " " in self.url:
@@ -88,19 +84,21 @@ class HttpClient:
         Raises:
             ConnectionFailedError: no connection, or it broke.
         """
-        authorization = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
+        all_headers = dict(headers)
+        if self.token is not None:
+            all_headers["Authorization"] = f"Bearer {self.token}"
         request = urllib.request.Request(  # noqa: S310  the scheme was checked
             self.url.rstrip("/") + path,
             data=data,
-            headers={**headers, **authorization},
+            headers=all_headers,
             method=method,
         )
-        # plain HTTP stays on this machine: it must not pass through a proxy
-        proxies = [urllib.request.ProxyHandler({})] if self.url.startswith("http:") else []
+        opener = urllib.request.build_opener(_EveryStatus)
+        if self.url.startswith("http:"):
+            # plain HTTP stays on this machine: it must not pass through a proxy
+            opener = urllib.request.build_opener(_EveryStatus, urllib.request.ProxyHandler({}))
         try:
-            with urllib.request.build_opener(_EveryStatus, *proxies).open(
-                request, timeout=self.timeout_s
-            ) as response:
+            with opener.open(request, timeout=self.timeout_s) as response:
                 yield response
         except urllib.error.URLError as error:
             raise ConnectionFailedError(self.clean(f"no connection: {error.reason}")) from None
@@ -163,9 +161,9 @@ class HttpSender(HttpClient):
             with self.request("POST", _PATH, headers, document) as response:
                 body = response.read(_MAX_ANSWER_BYTES)
                 acknowledged = _acknowledgement(body)
-                if acknowledged is not None and (
-                    response.status < 300 or response.status == _CONFLICT
-                ):
+                # a conflict: the server has the record already
+                has_record = response.status < 300 or response.status == _CONFLICT
+                if acknowledged is not None and has_record:
                     return acknowledged
                 message = self._message(response, body)
                 if response.status < 300:
@@ -215,22 +213,23 @@ class HttpSender(HttpClient):
         except OSError as error:
             return Unavailable(f"{file}: cannot be read: {error.strerror}", is_retried=False)
 
-    def _failure(self, what: str, response: HTTPResponse, message: str) -> Refused | Unavailable:
-        if (
-            response.status < 400
-            or response.status in _WRONG_TOKEN
-            or response.status == _FORBIDDEN
-        ):
-            raise self._rejected(what, response, message)
-        if response.status < 500 and response.status not in _TRY_LATER:
+    def _failure(
+        self, documents: str, response: HTTPResponse, message: str
+    ) -> Refused | Unavailable:
+        status = response.status
+        # below 400 is a redirect, which would take the token to another address
+        if status < 400 or status in _WRONG_TOKEN or status == _FORBIDDEN:
+            raise self._rejected(documents, response, message)
+        if status < 500 and status not in _TRY_LATER:
             return Refused(message)
-        return Unavailable(message, _retry_after_s(response.headers.get("Retry-After"), self.now()))
+        retry_after = response.headers.get("Retry-After")
+        return Unavailable(message, _retry_after_s(retry_after, self.now()))
 
-    def _rejected(self, what: str, response: HTTPResponse, message: str) -> SpoolError:
+    def _rejected(self, documents: str, response: HTTPResponse, message: str) -> SpoolError:
         location = response.headers.get("Location")
         redirect = f", which redirects to {location}" if location else ""
         return SpoolError(
-            self.clean(f"{self.url} accepts no {what} from here{redirect}: {message}")
+            self.clean(f"{self.url} accepts no {documents} from here{redirect}: {message}")
         )
 
     def _message(self, response: HTTPResponse, body: bytes) -> str:
@@ -262,6 +261,7 @@ def _retry_after_s(retry_after: str | None, now: datetime) -> float | None:
     if retry_after.strip().isdecimal():
         return float(retry_after)
     try:
-        return max(0.0, (email.utils.parsedate_to_datetime(retry_after) - now).total_seconds())
+        wait = email.utils.parsedate_to_datetime(retry_after) - now
     except (ValueError, TypeError):
         return None
+    return max(0.0, wait.total_seconds())

@@ -75,7 +75,7 @@ class Sender(Protocol):
 
 
 @dataclass
-class Delivery:
+class SpoolDelivery:
     """Names of records by what happened to them, with the reason."""
 
     sent: list[str] = field(default_factory=list)
@@ -130,7 +130,7 @@ class Spool:
         attempts: int = 6,
         sleep: Callable[[float], None] = time.sleep,
         draw: Callable[[], float] = random.random,
-    ) -> Delivery:
+    ) -> SpoolDelivery:
         """Send all waiting records. A record that fails does not hold up the others.
 
         Between attempts it waits for a random time, whose upper limit doubles. If the server asks
@@ -142,31 +142,46 @@ class Spool:
 
         Source: "full jitter", Brooker, Exponential Backoff And Jitter, AWS Architecture Blog, 2015.
         """
-        delivery = Delivery()
-        left: dict[str, Unavailable] = {}
+        delivery = SpoolDelivery()
+        failures: dict[str, Unavailable] = {}
         for attempt in range(attempts):
-            retry_after_s = 0.0
-            for path in sorted(self.waiting, key=lambda path: path.name in left):
-                if path.name in left and not left[path.name].is_retried:
-                    continue
-                left.pop(path.name, None)
-                failure = self._deliver_one(path, sender, delivery)
-                if failure is not None:
-                    left[path.name] = failure
-                    if failure.retry_after_s is not None:
-                        retry_after_s = failure.retry_after_s
-                        break
-            is_last = attempt == attempts - 1 or retry_after_s > _LONGEST_WAIT_S
-            if is_last or not any(failure.is_retried for failure in left.values()):
+            retry_after_s = self._attempt(sender, delivery, failures)
+            if attempt == attempts - 1 or retry_after_s > _LONGEST_WAIT_S:
                 break
-            sleep(retry_after_s + draw() * min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**attempt))
+            if not any(failure.is_retried for failure in failures.values()):
+                break
+            longest_wait_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0**attempt)
+            sleep(retry_after_s + draw() * longest_wait_s)
         not_tried = Unavailable("not tried, or another process is sending it")
-        delivery.left = [
-            (path.name, left.get(path.name, not_tried).reason) for path in self.waiting
-        ]
+        for path in self.waiting:
+            failure = failures.get(path.name, not_tried)
+            delivery.left.append((path.name, failure.reason))
         return delivery
 
-    def _deliver_one(self, path: Path, sender: Sender, delivery: Delivery) -> Unavailable | None:
+    def _attempt(
+        self,
+        sender: Sender,
+        delivery: SpoolDelivery,
+        failures: dict[str, Unavailable],
+    ) -> float:
+        """Send each waiting record once, those that failed before last; return the wait in seconds
+        that the server asked for.
+        """
+        for path in sorted(self.waiting, key=lambda path: path.name in failures):
+            if path.name in failures and not failures[path.name].is_retried:
+                continue
+            failures.pop(path.name, None)
+            failure = self._deliver_record(path, sender, delivery)
+            if failure is None:
+                continue
+            failures[path.name] = failure
+            if failure.retry_after_s is not None:
+                return failure.retry_after_s
+        return 0.0
+
+    def _deliver_record(
+        self, path: Path, sender: Sender, delivery: SpoolDelivery
+    ) -> Unavailable | None:
         """Send one record and take it out of the spool, unless another process handles it; return
         why it stays.
         """
@@ -182,6 +197,7 @@ class Spool:
                     self._put_aside(path, record, answer.reason)
                     delivery.refused.append((path.name, answer.reason))
                     return None
+                # what the server does not have must not leave the spool
                 if (answer.run_id, answer.content_hash) != (record.run_id, record.content_hash):
                     return Unavailable(f"the server acknowledged another record, {answer.run_id}")
                 failures = _send_artefacts(record, answer, _artefacts_of(path), sender)
@@ -197,9 +213,8 @@ class Spool:
             return Unavailable(f"cannot be opened or removed: {reason_of(error)}", is_retried=False)
 
     def _remove(self, path: Path) -> None:
-        _artefacts_of(
-            path
-        ).remove()  # before the record: a record that is sent again needs none of them
+        # before the record: a record that is sent again needs none of them
+        _artefacts_of(path).remove()
         path.unlink(missing_ok=True)
         sync_folder(self.folder)
 
@@ -208,7 +223,8 @@ class Spool:
         of both places.
         """
         self._refused.mkdir(exist_ok=True)
-        target, artefacts = self._refused / path.name, _artefacts_of(path)
+        target = self._refused / path.name
+        artefacts = _artefacts_of(path)
         atomic_write(self._refused / f"{path.name}{_REASON_SUFFIX}", f"{reason}\n".encode())
         _artefacts_of(target).copy_from(artefacts, record.artefacts)
         path.replace(target)
@@ -218,7 +234,10 @@ class Spool:
 
 
 def _send_artefacts(
-    record: RunRecord, acknowledged: Acknowledged, files: ArtefactFolder, sender: Sender
+    record: RunRecord,
+    acknowledged: Acknowledged,
+    files: ArtefactFolder,
+    sender: Sender,
 ) -> list[str] | Unavailable:
     """Send missing artefacts; return what will never succeed, or why to try again later."""
     failures = []
@@ -226,11 +245,10 @@ def _send_artefacts(
         if artefact.sha256 not in acknowledged.missing_artefacts:
             continue
         file = files.find(artefact)
-        answer = (
-            Refused("the file is missing")
-            if file is None
-            else sender.send_artefact(record, artefact, file)
-        )
+        if file is None:
+            failures.append(f"{artefact.name}: the file is missing")
+            continue
+        answer = sender.send_artefact(record, artefact, file)
         if isinstance(answer, Unavailable):
             return answer
         if answer is not None:

@@ -32,7 +32,7 @@ class HostKind(StrEnum):
     PYTHON = "python"
 
 
-class Activity(NamedTuple):
+class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device."""
 
     kind: ActivityKind
@@ -66,10 +66,12 @@ def union(intervals: Iterable[Interval]) -> list[Interval]:
     """Merge overlapping intervals; the result is sorted and disjoint."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
+        if merged:
+            last_start, last_end = merged[-1]
+            if start <= last_end:
+                merged[-1] = (last_start, max(end, last_end))
+                continue
+        merged.append((start, end))
     return merged
 
 
@@ -79,40 +81,45 @@ def length_ns(disjoint: Iterable[Interval]) -> int:
 
 def overlap_ns(first: list[Interval], second: list[Interval]) -> int:
     """Length of the time in both lists of sorted, disjoint intervals."""
-    total = left = right = 0
-    while left < len(first) and right < len(second):
-        start, end = max(first[left][0], second[right][0]), min(first[left][1], second[right][1])
-        total += max(end - start, 0)
-        if first[left][1] < second[right][1]:
-            left += 1
+    total_ns = 0
+    first_index = 0
+    second_index = 0
+    while first_index < len(first) and second_index < len(second):
+        first_start, first_end = first[first_index]
+        second_start, second_end = second[second_index]
+        shared_ns = min(first_end, second_end) - max(first_start, second_start)
+        total_ns += max(shared_ns, 0)
+        # the interval that ends first cannot overlap any later one
+        if first_end < second_end:
+            first_index += 1
         else:
-            right += 1
-    return total
+            second_index += 1
+    return total_ns
 
 
 def group_by(
-    activities: Iterable[Activity], field: Literal["name", "device"]
-) -> dict[str, list[Activity]]:
+    activities: Iterable[DeviceActivity],
+    field: Literal["name", "device"],
+) -> dict[str, list[DeviceActivity]]:
     """Group activities by a field, in the order of its values."""
-    groups: defaultdict[str, list[Activity]] = defaultdict(list)
+    groups: defaultdict[str, list[DeviceActivity]] = defaultdict(list)
     for activity in activities:
         groups[getattr(activity, field)].append(activity)
     return dict(sorted(groups.items()))
 
 
 def join_launches(
-    events: Iterable[HostEvent], kernels: Iterable[Activity]
-) -> list[tuple[Activity, HostEvent]]:
+    events: Iterable[HostEvent],
+    kernels: Iterable[DeviceActivity],
+) -> list[tuple[DeviceActivity, HostEvent]]:
     """Pair kernels with the calls that launched them, by correlation ID; kernels without a call are
     left out.
     """
     by_correlation: dict[Any, HostEvent] = {}
     for event in events:
-        if (
-            event.correlation is not None
-            and event.kind is HostKind.CALL
-            and LAUNCH.fullmatch(event.name)
-        ):
+        is_launch = event.kind is HostKind.CALL and LAUNCH.fullmatch(event.name) is not None
+        if is_launch and event.correlation is not None:
+            # a graph's launches share an ID: the first call started them
             by_correlation.setdefault(event.correlation, event)
     return [
         (kernel, by_correlation[kernel.correlation])
@@ -121,6 +128,6 @@ def join_launches(
     ]
 
 
-def launch_delays_ns(events: Iterable[HostEvent], kernels: Iterable[Activity]) -> list[int]:
+def launch_delays_ns(events: Iterable[HostEvent], kernels: Iterable[DeviceActivity]) -> list[int]:
     """From the start of each launch call to the start of its kernel."""
     return [kernel.start_ns - call.start_ns for kernel, call in join_launches(events, kernels)]

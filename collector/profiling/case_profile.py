@@ -12,8 +12,9 @@ import torch
 from torch.autograd.profiler import profile, record_function
 
 from roofwatch.collector.profiling.activities import (
-    Activity,
     ActivityKind,
+    DeviceActivity,
+    HostEvent,
     launch_delays_ns,
     length_ns,
     union,
@@ -53,8 +54,9 @@ def profile_calls(
             call()
     if is_on_gpu:
         torch.cuda.synchronize()
+    profiled_device = "cuda" if is_on_gpu else None
     # torch.profiler.profile imports all of inductor first
-    with profile(use_device="cuda" if is_on_gpu else None, use_kineto=True) as recorded:
+    with profile(use_device=profiled_device, use_kineto=True) as recorded:
         for number in range(PROFILED_CALLS):
             with record_function(f"ProfilerStep#{number}"):
                 call()
@@ -64,25 +66,34 @@ def profile_calls(
         path = Path(folder) / "trace.json"
         recorded.export_chrome_trace(str(path))
         content = path.read_bytes()
-    found = profile_of_calls(
-        content, case_id=case_id, implementation=implementation, call_count=PROFILED_CALLS
+    case_profile = profile_of_calls(
+        content,
+        case_id=case_id,
+        implementation=implementation,
+        call_count=PROFILED_CALLS,
     )
-    if is_on_gpu and found.rows[0].kind == "operator":
+    # rows of operators mean that no activity of the device was recorded
+    if is_on_gpu and case_profile.rows[0].kind == "operator":
         raise ProfileError(
             "the profile: CUPTI recorded nothing on the GPU; end other profilers, or leave the "
             "sandbox"
         )
     if not counts_flop:
-        return found
+        return case_profile
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
         call()
-    return found.model_copy(update={"flop_count": float(counter.get_total_flops())})
+    flop_count = float(counter.get_total_flops())
+    return case_profile.model_copy(update={"flop_count": flop_count})
 
 
 def profile_of_calls(
-    content: bytes, *, case_id: str, implementation: str, call_count: int
+    content: bytes,
+    *,
+    case_id: str,
+    implementation: str,
+    call_count: int,
 ) -> CaseProfile:
     """Summarise a trace: device activities if there are any, else operators on the CPU.
 
@@ -92,35 +103,36 @@ def profile_of_calls(
     trace = Trace.read(content, "the profile")
     if trace is None:
         raise ProfileError("the profile: torch wrote no trace")
+    # a negative duration is a defect of the profiler's clock
     activities = [activity for activity in trace.activities if activity.duration_ns >= 0]
     if activities:
         disjoint = union(activity.interval for activity in activities)
-        span_ns, busy_ns = disjoint[-1][1] - disjoint[0][0], length_ns(disjoint)
-        groups: defaultdict[tuple[str, str, str], list[Activity]] = defaultdict(list)
-        for activity in activities:
-            groups[activity.kind, _storable(activity.name), _storable(activity.device)].append(
-                activity
-            )
-        rows = [_activity_row(*group, members) for group, members in groups.items()]
+        span_ns = disjoint[-1][1] - disjoint[0][0]
+        busy_ns = length_ns(disjoint)
+        rows = _device_rows(activities)
     else:
-        span_ns, busy_ns = trace.window_ns, busiest_thread_ns(trace.host_events)
-        operators = operator_rows(
-            event._replace(name=_storable(event.name)) for event in trace.host_events
-        )
-        rows = [
-            ProfiledActivity(
-                kind="operator", name=row.name, device="cpu", count=row.count, total_ns=row.total_ns
-            )
-            for row in operators
-        ]
+        span_ns = trace.window_ns
+        busy_ns = busiest_thread_ns(trace.host_events)
+        rows = _operator_rows(trace.host_events)
     if not rows:
         raise ProfileError("the profile: the profiler recorded neither a kernel nor an operator")
-    delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
     calls_ns = _times_of_calls(trace)
-    rows = [
-        row.model_copy(update={"call_ns": calls_ns.get((row.device, row.name), ())}) for row in rows
-    ]
-    rows.sort(key=lambda row: (-row.total_ns, row.kind, row.name, row.device))
+
+    def with_calls(row: ProfiledActivity) -> ProfiledActivity:
+        call_ns = calls_ns.get((row.device, row.name), ())
+        return row.model_copy(update={"call_ns": call_ns})
+
+    rows = list(map(with_calls, rows))
+    rows.sort(
+        key=lambda row: (
+            -row.total_ns,
+            row.kind,
+            row.name,
+            row.device,
+        )
+    )
+    delays_ns = launch_delays_ns(trace.host_events, trace.of_kind(ActivityKind.KERNEL))
+    rows_left_out = rows[MOST_ROWS:]
     return CaseProfile(
         case_id=case_id,
         implementation=implementation,
@@ -129,30 +141,63 @@ def profile_of_calls(
         busy_ns=min(busy_ns, span_ns),
         launch_delay_ns=statistics.median(delays_ns) if delays_ns else None,
         rows=tuple(rows[:MOST_ROWS]),
-        left_out_count=len(rows[MOST_ROWS:]),
-        left_out_ns=sum(row.total_ns for row in rows[MOST_ROWS:]),
+        left_out_count=len(rows_left_out),
+        left_out_ns=sum(row.total_ns for row in rows_left_out),
     )
+
+
+def _device_rows(activities: Sequence[DeviceActivity]) -> list[ProfiledActivity]:
+    groups: defaultdict[tuple[str, str, str], list[DeviceActivity]] = defaultdict(list)
+    for activity in activities:
+        group = activity.kind, _storable(activity.name), _storable(activity.device)
+        groups[group].append(activity)
+    return [_activity_row(*group, members) for group, members in groups.items()]
+
+
+def _operator_rows(events: Sequence[HostEvent]) -> list[ProfiledActivity]:
+    rows = operator_rows(event._replace(name=_storable(event.name)) for event in events)
+    return [
+        ProfiledActivity(
+            kind="operator",
+            name=row.name,
+            device="cpu",
+            count=row.count,
+            total_ns=row.total_ns,
+        )
+        for row in rows
+    ]
 
 
 def _times_of_calls(trace: Trace) -> Mapping[tuple[str, str], tuple[int, ...]]:
     """Total in each marked call, by device and name."""
+    if not has_markers(trace):
+        return {}
+    steps = read_steps(trace, by_marker=True)
     totals_ns: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
-    steps = read_steps(trace, by_marker=True) if has_markers(trace) else []
-    for times in steps:
-        for slot in times.slots:
-            totals_ns[_storable(times.device), _storable(slot.name)][slot.step] += slot.busy_ns
-    return {
-        key: tuple(own_ns[step] for step in range(steps[0].step_count))
-        for key, own_ns in totals_ns.items()
-    }
+    for steps_of_device in steps:
+        device = _storable(steps_of_device.device)
+        for slot in steps_of_device.slots:
+            totals_ns[device, _storable(slot.name)][slot.step] += slot.busy_ns
+    all_steps = range(steps[0].step_count)
+    times: dict[tuple[str, str], tuple[int, ...]] = {}
+    for key, step_ns in totals_ns.items():
+        # a call that did not launch the name counts as 0 ns
+        times[key] = tuple(step_ns[step] for step in all_steps)
+    return times
 
 
 def _activity_row(
-    kind: str, name: str, device: str, members: Sequence[Activity]
+    kind: str,
+    name: str,
+    device: str,
+    members: Sequence[DeviceActivity],
 ) -> ProfiledActivity:
-    first = min(members, key=lambda member: member.start_ns).launch
+    first_launch = min(members, key=lambda member: member.start_ns).launch
     is_kernel = kind == ActivityKind.KERNEL
     occupancy_pct = weighted_occupancy_pct(members)
+    estimated_occupancy = None
+    if occupancy_pct is not None:
+        estimated_occupancy = min(max(occupancy_pct / 100, 0.0), 1.0)
     return ProfiledActivity(
         kind=kind,
         name=name,
@@ -161,24 +206,28 @@ def _activity_row(
         total_ns=sum(member.duration_ns for member in members),
         max_ns=max(member.duration_ns for member in members),
         bytes=None if is_kernel else sum(member.bytes for member in members),
-        grid=_dimensions(first.get("grid", ())),
-        block=_dimensions(first.get("block", ())),
-        registers=_count(first.get("registers_per_thread")),
-        shared_bytes=_count(first.get("shared_memory_bytes")),
-        estimated_occupancy=None
-        if occupancy_pct is None
-        else min(max(occupancy_pct / 100, 0.0), 1.0),
+        grid=_dimensions(first_launch.get("grid", ())),
+        block=_dimensions(first_launch.get("block", ())),
+        registers=_count(first_launch.get("registers_per_thread")),
+        shared_bytes=_count(first_launch.get("shared_memory_bytes")),
+        estimated_occupancy=estimated_occupancy,
     )
 
 
 def _dimensions(lengths: Sequence[int]) -> tuple[int, ...]:
-    return tuple(lengths) if len(lengths) <= 3 and min(lengths, default=0) >= 0 else ()
+    """The lengths as a record can hold them; nothing if they are not a grid or a block."""
+    if len(lengths) > 3 or min(lengths, default=0) < 0:
+        return ()
+    return tuple(lengths)
 
 
 def _count(value: Any) -> int | None:
-    return value if isinstance(value, int) and value >= 0 else None
+    if isinstance(value, int) and value >= 0:
+        return value
+    return None
 
 
 def _storable(name: str) -> str:
     """Cut a name to what a record and a database can hold."""
-    return name[:MOST_NAME].replace("\0", "").encode(errors="replace").decode() or "(unnamed)"
+    shortened = name[:MOST_NAME].replace("\0", "")
+    return shortened.encode(errors="replace").decode() or "(unnamed)"

@@ -122,9 +122,10 @@ def find_ncu() -> Path:
     if on_path is not None:
         return Path(on_path)
     for pattern in _USUAL_PLACES:
-        found = [file for file in sorted(Path("/").glob(pattern)) if os.access(file, os.X_OK)]
-        if found:
-            return found[-1]
+        files = sorted(Path("/").glob(pattern))
+        executables = [file for file in files if os.access(file, os.X_OK)]
+        if executables:
+            return executables[-1]  # the newest: versions are part of the path
     raise NcuError(
         "NVIDIA Nsight Compute is not installed: ncu is neither on PATH nor in the usual places; "
         "install the CUDA "
@@ -174,9 +175,14 @@ def count_call(
         )
         job_file.write_text(job.model_dump_json())
         target = python_command("roofwatch.collector.jobs.ncu_target", str(job_file))
-        kept = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
+        always_counted = known_metrics(executable, min(timeout_s, _QUERY_TIMEOUT_S))
         command = profile_command(
-            executable, target, report, metrics=metrics, kept=kept, cache=cache
+            executable,
+            target,
+            report,
+            metrics=metrics,
+            always_counted=always_counted,
+            cache=cache,
         )
         call = CountedCall(case_id, implementation, tuple(command))
         failure = _run(command, timeout_s, job.answer, report)
@@ -185,12 +191,17 @@ def count_call(
         kernels = read_ncu_report(report)["kernels"]
         if output is not None:
             _copy(report, output)
+    if not kernels:
+        return call
     counters = counters_of(kernels, case_id, implementation)
-    return replace(call, counters=counters, device_name=kernels[0]["device"] if kernels else None)
+    return replace(call, counters=counters, device_name=kernels[0]["device"])
 
 
 def _run(
-    command: Sequence[str], timeout_s: float, answer_file: Path, report: Path
+    command: Sequence[str],
+    timeout_s: float,
+    answer_file: Path,
+    report: Path,
 ) -> Failure | None:
     """Run ncu and return how the call failed; None if it was counted.
 
@@ -199,16 +210,16 @@ def _run(
     """
     status, output = _run_in_own_group(command, timeout_s)
     errors = [match["text"].strip() for match in _ERROR_LINE.finditer(output)]
-    for (
-        pattern,
-        explanation,
-    ) in _KNOWN_ERRORS:  # first: a permission problem may also surface as an error of the kernel
+    # first: a permission problem may also surface as an error of the kernel
+    for pattern, explanation in _KNOWN_ERRORS:
         line = next(filter(pattern.search, errors), None)
         if line is not None:
             raise NcuError(f"Nsight Compute: {explanation.format(line=line)}")
     if status is None:
         return Failure(outcome=Outcome.TIMED_OUT, message=f"not counted after {timeout_s:g} s")
-    error = next((line for line in reversed(errors) if not _TARGET_FAILED.search(line)), None)
+    # an error of the program itself is described by its answer
+    own_errors = [line for line in errors if not _TARGET_FAILED.search(line)]
+    error = own_errors[-1] if own_errors else None
     tail = output[-_TAIL_CHARACTERS:].strip()
     try:
         failure = ANSWER.validate_json(answer_file.read_bytes())
@@ -234,7 +245,11 @@ def _run_in_own_group(command: Sequence[str], timeout_s: float) -> tuple[int | N
     with tempfile.TemporaryFile() as log:
         try:
             process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
         except OSError as error:
             raise NcuError(f"{command[0]}: cannot be started: {error.strerror}") from None
@@ -269,7 +284,11 @@ def known_metrics(executable: Path, timeout_s: float) -> tuple[str, ...]:
     try:
         command = [str(executable), "--query-metrics"]
         listed = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=True
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return KEPT_METRICS
@@ -283,16 +302,21 @@ def profile_command(
     report: Path,
     *,
     metrics: str = "full",
-    kept: Sequence[str] = KEPT_METRICS,
+    always_counted: Sequence[str] = KEPT_METRICS,
     cache: CacheState = CacheState.COLD,
 ) -> list[str]:
     """Build the command that profiles `target`, which starts and stops the profiler itself.
 
-    If `metrics` is a set of sections and not names of metrics, the metrics in `kept` are counted
-    too.
+    If `metrics` is a set of sections and not names of metrics, the metrics in `always_counted` are
+    counted too.
     """
     are_names = "__" in metrics  # all names of metrics have two underscores
-    names = metrics if are_names else ",".join(kept)
+    names = metrics
+    sections: list[str] = []
+    if not are_names:
+        names = ",".join(always_counted)
+        sections = ["--set", metrics]
+    metric_options = ["--metrics", names] if names else []
     return [
         str(executable),
         "--target-processes",
@@ -305,8 +329,8 @@ def profile_command(
         "none",
         "--cache-control",
         _CACHE_CONTROL[cache],
-        *(() if are_names else ("--set", metrics)),
-        *(("--metrics", names) if names else ()),
+        *sections,
+        *metric_options,
         "--force-overwrite",
         "--export",
         str(report),

@@ -10,10 +10,11 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from roofwatch.collector.profiling.ncu_metrics import Metric, facts, normalised, own_counters
+from roofwatch.collector.profiling.ncu_metrics import NcuMetric, facts, normalised, own_counters
 from roofwatch.collector.profiling.number_text import DecimalMark, decimal_mark, number
 from roofwatch.collector.redaction_patterns import Kind
 from roofwatch.model.errors import ProfileError
@@ -50,6 +51,7 @@ _KERNEL_COLUMNS = {
 TOOL_LINE = "=="
 """Start of the lines that ncu prints itself."""
 _MAX_LINES_BEFORE_HEADER = 1_000
+_MetricsByName = dict[str, list[NcuMetric]]
 
 
 def require_module() -> None:
@@ -85,20 +87,17 @@ def read_ncu_report(path: Path) -> dict[str, Any]:
         raise ProfileError(
             f"{path}: not a whole report of Nsight Compute ({error}); record it again"
         ) from None
-    ranges = [context.range_by_idx(at) for at in range(context.num_ranges())]
-    actions = [
-        (at, each.action_by_idx(number))
-        for at, each in enumerate(ranges)
-        for number in range(each.num_actions())
-    ]
+    kernels: list[dict[str, Any]] = []
+    for range_index in range(context.num_ranges()):
+        profiled_range = context.range_by_idx(range_index)
+        for action_index in range(profiled_range.num_actions()):
+            action = profiled_range.action_by_idx(action_index)
+            kernels.append(_action_facts(len(kernels), range_index, action))
     return {
         "format": "ncu-rep",
         "read_with": "ncu_report wheel",
-        "ranges": len(ranges),
-        "kernels": [
-            _action_facts(number, range_index, action)
-            for number, (range_index, action) in enumerate(actions)
-        ],
+        "ranges": context.num_ranges(),
+        "kernels": kernels,
     }
 
 
@@ -106,10 +105,15 @@ def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
     metrics = {name: [_metric(action.metric_by_name(name))] for name in action.metric_names()}
 
     def value(name: str) -> Any:
-        return metrics[name][0].value if name in metrics else None
+        if name not in metrics:
+            return None
+        return metrics[name][0].value
 
     major = value("device__attribute_compute_capability_major")
     minor = value("device__attribute_compute_capability_minor")
+    compute_capability = None
+    if major is not None and minor is not None:
+        compute_capability = f"{major:.0f}.{minor:.0f}"
     device_name = action.metric_by_name("device__attribute_display_name")
     return {
         "id": str(number),
@@ -121,9 +125,7 @@ def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
         "grid_size_blocks": value("launch__grid_size"),
         "block_size_threads": value("launch__block_size"),
         "device": None if device_name is None else device_name.as_string(),
-        "compute_capability": (
-            None if major is None or minor is None else f"{major:.0f}.{minor:.0f}"
-        ),
+        "compute_capability": compute_capability,
         **facts(metrics),
         "counters": own_counters(metrics),
         "findings": [_rule_finding(rule) for rule in action.rule_results_as_dicts()],
@@ -132,28 +134,33 @@ def _action_facts(number: int, range_index: int, action: Any) -> dict[str, Any]:
 
 def _rule_finding(rule: dict[str, Any]) -> dict[str, Any]:
     """A rule result with the fields of the details page."""
-    message, estimate = rule.get("rule_message", {}), rule.get("speedup_estimation", {})
+    message = rule.get("rule_message", {})
+    estimate = rule.get("speedup_estimation", {})
     scope = _SCOPES.get(int(estimate.get("type", 0)))
+    text = _LINK.sub(_link_text, message.get("message", ""))
     return {
         "rule": rule["rule_identifier"],
         "type": _MESSAGE_TYPES.get(int(message.get("type", 0)), ""),
         "title": message.get("title", ""),
-        "message": _LINK.sub(
-            lambda link: next(filter(None, link.groups()), ""), message.get("message", "")
-        ),
+        "message": text,
         "estimated_speedup_pct": None if scope is None else _finite(estimate["speedup"]),
         "speedup_scope": scope,
     }
 
 
-def _metric(metric: Any) -> Metric:
+def _link_text(link: re.Match[str]) -> str:
+    return next(filter(None, link.groups()), "")
+
+
+def _metric(metric: Any) -> NcuMetric:
     return normalised(_finite(metric.value()), metric.unit() or "")
 
 
 def _finite(value: Any) -> float | None:
     """The number; None for NaN, which ncu gives for a counter that it could not read."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if math.isfinite(value) else None
 
 
 def _is_whole(content: bytes) -> bool:
@@ -163,43 +170,49 @@ def _is_whole(content: bytes) -> bool:
     blocks. A header and the head of a block are protobuf messages after their length; the head
     gives the size of the payload after it.
     """
-    at = len(MAGIC) + 4 + _int32(content, len(MAGIC))
+    offset = len(MAGIC) + 4 + _int32(content, len(MAGIC))
     try:
-        while at < len(content):
-            head_end = at + 4 + _int32(content, at)
-            at = head_end + _payload_bytes(content[at + 4 : head_end])
+        while offset < len(content):
+            head_end = offset + 4 + _int32(content, offset)
+            head = content[offset + 4 : head_end]
+            offset = head_end + _payload_bytes(head)
     except (IndexError, ValueError):
         return False
-    return at == len(content)
+    return offset == len(content)
 
 
-def _int32(content: bytes, at: int) -> int:
-    return int.from_bytes(content[at : at + 4], "little")
+def _int32(content: bytes, offset: int) -> int:
+    return int.from_bytes(content[offset : offset + 4], "little")
 
 
 def _payload_bytes(head: bytes) -> int:
     """Read the payload size from a protobuf message of integers and nested messages; 0 if it has
     none.
     """
-    at = 0
-    while at < len(head):
-        tag, at = _varint(head, at)
-        value, at = _varint(head, at)
+    offset = 0
+    while offset < len(head):
+        tag, offset = _varint(head, offset)
+        value, offset = _varint(head, offset)
         if tag == _PAYLOAD_SIZE_FIELD << 3 | _VARINT:
             return value
-        if tag & 7 not in {_VARINT, _BYTES}:
-            raise ValueError(f"unexpected protobuf wire type {tag & 7}")
-        at += value if tag & 7 == _BYTES else 0
+        wire_type = tag & 7
+        if wire_type not in {_VARINT, _BYTES}:
+            raise ValueError(f"unexpected protobuf wire type {wire_type}")
+        if wire_type == _BYTES:
+            offset += value  # the value is the length of what follows
     return 0
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _varint(message: bytes, offset: int) -> tuple[int, int]:
     """Read a variable-length integer; return it and the position after it."""
-    value = shift = 0
-    while message[at] & 0x80:
-        value |= (message[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    return value | message[at] << shift, at + 1
+    value = 0
+    shift = 0
+    # all bytes but the last have the highest bit
+    while message[offset] & 0x80:
+        value |= (message[offset] & 0x7F) << shift
+        offset += 1
+        shift += 7
+    return value | message[offset] << shift, offset + 1
 
 
 # --- CSV
@@ -216,10 +229,9 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
     if start is None:
         return None
     body = [line for line in lines[start:] if not line.startswith(TOOL_LINE)]
+    table = csv.reader(io.StringIO("\n".join(body)), strict=True)
     try:
-        header, *rows = (
-            row for row in csv.reader(io.StringIO("\n".join(body)), strict=True) if row
-        )
+        header, *rows = filter(None, table)
     except csv.Error as error:
         raise ProfileError(
             f"{name}: a row of Nsight Compute's CSV is truncated ({error}); export it again"
@@ -239,28 +251,30 @@ def read_ncu_csv(content: bytes, name: str) -> dict[str, Any] | None:
 
 def find_header(lines: Sequence[str]) -> int | None:
     """Find the line with the column names; the output of the program comes before it."""
-    return next(
-        (
-            at
-            for at, line in enumerate(lines[:_MAX_LINES_BEFORE_HEADER])
-            if line.startswith('"ID",')
-        ),
-        None,
-    )
+    for line_number, line in enumerate(lines[:_MAX_LINES_BEFORE_HEADER]):
+        if line.startswith('"ID",'):
+            return line_number
+    return None
 
 
-def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
+def _read_details_page(
+    header: list[str],
+    rows: list[list[str]],
+    name: str,
+) -> dict[str, Any]:
     units: Counter[str] = Counter()
     without_number = 0
     kernels: dict[str, dict[str, str]] = {}
-    metrics: dict[str, dict[str, list[Metric]]] = defaultdict(lambda: defaultdict(list))
+    # by kernel; several sections of a report may have the same metric
+    metrics: dict[str, _MetricsByName] = defaultdict(lambda: defaultdict(list))
     rules: dict[str, list[dict[str, Any]]] = defaultdict(list)
     cells_of_rows = [_cells(header, row, name) for row in rows]
     mark = decimal_mark((cells["Metric Value"] for cells in cells_of_rows), name)
     for cells in cells_of_rows:
         kernel = kernels.setdefault(cells["ID"], cells)["ID"]
         if cells["Metric Name"]:
-            value, unit = number(cells["Metric Value"], mark), cells.get("Metric Unit", "")
+            value = number(cells["Metric Value"], mark)
+            unit = cells.get("Metric Unit", "")
             units[unit] += 1
             without_number += value is None
             metrics[kernel][cells["Metric Name"]].append(normalised(value, unit))
@@ -275,47 +289,57 @@ def _read_details_page(header: list[str], rows: list[list[str]], name: str) -> d
         "metric_rows_without_a_number": without_number,
         "units_seen": dict(sorted(units.items())),
         "kernels": [
-            {
-                **_row_facts(cells),
-                "stream": cells.get("Stream", ""),
-                "metric_names": len(metrics[kernel]),
-                "rules": len(rules[kernel]),
-                **facts(metrics[kernel]),
-                "counters": own_counters(metrics[kernel]),
-                "findings": rules[kernel],
-                "all_metrics": {
-                    metric: [{"value": found.value, "unit": found.unit} for found in values]
-                    for metric, values in metrics[kernel].items()
-                },
-            }
+            _details_of_kernel(cells, metrics[kernel], rules[kernel])
             for kernel, cells in kernels.items()
         ],
     }
 
 
-def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[str, Any]:
+def _details_of_kernel(
+    cells: dict[str, str],
+    metrics: _MetricsByName,
+    findings: list[dict[str, Any]],
+) -> dict[str, Any]:
+    all_metrics = {name: list(map(asdict, values)) for name, values in metrics.items()}
+    return {
+        **_row_facts(cells),
+        "stream": cells.get("Stream", ""),
+        "metric_names": len(metrics),
+        "rules": len(findings),
+        **facts(metrics),
+        "counters": own_counters(metrics),
+        "findings": findings,
+        "all_metrics": all_metrics,
+    }
+
+
+def _read_raw_page(
+    header: list[str],
+    rows: list[list[str]],
+    name: str,
+) -> dict[str, Any]:
     if not rows or rows[0][header.index("ID")]:
         raise ProfileError(
             f"{name}: the raw page has no row of units; export it again with --page raw --csv"
         )
     units = dict(zip(header, rows[0], strict=False))
-    measured = [
-        column for column in header if column not in PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS
-    ]
-    kernels, without_number = [], 0
+    identifying_columns = PROCESS_COLUMNS.keys() | _KERNEL_COLUMNS
+    metric_columns = [column for column in header if column not in identifying_columns]
     cells_of_rows = [_cells(header, row, name) for row in rows[1:]]
-    numbers = (cells[column] for cells in cells_of_rows for column in measured)
+    numbers = (cells[column] for cells in cells_of_rows for column in metric_columns)
     mark = decimal_mark(numbers, name)
+    kernels = []
+    without_number = 0
     for cells in cells_of_rows:
-        metrics = {
-            column: [normalised(number(cells[column], mark), units.get(column, ""))]
-            for column in measured
-        }
-        without_number += sum(cells[column].lower() in {"", "n/a", "nan"} for column in measured)
+        metrics: _MetricsByName = {}
+        for column in metric_columns:
+            text = cells[column]
+            metrics[column] = [normalised(number(text, mark), units.get(column, ""))]
+            without_number += text.lower() in {"", "n/a", "nan"}
         kernels.append(
             {
                 **_row_facts(cells),
-                "metric_names": len(measured),
+                "metric_names": len(metric_columns),
                 **facts(metrics),
                 "counters": own_counters(metrics),
             }
@@ -328,13 +352,18 @@ def _read_raw_page(header: list[str], rows: list[list[str]], name: str) -> dict[
     }
 
 
-def _cells(header: list[str], row: list[str], name: str) -> dict[str, str]:
+def _cells(
+    header: list[str],
+    row: list[str],
+    name: str,
+) -> dict[str, str]:
     """Map columns to cells; metric rows lack the rule columns at the end."""
     if len(row) > len(header):
         raise ProfileError(
             f"{name}: a row has {len(row)} cells under {len(header)} columns; export it again"
         )
-    cells = dict(zip(header, [*row, *[""] * (len(header) - len(row))], strict=True))
+    padding = [""] * (len(header) - len(row))
+    cells = dict(zip(header, row + padding, strict=True))
     if not cells["ID"].isdigit():
         raise ProfileError(
             f"{name}: a row has the ID {cells['ID'][:40]!r}, which is not a number; export it again"

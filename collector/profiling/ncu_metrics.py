@@ -114,7 +114,13 @@ _ISSUING = "selected"
 _STALL_PREFIX, _SHARE, _PERCENT = "stall_", "_share", "_pct"
 _MAX_INTEGER = 2**63
 """JSON readers accept no integer over 64 bits, and no infinity."""
-_THOUSANDS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_THOUSANDS = {
+    "": 1,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
+}
 _UNITS = {
     **{f"{prefix}hz": (factor, "hz") for prefix, factor in _THOUSANDS.items()},
     **{
@@ -123,7 +129,12 @@ _UNITS = {
     },
     **{
         f"{prefix}{name}": (factor, "ns")
-        for prefix, factor in {"n": 1, "u": 10**3, "m": 10**6, "": 10**9}.items()
+        for prefix, factor in {
+            "n": 1,
+            "u": 10**3,
+            "m": 10**6,
+            "": 10**9,
+        }.items()
         for name in ("s", "second")
     },
 }
@@ -134,42 +145,60 @@ _ADVICE_TYPES = frozenset({"OPT", "WRN"})
 
 
 @dataclass(frozen=True)
-class Metric:
+class NcuMetric:
     """A value in a normalised unit; None if ncu wrote no value."""
 
     value: float | None
     unit: str
 
 
-def normalised(value: float | None, unit: str) -> Metric:
+_MetricsByName = Mapping[str, Sequence[NcuMetric]]
+
+
+def normalised(value: float | None, unit: str) -> NcuMetric:
     """Convert a value to our unit; versions of ncu write units differently (`nsecond`, `ns`)."""
+    factor, name = _factor_and_name(unit)
+    if value is None:
+        return NcuMetric(None, name)
+    scaled = value * factor
+    if not math.isfinite(scaled):
+        return NcuMetric(None, name)
+    if abs(scaled) >= _MAX_INTEGER:
+        scaled = float(scaled)
+    return NcuMetric(scaled, name)
+
+
+def _factor_and_name(unit: str) -> tuple[int, str]:
     quantity, _, per = unit.partition("/")
-    factor, name = _UNITS.get(unit.lower(), (1, unit))
-    if quantity.lower() in _SIZES:
-        factor = _SIZES[quantity.lower()]
-        name = "byte/s" if per in {"second", "s"} else f"byte/{per}" if per else "byte"
-    scaled = None if value is None else value * factor
-    if scaled is None or not math.isfinite(scaled):
-        return Metric(None, name)
-    return Metric(scaled if abs(scaled) < _MAX_INTEGER else float(scaled), name)
+    size = _SIZES.get(quantity.lower())
+    if size is None:
+        return _UNITS.get(unit.lower(), (1, unit))
+    if per in {"second", "s"}:
+        return size, "byte/s"
+    if per:
+        return size, f"byte/{per}"
+    return size, "byte"
 
 
-def facts(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, Any]:
+def facts(metrics: _MetricsByName) -> dict[str, Any]:
     """Select the `FACTS` of a kernel, and `stalls` if they were measured."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for fact, names in FACTS.items():
-        candidates = [
-            metric for name in names for metric in metrics.get(name, ()) if metric.value is not None
-        ]
+        candidates = [metric for name in names for metric in metrics.get(name, ())]
+        candidates = [metric for metric in candidates if metric.value is not None]
         if fact.endswith(_PERCENT):  # one name may stand for a share of the peak and for a rate
             candidates = [metric for metric in candidates if metric.unit in {"%", ""}]
         if candidates:
-            found[fact] = candidates[0].value
-    parts = [found.get("dram_read_bytes"), found.get("dram_write_bytes")]
-    if "dram_bytes" not in found and None not in parts:
-        found["dram_bytes"] = sum(parts)
+            values[fact] = candidates[0].value
+    read_bytes = values.get("dram_read_bytes")
+    write_bytes = values.get("dram_write_bytes")
+    # smaller sets of sections count the two directions only
+    if "dram_bytes" not in values and read_bytes is not None and write_bytes is not None:
+        values["dram_bytes"] = read_bytes + write_bytes
     stalls = stall_shares(metrics)
-    return found | ({"stalls": stalls} if stalls else {})
+    if stalls:
+        values["stalls"] = stalls
+    return values
 
 
 _FACT_NAMES = frozenset(name for names in FACTS.values() for name in names)
@@ -177,7 +206,7 @@ _HARDWARE_NAME = re.compile(r"(?!device__attribute_)[a-z]\w*__\w+[\w.]*")
 """A metric of the hardware or of the launch, not an attribute of the device."""
 
 
-def own_counters(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
+def own_counters(metrics: _MetricsByName) -> dict[str, float]:
     """Select the counters that have no other name in roofwatch, under Nsight Compute's names."""
     counters: dict[str, float] = {}
     for name, values in metrics.items():
@@ -189,7 +218,7 @@ def own_counters(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
     return counters
 
 
-def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
+def stall_shares(metrics: _MetricsByName) -> dict[str, float]:
     """Shares of a warp's time per stall reason, the largest first; counters take precedence over
     samples.
     """
@@ -214,7 +243,9 @@ def stall_shares(metrics: Mapping[str, Sequence[Metric]]) -> dict[str, float]:
 
 
 def counters_of(
-    kernels: Sequence[Mapping[str, Any]], case_id: str, implementation: str
+    kernels: Sequence[Mapping[str, Any]],
+    case_id: str,
+    implementation: str,
 ) -> tuple[Counters, ...]:
     """Convert the kernels of a report or CSV to counters, in launch order."""
     return tuple(
@@ -232,12 +263,17 @@ def counters_of(
 
 def stalls_of(values: Mapping[str, float]) -> dict[str, float]:
     """Select the stall reasons among the counters of a record, the largest share first."""
-    found = {
-        name.removeprefix(_STALL_PREFIX).removesuffix(_SHARE): share
-        for name, share in values.items()
-        if name.startswith(_STALL_PREFIX) and name.endswith(_SHARE)
-    }
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+    shares: dict[str, float] = {}
+    for name, share in values.items():
+        if name.startswith(_STALL_PREFIX) and name.endswith(_SHARE):
+            reason = name.removeprefix(_STALL_PREFIX).removesuffix(_SHARE)
+            shares[reason] = share
+    return dict(
+        sorted(
+            shares.items(),
+            key=lambda item: (-item[1], item[0]),
+        )
+    )
 
 
 def _values(kernel: Mapping[str, Any]) -> dict[str, float]:
@@ -248,9 +284,11 @@ def _values(kernel: Mapping[str, Any]) -> dict[str, float]:
             values[fact.removesuffix(_PERCENT) + _SHARE] = kernel[fact] / 100
         elif fact in kernel:
             values[fact] = float(kernel[fact])
-    values |= {name: float(value) for name, value in kernel.get("counters", {}).items()}
-    stalls = kernel.get("stalls", {})
-    return values | {f"{_STALL_PREFIX}{reason}{_SHARE}": share for reason, share in stalls.items()}
+    for name, value in kernel.get("counters", {}).items():
+        values[name] = float(value)
+    for reason, share in kernel.get("stalls", {}).items():
+        values[f"{_STALL_PREFIX}{reason}{_SHARE}"] = share
+    return values
 
 
 def _findings(rules: Sequence[Mapping[str, Any]]) -> tuple[ProfilerFinding, ...]:

@@ -22,8 +22,8 @@ from typing import Any
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     group_by,
     launch_delays_ns,
@@ -44,7 +44,7 @@ _VERSION = re.compile(r"(_v\d+|_ptsz|_ptds)+$")
 """Version suffix of a CUDA API function's name."""
 _TIMES = ("start", "end - start", "deviceId")
 _LAUNCH_COLUMNS = (
-    *(f"{what}{axis}" for what in ("grid", "block") for axis in "XYZ"),
+    *(f"{extent}{axis}" for extent in ("grid", "block") for axis in "XYZ"),
     "registersPerThread",
     "staticSharedMemory",
     "dynamicSharedMemory",
@@ -69,17 +69,14 @@ def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | No
     Raises:
         ProfileError: the database is corrupt, or its schema is unknown.
     """
+    # immutable: an export on a read-only disk can have no lock file
+    database = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
     try:
-        with closing(
-            sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        ) as connection:
+        with closing(sqlite3.connect(database, uri=True)) as connection:
             connection.text_factory = partial(str, encoding="utf-8", errors="replace")
             return _Export(connection).summary(top)
-    except (
-        sqlite3.DatabaseError,
-        UnicodeDecodeError,
-        TypeError,
-    ) as error:  # TypeError: text in a column of numbers
+    # TypeError: text in a column of numbers
+    except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError) as error:
         raise ProfileError(
             f"{path}: not a whole sqlite export of a known version ({error}); export it again "
             f"with nsys export"
@@ -89,10 +86,8 @@ def read_nsys(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any] | No
 class _Export:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._tables = {
-            row[0]
-            for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        }
+        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self._tables = {name for (name,) in rows}
 
     def summary(self, top: int | None) -> dict[str, Any] | None:
         if "StringIds" not in self._tables or self._tables.isdisjoint(_MARKS_OF_AN_EXPORT):
@@ -109,13 +104,12 @@ class _Export:
         copies = self._transfers("MEMCPY", "copyKind", kinds)
         fills = self._transfers("MEMSET", "memKind", {})
         by_device = group_by([*kernels, *copies, *fills], "device")
+        versions = {name: settings.get(name) for name in _EXPORT_VERSIONS}
         return {
             "format": "nsys-sqlite",
             "tables": len(self._tables),
             "export": {
-                name: settings[name]
-                for name in _EXPORT_VERSIONS
-                if isinstance(settings.get(name), str)
+                name: version for name, version in versions.items() if isinstance(version, str)
             },
             "gpus": self._gpus(),
             "kernels": totals,
@@ -126,7 +120,7 @@ class _Export:
             "nvtx_events": len(self._rows("NVTX_EVENTS", "1")),
         }
 
-    def _kernels(self, names: dict[Any, str]) -> list[Activity]:
+    def _kernels(self, names: dict[Any, str]) -> list[DeviceActivity]:
         columns = (
             *_TIMES,
             "demangledName",
@@ -137,7 +131,7 @@ class _Export:
         )
         rows = self._rows("CUPTI_ACTIVITY_KIND_KERNEL", *columns)
         return [
-            Activity(
+            DeviceActivity(
                 kind=ActivityKind.KERNEL,
                 name=names.get(name_id, str(name_id)),
                 start_ns=start_ns,
@@ -157,10 +151,12 @@ class _Export:
             for start_ns, duration_ns, device, name_id, short_id, process, id_, *launch in rows
         ]
 
-    def _transfers(self, table: str, kind_column: str, kinds: dict[Any, str]) -> list[Activity]:
+    def _transfers(
+        self, table: str, kind_column: str, kinds: dict[Any, str]
+    ) -> list[DeviceActivity]:
         rows = self._rows(f"CUPTI_ACTIVITY_KIND_{table}", *_TIMES, "bytes", kind_column)
         return [
-            Activity(
+            DeviceActivity(
                 kind=ActivityKind(table.lower()),
                 name=str(kinds.get(kind, kind)),
                 start_ns=start_ns,
@@ -173,7 +169,12 @@ class _Export:
 
     def _calls(self, names: dict[Any, str]) -> list[HostEvent]:
         rows = self._rows(
-            "CUPTI_ACTIVITY_KIND_RUNTIME", "start", "end", "globalTid", "correlationId", "nameId"
+            "CUPTI_ACTIVITY_KIND_RUNTIME",
+            "start",
+            "end",
+            "globalTid",
+            "correlationId",
+            "nameId",
         )
         return [
             HostEvent(
@@ -188,16 +189,15 @@ class _Export:
     def _gpus(self) -> list[dict[str, Any]]:
         if "TARGET_INFO_GPU" not in self._tables:
             return []
-        found = self._connection.execute("SELECT * FROM TARGET_INFO_GPU")
-        columns = [column[0] for column in found.description]
-        return [
-            {
-                name: cell
-                for name, cell in zip(columns, row, strict=True)
-                if name in _GPU_COLUMNS and not isinstance(cell, bytes)
-            }
-            for row in found
-        ]
+        cursor = self._connection.execute("SELECT * FROM TARGET_INFO_GPU")
+        columns = [column[0] for column in cursor.description]
+        gpus = []
+        for row in cursor:
+            cells = dict(zip(columns, row, strict=True))
+            gpu = {name: cell for name, cell in cells.items() if name in _GPU_COLUMNS}
+            # JSON has no bytes
+            gpus.append({name: cell for name, cell in gpu.items() if not isinstance(cell, bytes)})
+        return gpus
 
     def _rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
         """Read columns of a table; the export lacks the tables of what was not recorded."""
@@ -211,7 +211,7 @@ class _Export:
         return self._connection.execute(f'SELECT {", ".join(selected)} FROM "{table}"').fetchall()  # noqa: S608  constants
 
 
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     delays_ns = launch_delays_ns(launches, kernels)
     return {
@@ -227,13 +227,21 @@ def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[s
 
 def _process(global_id: object) -> int:
     """The process of a serialised global ID; correlation IDs are unique within a process."""
-    return global_id >> 24 if isinstance(global_id, int) else -1
+    if not isinstance(global_id, int):
+        return -1
+    return global_id >> 24
 
 
 # --- sums as CSV; one file may hold several reports one after the other
 
 _COLUMN = re.compile(r"(?P<name>.+?)( \((?P<unit>ns|nsec|us|usec|ms|msec|s|sec|MB)\))?")
-_SCALES = {"n": 1, "u": 10**3, "m": 10**6, "s": 10**9, "M": 10**6}
+_SCALES = {
+    "n": 1,
+    "u": 10**3,
+    "m": 10**6,
+    "s": 10**9,
+    "M": 10**6,
+}
 """To ns and to bytes, by the first letter of the unit."""
 _COUNTS = {"Instances", "Count", "Num Calls"}
 _MAX_VALUE = 2**62
@@ -255,7 +263,10 @@ _Row = Mapping[str, Any]
 
 
 def read_nsys_csv(
-    content: bytes, name: str, *, top: int | None = TOP_COUNT
+    content: bytes,
+    name: str,
+    *,
+    top: int | None = TOP_COUNT,
 ) -> dict[str, Any] | None:
     """Summarise the reports of a file with the `top` longest kernel names; None if it has none.
 
@@ -263,17 +274,22 @@ def read_nsys_csv(
         ProfileError: a row cannot be read.
     """
     lines = decode_text(content).splitlines()
-    reports = {
-        report: _read_report(lines[at:], f"{name}: {report}") for at, report in find_reports(lines)
-    }
+    reports: dict[str, list[_Row]] = {}
+    for header_line, report in find_reports(lines):
+        reports[report] = _read_report(lines[header_line:], f"{name}: {report}")
     if not reports:
         return None
-    calls = {
-        _VERSION.sub("", row["Name"]): row["Num Calls"] for row in reports.get("cuda_api_sum", ())
-    }
-    launches = {call: count for call, count in sorted(calls.items()) if LAUNCH.fullmatch(call)}
     if _TRACE in reports:
-        return {"format": "nsys-csv", "reports": sorted(reports), **_traced(reports[_TRACE], top)}
+        return {
+            "format": "nsys-csv",
+            "reports": sorted(reports),
+            **_traced(reports[_TRACE], top),
+        }
+    calls: dict[str, int] = {}
+    for row in reports.get("cuda_api_sum", ()):
+        calls[_VERSION.sub("", row["Name"])] = row["Num Calls"]
+    launch_names = sorted(filter(LAUNCH.fullmatch, calls))
+    launches = {name: calls[name] for name in launch_names}
     return {
         "format": "nsys-csv",
         "reports": sorted(reports),
@@ -287,10 +303,14 @@ def read_nsys_csv(
 
 def find_reports(lines: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Find the header lines of reports, and which report each starts."""
-    for at, line in enumerate(lines):
-        if "," in line and "(" in line:
-            columns = {_column(cell)[0] for cell in next(csv.reader([line]), [])}
-            yield from ((at, report) for report, keys in _KEY_COLUMNS.items() if keys <= columns)
+    for number, line in enumerate(lines):
+        if "," not in line or "(" not in line:
+            continue  # a header has a column with a unit
+        cells = next(csv.reader([line]), [])
+        columns = {_column(cell)[0] for cell in cells}
+        for report, key_columns in _KEY_COLUMNS.items():
+            if key_columns <= columns:
+                yield number, report
 
 
 def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
@@ -300,17 +320,17 @@ def _read_report(lines: Sequence[str], where: str) -> list[_Row]:
     except csv.Error as error:
         raise ProfileError(f"{where}: a row is truncated ({error}); export it again") from None
     columns = [_column(cell) for cell in header]
-    if wrong := next((row for row in rows if len(row) != len(columns)), None):
-        raise ProfileError(
-            f"{where}: a row has {len(wrong)} cells under {len(columns)} columns; export it again"
-        )
-    return [
-        {
-            name: cell if scale is None else _scaled(cell, scale, where)
-            for (name, scale), cell in zip(columns, row, strict=True)
-        }
-        for row in rows
-    ]
+    parsed_rows: list[_Row] = []
+    for row in rows:
+        if len(row) != len(columns):
+            raise ProfileError(
+                f"{where}: a row has {len(row)} cells under {len(columns)} columns; export it again"
+            )
+        parsed: dict[str, Any] = {}
+        for (name, scale), cell in zip(columns, row, strict=True):
+            parsed[name] = cell if scale is None else _scaled(cell, scale, where)
+        parsed_rows.append(parsed)
+    return parsed_rows
 
 
 def _scaled(cell: str, scale: int, where: str) -> int:
@@ -326,16 +346,19 @@ def _scaled(cell: str, scale: int, where: str) -> int:
 
 def _column(cell: str) -> tuple[str, int | None]:
     """The name of a column without its unit, and the factor of its numbers; None for text."""
-    found = _COLUMN.fullmatch(cell.strip())
-    if found is None or found["unit"] is None:
-        return cell.strip(), 1 if cell.strip() in _COUNTS else None
-    return found["name"], _SCALES[found["unit"][0]]
+    name = cell.strip()
+    match = _COLUMN.fullmatch(name)
+    if match is not None and match["unit"] is not None:
+        return match["name"], _SCALES[match["unit"][0]]
+    if name in _COUNTS:
+        return name, 1
+    return name, None
 
 
 def _traced(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
     """Summarise a trace; its copies and fills have no launch configuration."""
     activities = [_activity(row) for row in rows]
-    by_kind: dict[ActivityKind, list[Activity]] = {kind: [] for kind in ActivityKind}
+    by_kind: dict[ActivityKind, list[DeviceActivity]] = {kind: [] for kind in ActivityKind}
     for activity in activities:
         by_kind[activity.kind].append(activity)
     by_device = group_by(activities, "device")
@@ -348,19 +371,21 @@ def _traced(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
     }
 
 
-def _activity(row: _Row) -> Activity:
+def _activity(row: _Row) -> DeviceActivity:
     name = row["Name"]
+    kind = ActivityKind.KERNEL
     operation = _OPERATION.match(name)
     is_transfer = row["GrdX"] == "" and operation is not None and operation[2] is not None
-    kind = ActivityKind(operation[2].lower()) if is_transfer and operation else ActivityKind.KERNEL
-    launch = {
-        part: [int(row[f"{column}{axis}"]) for axis in "XYZ"]
-        for part, column in (("grid", "Grd"), ("block", "Blk"))
-        if row.get(f"{column}X", "").isdecimal()
-    }
-    return Activity(
+    if operation is not None and is_transfer:
+        kind = ActivityKind(operation[2].lower())
+        name = _OPERATION.sub("", name.strip()) or kind.value
+    launch: dict[str, list[int]] = {}
+    for extent, column in (("grid", "Grd"), ("block", "Blk")):
+        if row.get(f"{column}X", "").isdecimal():
+            launch[extent] = [int(row[f"{column}{axis}"]) for axis in "XYZ"]
+    return DeviceActivity(
         kind=kind,
-        name=_OPERATION.sub("", name.strip()) or kind.value if is_transfer else name,
+        name=name,
         start_ns=row["Start"],
         duration_ns=row["Duration"],
         device=row["Device"],
@@ -371,42 +396,49 @@ def _activity(row: _Row) -> Activity:
 
 
 def _sums_of_kernels(rows: Sequence[_Row], top: int | None) -> dict[str, Any]:
+    longest_first = sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))
     return {
         "count": sum(row["Instances"] for row in rows),
         "distinct_names": len({row["Name"] for row in rows}),
         "sum_us": to_us(sum(row["Total Time"] for row in rows)),
         "max_us": to_us(max((row.get("Max", 0) for row in rows), default=0)),
-        "top_by_total_time": [
-            {
-                "name": row["Name"],
-                "count": row["Instances"],
-                "sum_us": to_us(row["Total Time"]),
-                "mean_us": to_us(row["Total Time"] / max(row["Instances"], 1)),
-                "min_us": to_us(row.get("Min", 0)),
-                "max_us": to_us(row.get("Max", 0)),
-                "first_launch": {},
-            }
-            for row in sorted(rows, key=lambda row: (-row["Total Time"], row["Name"]))[:top]
-        ],
+        "top_by_total_time": [_kernel_sum(row) for row in longest_first[:top]],
     }
 
 
-def _sums_of_transfers(reports: Mapping[str, Sequence[_Row]], kind: str) -> dict[str, Any]:
+def _kernel_sum(row: _Row) -> dict[str, Any]:
+    return {
+        "name": row["Name"],
+        "count": row["Instances"],
+        "sum_us": to_us(row["Total Time"]),
+        "mean_us": to_us(row["Total Time"] / max(row["Instances"], 1)),
+        "min_us": to_us(row.get("Min", 0)),
+        "max_us": to_us(row.get("Max", 0)),
+        "first_launch": {},
+    }
+
+
+def _sums_of_transfers(
+    reports: Mapping[str, Sequence[_Row]],
+    kind: str,
+) -> dict[str, Any]:
+    times = reports.get("cuda_gpu_mem_time_sum", ())
+    sizes = reports.get("cuda_gpu_mem_size_sum", ())
     by_kind: dict[str, dict[str, Any]] = {}
-    for row in (
-        *reports.get("cuda_gpu_mem_time_sum", ()),
-        *reports.get("cuda_gpu_mem_size_sum", ()),
-    ):
-        if kind in row["Operation"].lower():
-            operation = _OPERATION.sub("", row["Operation"].strip()) or row["Operation"]
-            totals = by_kind.setdefault(
-                operation, {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
-            )
-            totals |= (
-                {"bytes": row["Total"]} if "Total" in row else {"sum_us": to_us(row["Total Time"])}
-            )
-    sums = {
-        name: sum(totals[name] for totals in by_kind.values())
-        for name in ("count", "sum_us", "bytes")
+    for row in (*times, *sizes):
+        if kind not in row["Operation"].lower():
+            continue
+        operation = _OPERATION.sub("", row["Operation"].strip()) or row["Operation"]
+        nothing = {"count": row["Count"], "sum_us": 0.0, "bytes": 0}
+        totals = by_kind.setdefault(operation, nothing)
+        if "Total" in row:
+            totals["bytes"] = row["Total"]
+        else:
+            totals["sum_us"] = to_us(row["Total Time"])
+    all_totals = by_kind.values()
+    return {
+        "count": sum(totals["count"] for totals in all_totals),
+        "sum_us": round(sum(totals["sum_us"] for totals in all_totals), 6),
+        "bytes": sum(totals["bytes"] for totals in all_totals),
+        "by_kind": dict(sorted(by_kind.items())),
     }
-    return sums | {"sum_us": round(sums["sum_us"], 6), "by_kind": dict(sorted(by_kind.items()))}

@@ -42,7 +42,9 @@ def decimal_mark(texts: Iterable[str], name: str) -> DecimalMark:
             f"{name}: {only_comma!r} has a decimal comma and {only_point!r} a decimal point; "
             f"export it again with LC_ALL=C"
         )
-    return DecimalMark.COMMA if only_comma else DecimalMark.POINT
+    if only_comma:
+        return DecimalMark.COMMA
+    return DecimalMark.POINT
 
 
 def number(text: str, mark: DecimalMark = DecimalMark.POINT) -> float | None:
@@ -57,4 +59,6 @@ def number(text: str, mark: DecimalMark = DecimalMark.POINT) -> float | None:
         return None
     if value.is_integer() and "." not in plain and abs(value) < _MAX_INTEGER:
         return int(value)
-    return value if math.isfinite(value) else None
+    if math.isfinite(value):
+        return value
+    return None

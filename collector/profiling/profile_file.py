@@ -78,10 +78,13 @@ def read_profile(path: Path, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
     head = head_of(path)
     if head.startswith(ncu_files.MAGIC):
         return ncu_files.read_ncu_report(path)
-    found = nsys.read_nsys(path, top=top) if head.startswith(nsys.MAGIC) else _read_text(path, top)
-    if found is None:
+    if head.startswith(nsys.MAGIC):
+        summary = nsys.read_nsys(path, top=top)
+    else:
+        summary = _read_text(path, top)
+    if summary is None:
         raise ProfileError(f"{path}: unknown format; roofwatch reads {_READABLE}")
-    return found
+    return summary
 
 
 def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
@@ -89,11 +92,9 @@ def _read_text(path: Path, top: int | None) -> dict[str, Any] | None:
     trace = Trace.read(content, str(path))
     if trace is not None:
         return summarise_trace(trace, top=top)
-    if (
-        content.lstrip().startswith(b"{")
-        and b'"run_id"' in content
-        and b'"schema_version"' in content
-    ):
+    # users mix up the two kinds of JSON file: a record has commands of its own
+    has_record_fields = b'"run_id"' in content and b'"schema_version"' in content
+    if has_record_fields and content.lstrip().startswith(b"{"):
         raise ProfileError(
             f"{path}: is a record of roofwatch, not a profiler file: use roofwatch ingest, "
             f"roofwatch compare BASE HEAD "
@@ -122,13 +123,15 @@ def redact_profile(source: Path, target: Path, redaction: Redaction) -> Redacted
     if head.startswith(nsys.MAGIC):
         return redact_nsys(source, target, redaction)
     content = read_bytes(source)
-    found = redact_trace(content, str(source), redaction) or redact_csv(content, redaction)
-    if found is None:
+    copy = redact_trace(content, str(source), redaction) or redact_csv(content, redaction)
+    if copy is None:
         raise ProfileError(f"{source}: unknown format; roofwatch redacts {_REDACTABLE}")
-    document, redacted = found
+    document, redacted = copy
+    if target.suffix == SUFFIX:
+        document = compress(document)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(target, compress(document) if target.suffix == SUFFIX else document)
+        atomic_write(target, document)
     except OSError as error:
         raise RedactionError(f"{target}: cannot be written: {reason_of(error)}") from None
     return redacted

@@ -40,7 +40,7 @@ class ProfilingError(CollectorError):
 
 
 @dataclass(frozen=True)
-class Window:
+class RecordingWindow:
     """Which part of the program to record. Steps are optimizer steps."""
 
     after_s: float = 0.0
@@ -103,7 +103,7 @@ class CapturedKernel:
 
 
 @dataclass(frozen=True)
-class Capture:
+class CapturedProgram:
     exit_status: int
     """As a shell gives it: 128 plus the signal's number if a signal ended the program."""
     was_ended: bool
@@ -116,11 +116,11 @@ def profile_program(
     command: Sequence[str],
     folder: Path,
     *,
-    window: Window,
+    window: RecordingWindow,
     redaction: Redaction,
     max_seconds: float | None = None,
     stdout_to_stderr: bool = False,
-) -> Capture:
+) -> CapturedProgram:
     """Run a program to its end, and write its traces to a folder.
 
     Args:
@@ -141,34 +141,40 @@ def profile_program(
         raise ProfilingError(f"{folder}: cannot be written: {reason_of(error)}") from None
     with scratch as name:
         recorded = Path(name)
-        exit_status, was_ended = _run(command, recorded, window, max_seconds, stdout_to_stderr)
+        exit_status, was_ended = _run(
+            command,
+            recorded,
+            window,
+            max_seconds,
+            stdout_to_stderr,
+        )
         by_process = _read_events(recorded)
         processes = _keep_processes(by_process, recorded, folder, redaction)
     kernels = _kernels(event for events in by_process for event in events)
-    return Capture(exit_status, was_ended, processes, kernels)
+    return CapturedProgram(exit_status, was_ended, processes, kernels)
 
 
 def _run(
     command: Sequence[str],
     recorded: Path,
-    window: Window,
+    window: RecordingWindow,
     max_seconds: float | None,
     stdout_to_stderr: bool,
 ) -> tuple[int, bool]:
     """Run the program; return its exit status, and whether its time was up."""
-    words = (
-        [sys.executable, *command]
-        if command[0].endswith(".py") and Path(command[0]).is_file()
-        else list(command)
-    )
-    python_path = os.environ.get("PYTHONPATH")
+    words = list(command)
+    if words[0].endswith(".py") and Path(words[0]).is_file():
+        words.insert(0, sys.executable)
+    import_paths = [str(_INJECTED_FOLDER)]
+    # an empty entry of PYTHONPATH would add the working directory
+    if os.environ.get("PYTHONPATH"):
+        import_paths.append(os.environ["PYTHONPATH"])
+    settings = {"folder": str(recorded.resolve()), "window": asdict(window)}
     environment = {
         "KINETO_LOG_LEVEL": "99",  # silence messages at start and stop
         **os.environ,
-        "PYTHONPATH": f"{_INJECTED_FOLDER}{os.pathsep}{python_path}"
-        if python_path
-        else str(_INJECTED_FOLDER),
-        _VARIABLE: json.dumps({"folder": str(recorded.resolve()), "window": asdict(window)}),
+        "PYTHONPATH": os.pathsep.join(import_paths),
+        _VARIABLE: json.dumps(settings),
     }
     try:
         program = subprocess.Popen(
@@ -193,7 +199,9 @@ def _run(
         if program.poll() is None:
             _end(program)
         raise
-    return status if status >= 0 else _SIGNAL_BASE - status, was_ended
+    if status < 0:  # Popen gives the number of a signal as a negative status
+        status = _SIGNAL_BASE - status
+    return status, was_ended
 
 
 def _end(program: subprocess.Popen[bytes]) -> int:
@@ -207,33 +215,49 @@ def _end(program: subprocess.Popen[bytes]) -> int:
 
 def _read_events(recorded: Path) -> list[_Events]:
     """Read the events of each process, in order of start; lines cut off by a kill are skipped."""
-    found = []
+    by_process = []
     for file in recorded.glob("*.jsonl"):
         events = []
         for line in file.read_text(errors="replace").splitlines():
             with suppress(ValueError):
                 events.append(json.loads(line))
         if events:
-            found.append(events)
-    return sorted(found, key=lambda events: (events[0]["at_ns"], events[0]["pid"]))
+            by_process.append(events)
+    return sorted(
+        by_process,
+        key=lambda events: (events[0]["at_ns"], events[0]["pid"]),
+    )
+
+
+def _has_event(events: _Events, kind: str) -> bool:
+    return any(event["event"] == kind for event in events)
 
 
 def _keep_processes(
-    by_process: list[_Events], recorded: Path, folder: Path, redaction: Redaction
+    by_process: list[_Events],
+    recorded: Path,
+    folder: Path,
+    redaction: Redaction,
 ) -> tuple[CapturedProcess, ...]:
     """Keep the traces of all processes but forked workers, such as those of a DataLoader."""
-    workers = [
-        events  # of a forked child that did not import torch anew
-        for events in by_process
-        if events[0]["event"] == "forked" and all(event["event"] != "torch" for event in events)
-    ]
-    is_alone = sum(any(event["event"] == "trace" for event in events) for events in by_process) == 1
+    forked = [events for events in by_process if events[0]["event"] == "forked"]
+    # a forked child that imports torch anew is a process of its own, not a worker
+    workers = [events for events in forked if not _has_event(events, "torch")]
+    is_alone = sum(_has_event(events, "trace") for events in by_process) == 1
     processes = []
     for events in by_process:
         if events not in workers:
-            forked_count = sum(worker[0]["parent"] == events[0]["pid"] for worker in workers)
+            pid = events[0]["pid"]
+            forked_count = sum(worker[0]["parent"] == pid for worker in workers)
             processes.append(
-                _keep_process(events, recorded, folder, redaction, forked_count, is_alone=is_alone)
+                _keep_process(
+                    events,
+                    recorded,
+                    folder,
+                    redaction,
+                    forked_count,
+                    is_alone=is_alone,
+                )
             )
     return tuple(processes)
 
@@ -248,7 +272,9 @@ def _keep_process(
     is_alone: bool,
 ) -> CapturedProcess:
     first = events[0]
-    pid, rank = first["pid"], None if first.get("rank") is None else int(first["rank"])
+    pid = first["pid"]
+    rank = None if first.get("rank") is None else int(first["rank"])
+    process_suffix = _process_suffix(pid, rank, is_alone=is_alone)
     command = " ".join(redaction.arguments(first.get("arguments", ())))
     of_kind: dict[str, _Events] = defaultdict(list)
     for event in events:
@@ -256,16 +282,24 @@ def _keep_process(
     errors = [redaction.text(event["message"]) for event in of_kind["failed"]]
     traces = []
     for number, event in enumerate(of_kind["trace"], start=1):
-        process = "" if is_alone else f"-rank{rank}" if rank is not None else f"-{pid}"
-        name = f"trace{process}{f'-{number}' if number > 1 else ''}.json.gz"
+        number_suffix = f"-{number}" if number > 1 else ""
+        name = f"trace{process_suffix}{number_suffix}.json.gz"
         try:
             time = _keep_trace(recorded / event["file"], folder / name, redaction)
         except ProfileError as error:
             errors.append(redaction.text(str(error)))
-        else:
-            traces.append(
-                CapturedTrace(name, pid, rank, command, event["device"], event["end_reason"], time)
+            continue
+        traces.append(
+            CapturedTrace(
+                trace=name,
+                pid=pid,
+                rank=rank,
+                command=command,
+                device=event["device"],
+                end_reason=event["end_reason"],
+                time=time,
             )
+        )
     return CapturedProcess(
         pid=pid,
         parent=first["parent"],
@@ -277,50 +311,62 @@ def _keep_process(
     )
 
 
+def _process_suffix(pid: int, rank: int | None, *, is_alone: bool) -> str:
+    """Tell apart the file names of several processes."""
+    if is_alone:
+        return ""
+    if rank is not None:
+        return f"-rank{rank}"
+    return f"-{pid}"
+
+
 def _kernels(events: Iterable[dict[str, Any]]) -> tuple[CapturedKernel, ...]:
     """Return each kernel that was compiled or taken from Triton's cache once, sorted by name."""
-    found: dict[str, dict[str, Any]] = {}
+    by_hash: dict[str, dict[str, Any]] = {}
     for event in events:
+        if event["event"] != "kernel":
+            continue
         # the event of the process that compiled it has the compile times
-        if event["event"] == "kernel" and (event["hash"] not in found or not event["was_cached"]):
-            found[event["hash"]] = event
-    return tuple(
-        map(_kernel, sorted(found.values(), key=lambda event: (event["name"], event["hash"])))
+        if event["hash"] not in by_hash or not event["was_cached"]:
+            by_hash[event["hash"]] = event
+    by_name = sorted(
+        by_hash.values(),
+        key=lambda event: (event["name"], event["hash"]),
     )
+    return tuple(map(_kernel, by_name))
 
 
 def _kernel(event: dict[str, Any]) -> CapturedKernel:
     names = [field.name for field in fields(CapturedKernel) if field.name in event]
-    kernel, code = CapturedKernel(**{name: event[name] for name in names}), Path(event["code"])
+    kernel = CapturedKernel(**{name: event[name] for name in names})
+    code = Path(event["code"])
     try:
         if code.suffix == ".cubin":
-            found = nvidia_resources(code.read_bytes(), event["name"])
+            resources = nvidia_resources(code.read_bytes(), event["name"])
         else:
-            found = amd_resources(code.read_text())
+            resources = amd_resources(code.read_text())
     except (OSError, ToolchainError, ValueError):
         return kernel  # for example, the program deleted its cache
     return replace(
         kernel,
-        registers=found["registers"],
-        spill_bytes=found["local_bytes"],
-        spilled_registers=found.get("spilled_registers"),
+        registers=resources["registers"],
+        spill_bytes=resources["local_bytes"],
+        spilled_registers=resources.get("spilled_registers"),
     )
 
 
-def _keep_trace(recorded: Path, kept: Path, redaction: Redaction) -> TimeSpent:
+def _keep_trace(recorded: Path, target: Path, redaction: Redaction) -> TimeSpent:
     """Compress a trace into its place, redacted, and return where its time went."""
     try:
         content = recorded.read_bytes()
-        redacted = (
-            None
-            if redaction.kept == EVERYTHING
-            else redact_trace(content, recorded.name, redaction)
-        )
-        content = content if redacted is None else redacted[0]
+        if redaction.kept != EVERYTHING:
+            redacted = redact_trace(content, recorded.name, redaction)
+            if redacted is not None:
+                content, _ = redacted
         trace = Trace.read(content, recorded.name)
         if trace is None:
             raise ProfileError(f"{recorded.name}: torch wrote no trace")
-        atomic_write(kept, compress(content))
+        atomic_write(target, compress(content))
     except OSError as error:
-        raise ProfilingError(f"{kept}: cannot be written: {reason_of(error)}") from None
+        raise ProfilingError(f"{target}: cannot be written: {reason_of(error)}") from None
     return time_spent(trace)

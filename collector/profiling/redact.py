@@ -68,6 +68,8 @@ _HARMLESS_FIELDS = frozenset(
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _NAME_FIELD = re.compile(r'"(?:host_?name|user_?name|nodename)"\s*:\s*"[^"\\]+"', re.IGNORECASE)
 _MAX_SEPARATOR = 100
+_EMPTY_VALUES = {"{": "{}", "[": "[]"}
+"""What replaces a removed value, by its first character."""
 
 
 def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes, Redacted] | None:
@@ -81,18 +83,25 @@ def redact_trace(content: bytes, name: str, redaction: Redaction) -> tuple[bytes
     document = scan_trace(text, name, lambda _: None)
     if document is None:
         return None
-    header = [text[start:end] for field, start, end in document.spans if field != "traceEvents"]
-    known = "\n".join((*header, *_NAME_FIELD.findall(text), *set(_STRING.findall(text))))
-    parts, removed, at = [], [], 0
+    other_spans = [span for span in document.spans if span[0] != "traceEvents"]
+    header = [text[start:end] for _, start, end in other_spans]
+    strings = set(_STRING.findall(text))
+    # names of users and hosts are learned from all texts of the file, then removed everywhere
+    learned_from = "\n".join([*header, *_NAME_FIELD.findall(text), *strings])
+    parts: list[str] = []
+    removed: list[str] = []
+    copied_until = 0
     for field, start, end in document.spans:
         if _is_removed(field, text[start], redaction):
             removed.append(field)
-            parts += [text[at:start], {"{": "{}", "[": "[]"}.get(text[start], '"<removed>"')]
-            at = end
-    kept, changed_count = _redact_strings(
-        "".join((*parts, text[at:])), redaction.with_known_names(known)
+            parts.append(text[copied_until:start])
+            parts.append(_EMPTY_VALUES.get(text[start], '"<removed>"'))
+            copied_until = end
+    parts.append(text[copied_until:])
+    redacted, changed_count = _redact_strings(
+        "".join(parts), redaction.with_known_names(learned_from)
     )
-    return _encode(kept), Redacted("kineto-chrome-trace", changed_count, tuple(removed))
+    return _encode(redacted), Redacted("kineto-chrome-trace", changed_count, tuple(removed))
 
 
 def _is_removed(field: str, first_character: str, redaction: Redaction) -> bool:
@@ -117,18 +126,22 @@ def _redact_strings(document: str, redaction: Redaction) -> tuple[str, int]:
             text = literal[1:-1]
         if is_argument:
             redacted = redaction.arguments([previous, text])[1]
+        elif previous:
+            redacted = redaction.value(previous, text)
         else:
-            redacted = redaction.value(previous, text) if previous else redaction.text(text)
-        return literal if redacted == text else json.dumps(redacted, ensure_ascii=False)
+            redacted = redaction.text(text)
+        if redacted == text:
+            return literal  # as it was written, with its escapes
+        return json.dumps(redacted, ensure_ascii=False)
 
     def replace(match: re.Match[str]) -> str:
         nonlocal previous, previous_end, changed_count
         separator = document[previous_end : match.start()][:_MAX_SEPARATOR].strip()
         is_argument = separator == "," and SECRET_OPTION.fullmatch(previous) is not None
-        redacted = redact(
-            match[0], previous if is_argument or separator == ":" else "", is_argument
-        )
-        previous, previous_end = match[0][1:-1], match.end()
+        is_named = is_argument or separator == ":"
+        redacted = redact(match[0], previous if is_named else "", is_argument)
+        previous = match[0][1:-1]
+        previous_end = match.end()
         changed_count += redacted != match[0]
         return redacted
 
@@ -149,24 +162,31 @@ def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] |
     lines = text.splitlines()
     ncu_header = find_header(lines)
     is_ncu = ncu_header is not None
-    headers = {at for at, _ in find_reports(lines)} if ncu_header is None else {ncu_header}
+    if ncu_header is None:
+        headers = {number for number, _ in find_reports(lines)}
+    else:
+        headers = {ncu_header}
     if not headers:
         return None
     redaction = redaction.with_known_names(text)
-    redacted_lines, changed_count = [], 0
+    redacted_lines: list[str] = []
+    changed_count = 0
     columns: list[str] = []
-    for at, line in _logical_lines(lines, min(headers)):
+    for number, line in _logical_lines(lines, min(headers)):
         redacted = line
-        if at in headers:
+        if number in headers:
             columns = next(csv.reader([line]))
         elif not line.strip():
-            columns = columns if is_ncu else []  # an empty line ends a report of Nsight Systems
+            if not is_ncu:
+                columns = []  # an empty line ends a report of Nsight Systems
         elif line.startswith(TOOL_LINE):
             redacted = redaction.text(line)
         elif columns:
             redacted = _redact_row(columns, line, redaction)
+        elif redaction.keeps(Kind.METADATA):
+            redacted = redaction.text(line)
         else:
-            redacted = redaction.text(line) if redaction.keeps(Kind.METADATA) else ""
+            redacted = ""  # output of the program
         redacted_lines.append(redacted)
         changed_count += redacted != line
     removed = tuple(column for column in columns if _is_emptied(column, redaction))
@@ -177,10 +197,11 @@ def redact_csv(content: bytes, redaction: Redaction) -> tuple[bytes, Redacted] |
 def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, str]]:
     """Lines with their positions; rows with line breaks inside a cell are joined."""
     pending = ""
-    for at, line in enumerate(lines):
+    for number, line in enumerate(lines):
         pending = f"{pending}\n{line}" if pending else line
-        if at < first_header or pending.count('"') % 2 == 0:
-            yield at, pending
+        # an odd number of quotes: a cell goes on in the next line
+        if number < first_header or pending.count('"') % 2 == 0:
+            yield number, pending
             pending = ""
     if pending:
         yield len(lines), pending
@@ -188,10 +209,10 @@ def _logical_lines(lines: list[str], first_header: int) -> Iterator[tuple[int, s
 
 def _redact_row(columns: list[str], line: str, redaction: Redaction) -> str:
     cells = next(csv.reader(io.StringIO(line)))
-    named = zip(columns, cells, strict=False)
-    redacted = [
-        "" if _is_emptied(column, redaction) else redaction.text(cell) for column, cell in named
-    ]
+    redacted: list[str] = []
+    for column, cell in zip(columns, cells, strict=False):
+        is_emptied = _is_emptied(column, redaction)
+        redacted.append("" if is_emptied else redaction.text(cell))
     if redacted == cells:
         return line
     row = io.StringIO()
@@ -247,11 +268,10 @@ def redact_nsys(source: Path, target: Path, redaction: Redaction) -> Redacted:
         RedactionError: it is not an export, or the copy cannot be written.
     """
     temporary = target.with_name(f".{target.name}.tmp")
+    source_uri = f"{source.resolve().as_uri()}?mode=ro&immutable=1"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with closing(
-            sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
-        ) as original:
+        with closing(sqlite3.connect(source_uri, uri=True)) as original:
             original.execute("VACUUM INTO ?", (str(temporary),))
         with closing(sqlite3.connect(temporary, isolation_level=None)) as copy:
             redacted = _redact_database(copy, redaction)
@@ -269,54 +289,68 @@ def redact_nsys(source: Path, target: Path, redaction: Redaction) -> Redacted:
 
 
 def _redact_database(copy: sqlite3.Connection, redaction: Redaction) -> Redacted:
-    tables = {
-        name for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-    }
+    table_names = copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+    tables = {name for (name,) in table_names}
     if "StringIds" not in tables:
         raise RedactionError("the SQLite database is not an export of Nsight Systems")
     redaction = redaction.with_known_names("\n".join(_all_texts(copy, tables)))
-    is_kept = _KEPT_TABLES.fullmatch
-    emptied = {
-        one
-        for one in tables
-        if not is_kept(one) and not redaction.keeps(_KIND_OF_TABLE.get(one, Kind.METADATA))
-    }
-
-    @lru_cache(_CACHED_TEXTS)
-    def redact(value: str | bytes) -> str | None:
-        return (
-            redaction.text(value) if isinstance(value, str) else None
-        )  # blobs are payloads of NVTX
-
-    copy.create_function("redact", 1, redact)
-    copy.create_function(
-        "is_harmless", 1, lambda name: _HARMLESS_SETTING.fullmatch(name) is not None
-    )
+    emptied = {table for table in tables if _is_table_emptied(table, redaction)}
+    _add_functions(copy, redaction)
     copy.executescript("PRAGMA secure_delete = ON; BEGIN")
     for table in emptied:
         copy.execute(f'DELETE FROM "{table}"')  # noqa: S608  names of the database, here and below
-    before = copy.total_changes
-    for table in () if redaction.keeps(Kind.ENVIRONMENT) else tables.intersection(_SETTINGS_TABLES):
-        copy.execute(f"UPDATE \"{table}\" SET value = '' WHERE NOT is_harmless(name)")  # noqa: S608
-    columns = [
-        (table, column.replace('"', '""'))
-        for table in sorted(tables - emptied)
-        for _, column, *_ in copy.execute(f'PRAGMA table_info("{table}")').fetchall()
-    ]
-    used = " UNION ".join(
+    # emptied tables are listed by name, so only later changes are counted
+    changes_before = copy.total_changes
+    if not redaction.keeps(Kind.ENVIRONMENT):
+        for table in tables.intersection(_SETTINGS_TABLES):
+            copy.execute(f"UPDATE \"{table}\" SET value = '' WHERE NOT is_harmless(name)")  # noqa: S608
+    _redact_columns(copy, tables - emptied)
+    copy.execute("COMMIT")
+    changed_count = copy.total_changes - changes_before
+    return Redacted("nsys-sqlite", changed_count, tuple(sorted(emptied)))
+
+
+def _is_table_emptied(table: str, redaction: Redaction) -> bool:
+    if _KEPT_TABLES.fullmatch(table):
+        return False
+    return not redaction.keeps(_KIND_OF_TABLE.get(table, Kind.METADATA))
+
+
+def _add_functions(copy: sqlite3.Connection, redaction: Redaction) -> None:
+    """Define the functions that the statements of SQL below call."""
+
+    @lru_cache(_CACHED_TEXTS)
+    def redact(value: str | bytes) -> str | None:
+        if not isinstance(value, str):
+            return None  # the payload of a mark of NVTX, in the program's own format
+        return redaction.text(value)
+
+    def is_harmless(name: str) -> bool:
+        return _HARMLESS_SETTING.fullmatch(name) is not None
+
+    copy.create_function("redact", 1, redact)
+    copy.create_function("is_harmless", 1, is_harmless)
+
+
+def _redact_columns(copy: sqlite3.Connection, tables: Iterable[str]) -> None:
+    """Empty the strings that no table refers to any more, and redact all other texts."""
+    columns: list[tuple[str, str]] = []
+    for table in sorted(tables):
+        for _, column, *_ in copy.execute(f'PRAGMA table_info("{table}")').fetchall():
+            columns.append((table, column.replace('"', '""')))
+    references = [
         f'SELECT "{column}" FROM "{table}" WHERE "{column}" IS NOT NULL'  # noqa: S608
         for table, column in columns
         if column in _NAME_COLUMNS and table != "StringIds"
-    )
-    copy.execute(f"UPDATE StringIds SET value = '' WHERE id NOT IN ({used})")  # noqa: S608
+    ]
+    used_ids = " UNION ".join(references)
+    copy.execute(f"UPDATE StringIds SET value = '' WHERE id NOT IN ({used_ids})")  # noqa: S608
     for table, column in columns:
         copy.execute(
             f'UPDATE "{table}" SET "{column}" = redact("{column}") '  # noqa: S608
             f"WHERE typeof(\"{column}\") IN ('text', 'blob') AND \"{column}\" IS NOT "
             f'redact("{column}")'
         )
-    copy.execute("COMMIT")
-    return Redacted("nsys-sqlite", copy.total_changes - before, tuple(sorted(emptied)))
 
 
 def _all_texts(copy: sqlite3.Connection, tables: Iterable[str]) -> Iterator[str]:

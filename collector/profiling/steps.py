@@ -126,33 +126,44 @@ def read_steps(trace: Trace, *, by_marker: bool) -> list[StepTimes]:
     negative = sum(activity.duration_ns < 0 for activity in trace.activities)
     if negative:
         notes.append(f"{negative} activities have a negative duration and are left out")
-    markers = sorted(
-        {
-            (event.start_ns, event.end_ns)
-            for event in trace.host_events
-            if _MARKER.fullmatch(event.name)
-        }
-        if by_marker
-        else [(trace.start_ns or 0, trace.end_ns or 0)]
-    )
-    end_ns = markers[-1][1]
+    spans = [(trace.start_ns or 0, trace.end_ns or 0)]
+    if by_marker:
+        spans = _marked_spans(trace)
+    end_ns = spans[-1][1]
     by_device = dict(_device_launches(trace, events))
     if by_device and by_marker:
         launches = [launch for members in by_device.values() for launch in members]
-        end_ns = max([end_ns, *(launch.end_ns for launch in launches if launch.issued_ns < end_ns)])
+        # the device may still run what the last step launched
+        of_steps = [launch.end_ns for launch in launches if launch.issued_ns < end_ns]
+        end_ns = max([end_ns, *of_steps])
     elif not by_device:
         if any(LAUNCH.fullmatch(event.name) for event in events):
             notes.append(
                 "kernels were launched, but their times are not in the trace: only the host is "
                 "compared"
             )
-        by_device = {HOST: list(_host_launches(events, (markers[0][0], end_ns)))}
-    bounds = [start_ns for start_ns, _ in markers] + [end_ns]
-    found = [
-        _step_times(device, launches, bounds, has_markers=by_marker, notes=tuple(notes))
+        by_device = {HOST: list(_host_launches(events, (spans[0][0], end_ns)))}
+    bounds = [start_ns for start_ns, _ in spans] + [end_ns]
+    times_of_devices = [
+        _step_times(
+            device,
+            launches,
+            bounds,
+            has_markers=by_marker,
+            notes=tuple(notes),
+        )
         for device, launches in by_device.items()
     ]
-    return sorted(found, key=lambda times: -times.busy_ns)
+    return sorted(times_of_devices, key=lambda times: -times.busy_ns)
+
+
+def _marked_spans(trace: Trace) -> list[Interval]:
+    """Spans of the profiler's steps in order; several threads may mark the same step."""
+    spans: set[Interval] = set()
+    for event in trace.host_events:
+        if _MARKER.fullmatch(event.name):
+            spans.add((event.start_ns, event.end_ns))
+    return sorted(spans)
 
 
 def _step_times(
@@ -164,31 +175,22 @@ def _step_times(
     notes: tuple[str, ...],
 ) -> StepTimes:
     start_ns, end_ns = bounds[0], bounds[-1]
-    inside = sorted(
-        launch._replace(
-            start_ns=max(launch.start_ns, start_ns),
-            end_ns=min(launch.end_ns, end_ns),
-            # operators are cut already
-            ns=launch.ns
-            if device == HOST
-            else min(launch.end_ns, end_ns) - max(launch.start_ns, start_ns),
-        )
-        for launch in launches
-        if launch.start_ns <= end_ns and launch.end_ns >= start_ns
-    )
+    inside = _clipped(launches, start_ns, end_ns, are_cut=device == HOST)
     streams: defaultdict[str, list[Interval]] = defaultdict(list)
+    gaps_ns: list[int] = []
+    busy_until_ns = start_ns
     for launch in inside:
         streams[launch.stream].append((launch.start_ns, launch.end_ns))
-    gap_ns, busy_until_ns = [], start_ns
-    for launch in inside:
-        gap_ns.append(max(launch.start_ns - busy_until_ns, 0))
+        gaps_ns.append(max(launch.start_ns - busy_until_ns, 0))
         busy_until_ns = max(busy_until_ns, launch.end_ns)
     streams_in_order = list(streams)
-    # all kernels of a graph are issued at once, and the order between its streams varies
-    issued = sorted(
-        zip(inside, gap_ns, strict=True),
-        key=lambda each: (each[0].issued_ns, streams_in_order.index(each[0].stream)),
-    )
+
+    def issue_order(launch_and_gap: tuple[_Launch, int]) -> tuple[int, int]:
+        launch, _ = launch_and_gap
+        # all kernels of a graph are issued at once, and the order between its streams varies
+        return launch.issued_ns, streams_in_order.index(launch.stream)
+
+    issued = sorted(zip(inside, gaps_ns, strict=True), key=issue_order)
     return StepTimes(
         device=device,
         has_markers=has_markers,
@@ -199,22 +201,58 @@ def _step_times(
         stream_busy_ns={
             stream: length_ns(union(intervals)) for stream, intervals in sorted(streams.items())
         },
-        gap_after_last_ns=end_ns - busy_until_ns if gap_ns else 0,
+        gap_after_last_ns=end_ns - busy_until_ns if inside else 0,
         notes=notes,
     )
 
 
-def _slots(issued: Iterable[tuple[_Launch, int]], bounds: Sequence[int]) -> Iterator[Slot]:
-    step = 0
-    for launch, gap_ns in issued:
-        while step < len(bounds) - 2 and launch.issued_ns >= bounds[step + 1]:
-            step += 1
-        position = (
-            *(_INSTANCE.sub("", module) for module in launch.modules),
-            *filter(None, [launch.operator]),
+def _clipped(
+    launches: Iterable[_Launch],
+    start_ns: int,
+    end_ns: int,
+    *,
+    are_cut: bool,
+) -> list[_Launch]:
+    """The launches inside a span; the time to count is cut too unless it already `are_cut`."""
+    clipped: list[_Launch] = []
+    for launch in launches:
+        if launch.start_ns > end_ns or launch.end_ns < start_ns:
+            continue
+        launch_start_ns = max(launch.start_ns, start_ns)
+        launch_end_ns = min(launch.end_ns, end_ns)
+        clipped.append(
+            launch._replace(
+                start_ns=launch_start_ns,
+                end_ns=launch_end_ns,
+                ns=launch.ns if are_cut else launch_end_ns - launch_start_ns,
+            )
         )
-        place = " / ".join(filter(None, (*launch.modules, launch.operator)))
-        yield Slot(position, place, launch.name, 1, launch.ns, gap_ns, step)
+    return sorted(clipped)
+
+
+def _slots(
+    issued: Iterable[tuple[_Launch, int]],
+    bounds: Sequence[int],
+) -> Iterator[Slot]:
+    step = 0
+    last_step = len(bounds) - 2
+    for launch, gap_ns in issued:
+        # what is issued after the last bound belongs to the last step
+        while step < last_step and launch.issued_ns >= bounds[step + 1]:
+            step += 1
+        path = list(launch.modules)
+        position = [_INSTANCE.sub("", module) for module in launch.modules]
+        if launch.operator:
+            path.append(launch.operator)
+            position.append(launch.operator)
+        yield Slot(
+            position=tuple(position),
+            place=" / ".join(filter(None, path)),
+            name=launch.name,
+            busy_ns=launch.ns,
+            gap_ns=gap_ns,
+            step=step,
+        )
 
 
 def fold(slots: Iterable[Slot]) -> list[Slot]:
@@ -223,79 +261,97 @@ def fold(slots: Iterable[Slot]) -> list[Slot]:
     """
     groups: defaultdict[object, list[tuple[int, Slot]]] = defaultdict(list)
     seen: Counter[object] = Counter()
-    at_in_step: Counter[int] = Counter()
+    slots_in_step: Counter[int] = Counter()
     for slot in slots:
         key = slot.position, slot.name
         seen[slot.step, key] += 1
-        groups[key, seen[slot.step, key]].append((at_in_step[slot.step], slot))
-        at_in_step[slot.step] += 1
-    return [
-        replace(
-            members[0][1],
-            launch_count=sum(slot.launch_count for _, slot in members),
-            busy_ns=sum(slot.busy_ns for _, slot in members),
-            gap_ns=sum(slot.gap_ns for _, slot in members),
-            step=0,
+        index_in_step = slots_in_step[slot.step]
+        number_in_step = seen[slot.step, key]
+        groups[key, number_in_step].append((index_in_step, slot))
+        slots_in_step[slot.step] += 1
+
+    def mean_index(members: list[tuple[int, Slot]]) -> float:
+        return statistics.fmean(index for index, _ in members)
+
+    folded: list[Slot] = []
+    for members in sorted(groups.values(), key=mean_index):
+        slots_of_group = [slot for _, slot in members]
+        folded.append(
+            replace(
+                slots_of_group[0],
+                launch_count=sum(slot.launch_count for slot in slots_of_group),
+                busy_ns=sum(slot.busy_ns for slot in slots_of_group),
+                gap_ns=sum(slot.gap_ns for slot in slots_of_group),
+                step=0,
+            )
         )
-        for members in sorted(
-            groups.values(), key=lambda members: statistics.fmean(at for at, _ in members)
-        )
-    ]
+    return folded
 
 
 def _device_launches(
-    trace: Trace, events: Iterable[HostEvent]
+    trace: Trace,
+    events: Iterable[HostEvent],
 ) -> Iterator[tuple[str, list[_Launch]]]:
-    calls: dict[Any, tuple[HostEvent, tuple[str, ...], str]] = {}
+    calls: dict[Any, _PlacedEvent] = {}
     for event, modules, operator in _with_places(events):
         if event.kind is HostKind.CALL and event.correlation is not None:
             calls.setdefault(event.correlation, (event, modules, operator))
-    known = [activity for activity in trace.activities if activity.duration_ns >= 0]
-    for device, activities in group_by(known, "device").items():
+    timed = [activity for activity in trace.activities if activity.duration_ns >= 0]
+    for device, activities in group_by(timed, "device").items():
         launches = []
         for activity in activities:
             call, modules, operator = calls.get(activity.correlation, (None, (), ""))
-            issued_ns = activity.start_ns if call is None else call.start_ns
-            stream = str(activity.stream)
+            start_ns, end_ns = activity.interval
             launches.append(
                 _Launch(
-                    *activity.interval,
-                    activity.duration_ns,
-                    activity.name,
-                    stream,
-                    issued_ns,
-                    modules,
-                    operator,
+                    start_ns=start_ns,
+                    end_ns=end_ns,
+                    ns=activity.duration_ns,
+                    name=activity.name,
+                    stream=str(activity.stream),
+                    # without its call, the launch is taken to be issued when it starts
+                    issued_ns=start_ns if call is None else call.start_ns,
+                    modules=modules,
+                    operator=operator,
                 )
             )
         yield device, launches
 
 
 def _host_launches(events: Sequence[HostEvent], span: Interval) -> Iterator[_Launch]:
-    inside = [
-        event._replace(start_ns=max(event.start_ns, span[0]), end_ns=min(event.end_ns, span[1]))
-        for event in events
-        if event.start_ns <= span[1] and event.end_ns >= span[0]
-    ]
+    span_start_ns, span_end_ns = span
+    inside: list[HostEvent] = []
+    for event in events:
+        if event.start_ns <= span_end_ns and event.end_ns >= span_start_ns:
+            start_ns = max(event.start_ns, span_start_ns)
+            end_ns = min(event.end_ns, span_end_ns)
+            inside.append(event._replace(start_ns=start_ns, end_ns=end_ns))
+    # by identity: two events may be equal
     places = {id(event): (modules, operator) for event, modules, operator in _with_places(inside)}
-    for thread, members in by_thread(event for event in inside if event.kind in WORK).items():
-        for event, ns in self_times(members):
+    work = by_thread(event for event in inside if event.kind in WORK)
+    for thread, members in work.items():
+        for event, self_ns in self_times(members):
+            modules, operator = places[id(event)]
             yield _Launch(
-                event.start_ns,
-                event.end_ns,
-                ns,
-                event.name,
-                thread,
-                event.start_ns,
-                *places[id(event)],
+                start_ns=event.start_ns,
+                end_ns=event.end_ns,
+                ns=self_ns,
+                name=event.name,
+                stream=thread,
+                issued_ns=event.start_ns,
+                modules=modules,
+                operator=operator,
             )
 
 
-def _with_places(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, tuple[str, ...], str]]:
+_PlacedEvent = tuple[HostEvent, tuple[str, ...], str]
+"""An event, the modules around it, and the outermost operator in the innermost of them."""
+
+
+def _with_places(events: Iterable[HostEvent]) -> Iterator[_PlacedEvent]:
     """Each event with the modules around it and the outermost operator in the innermost of them."""
-    for members in by_thread(
-        event for event in events if event.kind is not HostKind.ANNOTATION
-    ).values():
+    threads = by_thread(event for event in events if event.kind is not HostKind.ANNOTATION)
+    for members in threads.values():
         around: list[HostEvent] = []
         for event in sorted(members, key=lambda event: (event.start_ns, -event.end_ns)):
             while around and around[-1].end_ns <= event.start_ns:
@@ -320,13 +376,23 @@ def steps_of_profile(profile: CaseProfile) -> StepTimes:
     rows = [(row.name, row.count, row.total_ns) for row in profile.rows]
     if profile.left_out_count:
         rows.append(("(more names)", profile.left_out_count, profile.left_out_ns))
+    slots = [
+        Slot(
+            position=(),
+            place="",
+            name=name,
+            launch_count=count,
+            busy_ns=total_ns,
+        )
+        for name, count, total_ns in rows
+    ]
     return StepTimes(
         device=profile.rows[0].device if profile.rows else HOST,
         has_markers=True,
         has_order=False,
         step_count=profile.call_count,
         step_ns=profile.span_ns,
-        slots=tuple(Slot((), "", name, count, total_ns) for name, count, total_ns in rows),
+        slots=tuple(slots),
         busy_ns=profile.busy_ns,
         stream_busy_ns={},
     )

@@ -12,8 +12,8 @@ from typing import Any
 from roofwatch.collector.profiling.activities import (
     GRAPH_LAUNCH,
     LAUNCH,
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     HostKind,
     group_by,
@@ -39,28 +39,23 @@ _DEVICE_FIELDS = (
     "warpSize",
 )
 _DISTRIBUTED_FIELDS = ("backend", "rank", "world_size", "pg_count", "nccl_version")
+_CONFIGURATION_FIELDS = (
+    "grid",
+    "block",
+    "shared_memory_bytes",
+    "static_shared_memory_bytes",
+    "dynamic_shared_memory_bytes",
+)
+"""What a launch configures; profilers give the shared memory as a sum or in two parts."""
 
 
 def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, Any]:
     """Summarise a trace with the `top` longest kernel names."""
-    header, kernels = trace.header, trace.of_kind(ActivityKind.KERNEL)
+    kernels = trace.of_kind(ActivityKind.KERNEL)
     calls = [event for event in trace.host_events if event.kind == HostKind.CALL]
-    devices, distributed = header.get("deviceProperties"), header.get("distributedInfo")
     summary: dict[str, Any] = {
         "format": "kineto-chrome-trace",
-        "top_level": {
-            name: scalar(value)
-            for name, value in header.items()
-            if not isinstance(value, (dict, list))
-        },
-        "devices_declared": [
-            _selected(device, _DEVICE_FIELDS)
-            for device in (devices if isinstance(devices, list) else ())
-            if isinstance(device, dict)
-        ],
-        "distributed": _selected(distributed, _DISTRIBUTED_FIELDS)
-        if isinstance(distributed, dict)
-        else None,
+        **_header_facts(trace.header),
         "events_total": trace.events_by_phase.total(),
         "events_by_ph": dict(sorted(trace.events_by_phase.items())),
         "complete_events_by_cat": dict(sorted(trace.complete_events_by_category.items())),
@@ -76,114 +71,169 @@ def summarise_trace(trace: Trace, *, top: int | None = TOP_COUNT) -> dict[str, A
         },
     }
     if trace.counters:
-        summary["cupti_profiler_ranges"] = {
-            "count": trace.complete_events_by_category["cuda_profiler_range"],
-            "metrics": {
-                name: {"samples": len(values), "sum": math.fsum(values), "max": max(values)}
-                for name, values in sorted(trace.counters.items())
-            },
-        }
+        summary["cupti_profiler_ranges"] = _profiler_ranges(trace)
     return summary
 
 
-def weighted_occupancy_pct(kernels: Iterable[Activity]) -> float | None:
+def _header_facts(header: Mapping[str, Any]) -> dict[str, Any]:
+    plain_fields = {}
+    for name, value in header.items():
+        if not isinstance(value, (dict, list)):
+            plain_fields[name] = scalar(value)
+    devices = header.get("deviceProperties")
+    if not isinstance(devices, list):
+        devices = []
+    distributed = header.get("distributedInfo")
+    return {
+        "top_level": plain_fields,
+        "devices_declared": [
+            _selected(device, _DEVICE_FIELDS) for device in devices if isinstance(device, dict)
+        ],
+        "distributed": (
+            _selected(distributed, _DISTRIBUTED_FIELDS) if isinstance(distributed, dict) else None
+        ),
+    }
+
+
+def _profiler_ranges(trace: Trace) -> dict[str, Any]:
+    metrics = {}
+    for name, values in sorted(trace.counters.items()):
+        metrics[name] = {
+            "samples": len(values),
+            "sum": math.fsum(values),
+            "max": max(values),
+        }
+    return {
+        "count": trace.complete_events_by_category["cuda_profiler_range"],
+        "metrics": metrics,
+    }
+
+
+def weighted_occupancy_pct(kernels: Iterable[DeviceActivity]) -> float | None:
     """Torch's occupancy estimate, weighted by duration; None if no kernel has one."""
-    weighted = [
-        (each.launch.get("est_achieved_occupancy_pct"), each.duration_ns) for each in kernels
-    ]
-    known = [(percent, weight_ns) for percent, weight_ns in weighted if percent is not None]
-    total_ns = sum(weight_ns for _, weight_ns in known)
-    return sum(percent * weight_ns for percent, weight_ns in known) / total_ns if total_ns else None
+    total_ns = 0
+    weighted_sum = 0.0
+    for kernel in kernels:
+        percent = _occupancy_pct(kernel)
+        if percent is not None:
+            total_ns += kernel.duration_ns
+            weighted_sum += percent * kernel.duration_ns
+    if total_ns == 0:
+        return None
+    return weighted_sum / total_ns
 
 
-def count_launch_configurations(kernels: Iterable[Activity]) -> int:
+def _occupancy_pct(kernel: DeviceActivity) -> float | None:
+    return kernel.launch.get("est_achieved_occupancy_pct")
+
+
+def count_launch_configurations(kernels: Iterable[DeviceActivity]) -> int:
     """Count distinct combinations of grid, block and shared memory."""
-    fields = (
-        "grid",
-        "block",
-        *(f"{part}shared_memory_bytes" for part in ("", "static_", "dynamic_")),
-    )
-    return len({repr([kernel.launch.get(name) for name in fields]) for kernel in kernels})
+    configurations = set()
+    for kernel in kernels:
+        values = [kernel.launch.get(name) for name in _CONFIGURATION_FIELDS]
+        configurations.add(repr(values))  # as text, because lists cannot be in a set
+    return len(configurations)
 
 
-def _kernels(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
-    percents = [kernel.launch.get("est_achieved_occupancy_pct") for kernel in kernels]
-    known = [percent for percent in percents if percent is not None]
+def _kernels(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
+    all_percents = map(_occupancy_pct, kernels)
+    percents = [percent for percent in all_percents if percent is not None]
     return kernel_totals(kernels, top) | {
         "zero_duration": sum(kernel.duration_ns == 0 for kernel in kernels),
         "negative_duration": sum(kernel.duration_ns < 0 for kernel in kernels),
         "occupancy": {
-            "with_field": len(known),
-            "without_field": len(kernels) - len(known),
-            "reported_zero": sum(percent == 0 for percent in known),
+            "with_field": len(percents),
+            "without_field": len(kernels) - len(percents),
+            "reported_zero": sum(percent == 0 for percent in percents),
             "duration_weighted_mean_pct": _rounded(weighted_occupancy_pct(kernels)),
-            "max_pct": max(map(float, known), default=None),
+            "max_pct": max(map(float, percents), default=None),
         },
     }
 
 
-def _transfers(transfers: Sequence[Activity]) -> dict[str, Any]:
-    rows = [
-        _row(members) | {"bytes": sum(member.bytes for member in members)}
-        for members in _by_total(transfers)
-    ]
+def _transfers(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
+    rows = []
+    for members in _by_total(transfers):
+        byte_count = sum(member.bytes for member in members)
+        rows.append(_row(members) | {"bytes": byte_count})
     return transfer_totals(transfers) | {"by_name": rows}
 
 
-def _launches(calls: Sequence[HostEvent], kernels: Sequence[Activity]) -> dict[str, Any]:
+def _launches(calls: Sequence[HostEvent], kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     launches = [call for call in calls if LAUNCH.fullmatch(call.name)]
     correlations = [call.correlation for call in launches if call.correlation is not None]
     pairs = join_launches(launches, kernels)
+    delays_from_start_ns = [kernel.start_ns - call.start_ns for kernel, call in pairs]
+    delays_from_end_ns = [kernel.start_ns - call.end_ns for kernel, call in pairs]
     return {
         "kernel_launch_calls": len(launches),
         "kernel_launch_calls_by_name": _counts(call.name for call in launches),
         "graph_launch_calls": sum(GRAPH_LAUNCH.fullmatch(call.name) is not None for call in calls),
         "launches_sharing_a_correlation_id": len(correlations) - len(set(correlations)),
         "kernels_without_a_launch_call": len(kernels) - len(pairs),
-        "delay_call_start_to_kernel_start": delay_totals(
-            [kernel.start_ns - call.start_ns for kernel, call in pairs]
-        ),
-        "delay_call_end_to_kernel_start": delay_totals(
-            [kernel.start_ns - call.end_ns for kernel, call in pairs]
-        ),
+        "delay_call_start_to_kernel_start": delay_totals(delays_from_start_ns),
+        "delay_call_end_to_kernel_start": delay_totals(delays_from_end_ns),
     }
 
 
-def _device(activities: Sequence[Activity]) -> dict[str, Any]:
+def _device(activities: Sequence[DeviceActivity]) -> dict[str, Any]:
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     summary = {
         "all_gpu_activity": busy_time(activities),
         "kernels_only": busy_time(kernels),
         "streams": len({activity.stream for activity in activities}),
     }
-    communicating = union(kernel.interval for kernel in kernels if _COLLECTIVE.search(kernel.name))
-    if communicating:
-        computing = union(
-            kernel.interval for kernel in kernels if not _COLLECTIVE.search(kernel.name)
-        )
-        total_ns, overlapped_ns = length_ns(communicating), overlap_ns(communicating, computing)
-        summary["collectives"] = {
-            "kernels": sum(_COLLECTIVE.search(kernel.name) is not None for kernel in kernels),
-            "union_us": to_us(total_ns),
-            "compute_union_us": to_us(length_ns(computing)),
-            "overlapped_with_compute_us": to_us(overlapped_ns),
-            "overlapped_fraction_of_collectives": round(overlapped_ns / total_ns, 6)
-            if total_ns
-            else None,
-        }
+    collectives = [kernel for kernel in kernels if _COLLECTIVE.search(kernel.name)]
+    if collectives:
+        others = [kernel for kernel in kernels if not _COLLECTIVE.search(kernel.name)]
+        summary["collectives"] = _overlap(collectives, others)
     return summary
 
 
-def _selected(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+def _overlap(
+    collectives: Sequence[DeviceActivity], others: Sequence[DeviceActivity]
+) -> dict[str, Any]:
+    """How much of the communication is hidden behind computation."""
+    communicating = union(kernel.interval for kernel in collectives)
+    computing = union(kernel.interval for kernel in others)
+    total_ns = length_ns(communicating)
+    overlapped_ns = overlap_ns(communicating, computing)
+    return {
+        "kernels": len(collectives),
+        "union_us": to_us(total_ns),
+        "compute_union_us": to_us(length_ns(computing)),
+        "overlapped_with_compute_us": to_us(overlapped_ns),
+        "overlapped_fraction_of_collectives": _ratio(overlapped_ns, total_ns),
+    }
+
+
+def _ratio(part_ns: int, whole_ns: int) -> float | None:
+    if whole_ns == 0:
+        return None
+    return round(part_ns / whole_ns, 6)
+
+
+def _selected(
+    values: Mapping[str, Any],
+    names: Iterable[str],
+) -> dict[str, Any]:
     return {name: scalar(values[name]) for name in names if name in values}
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:
-    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
+    return dict(
+        sorted(
+            Counter(names).items(),
+            key=lambda item: (-item[1], item[0]),
+        )
+    )
 
 
 def _rounded(percent: float | None) -> float | None:
-    return None if percent is None else round(percent, 6)
+    if percent is None:
+        return None
+    return round(percent, 6)
 
 
 # --- totals of any timeline
@@ -193,7 +243,7 @@ def to_us(nanoseconds: float) -> float:
     return round(nanoseconds / 1e3, 6)
 
 
-def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any]:
+def kernel_totals(kernels: Sequence[DeviceActivity], top: int | None) -> dict[str, Any]:
     """Totals of all kernels, and one row for each of the `top` names with the longest total
     time.
     """
@@ -203,25 +253,28 @@ def kernel_totals(kernels: Sequence[Activity], top: int | None) -> dict[str, Any
         "distinct_names": len(groups),
         "sum_us": to_us(sum(kernel.duration_ns for kernel in kernels)),
         "max_us": to_us(max((kernel.duration_ns for kernel in kernels), default=0)),
-        "top_by_total_time": [
-            _row(members)
-            | {
-                "first_launch": _first_launch(members),
-                "distinct_launch_configs": count_launch_configurations(members),
-                "occupancy_pct": _rounded(weighted_occupancy_pct(members)),
-            }
-            for members in groups[:top]
-        ],
+        "top_by_total_time": [_kernel_row(members) for members in groups[:top]],
     }
 
 
-def _by_total(activities: Iterable[Activity]) -> list[list[Activity]]:
+def _kernel_row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
+    return _row(members) | {
+        "first_launch": _first_launch(members),
+        "distinct_launch_configs": count_launch_configurations(members),
+        "occupancy_pct": _rounded(weighted_occupancy_pct(members)),
+    }
+
+
+def _by_total(activities: Iterable[DeviceActivity]) -> list[list[DeviceActivity]]:
     """Group activities by name, the longest total time first."""
     groups = group_by(activities, "name").values()
-    return sorted(groups, key=lambda members: -sum(member.duration_ns for member in members))
+    return sorted(
+        groups,
+        key=lambda members: -sum(member.duration_ns for member in members),
+    )
 
 
-def _row(members: Sequence[Activity]) -> dict[str, Any]:
+def _row(members: Sequence[DeviceActivity]) -> dict[str, Any]:
     durations_ns = [member.duration_ns for member in members]
     return {
         "name": members[0].name,
@@ -233,7 +286,7 @@ def _row(members: Sequence[Activity]) -> dict[str, Any]:
     }
 
 
-def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
+def transfer_totals(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     return {
         "count": len(transfers),
         "sum_us": to_us(sum(transfer.duration_ns for transfer in transfers)),
@@ -241,25 +294,28 @@ def transfer_totals(transfers: Sequence[Activity]) -> dict[str, Any]:
     }
 
 
-def transfer_totals_by_kind(transfers: Sequence[Activity]) -> dict[str, Any]:
+def transfer_totals_by_kind(transfers: Sequence[DeviceActivity]) -> dict[str, Any]:
     by_kind = {
         kind: transfer_totals(members) for kind, members in group_by(transfers, "name").items()
     }
     return transfer_totals(transfers) | {"by_kind": by_kind}
 
 
-def busy_time(activities: Sequence[Activity]) -> dict[str, Any] | None:
+def busy_time(activities: Sequence[DeviceActivity]) -> dict[str, Any] | None:
     """Time from the first start to the last end, and how much of it the device was busy."""
     if not activities:
         return None
     disjoint = union(activity.interval for activity in activities)
-    span_ns, busy_ns = disjoint[-1][1] - disjoint[0][0], length_ns(disjoint)
+    first_start_ns, _ = disjoint[0]
+    _, last_end_ns = disjoint[-1]
+    span_ns = last_end_ns - first_start_ns
+    busy_ns = length_ns(disjoint)
     return {
         "activities": len(activities),
         "span_us": to_us(span_ns),
         "busy_us": to_us(busy_ns),
         "idle_us": to_us(span_ns - busy_ns),
-        "busy_fraction": round(busy_ns / span_ns, 6) if span_ns else None,
+        "busy_fraction": _ratio(busy_ns, span_ns),
     }
 
 
@@ -277,7 +333,13 @@ def delay_totals(delays_ns: Sequence[int]) -> dict[str, Any] | None:
     }
 
 
-def _first_launch(kernels: Sequence[Activity]) -> dict[str, Any]:
+def _first_launch(kernels: Sequence[DeviceActivity]) -> dict[str, Any]:
     first = min(kernels, key=lambda kernel: kernel.start_ns)
-    device = int(first.device) if _DEVICE_NUMBER.fullmatch(first.device) else first.device
-    return {**first.launch, "stream": first.stream, "device": device}
+    device: int | str = first.device
+    if _DEVICE_NUMBER.fullmatch(first.device):
+        device = int(first.device)
+    return {
+        **first.launch,
+        "stream": first.stream,
+        "device": device,
+    }

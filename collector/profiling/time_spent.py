@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from roofwatch.collector.profiling.activities import (
-    Activity,
     ActivityKind,
+    DeviceActivity,
     HostEvent,
     HostKind,
     Interval,
@@ -55,11 +55,13 @@ class DeviceTime:
 
     @property
     def busy_share(self) -> float:
-        return self.busy_ns / self.window_ns if self.window_ns else 0.0
+        if self.window_ns == 0:
+            return 0.0
+        return self.busy_ns / self.window_ns
 
 
 @dataclass(frozen=True)
-class Gap:
+class IdleGap:
     """Idle time of a device between two activities."""
 
     device: str
@@ -85,7 +87,7 @@ class TimeSpent:
     """From a launch call to the start of its kernel; None if no kernel could be matched to its
     call.
     """
-    gaps: tuple[Gap, ...]
+    gaps: tuple[IdleGap, ...]
     """The longest gaps of all devices, the longest first."""
     operators: tuple[TimeRow, ...]
     operator_names: int
@@ -96,18 +98,22 @@ class TimeSpent:
 
 
 def time_spent(trace: Trace) -> TimeSpent:
-    window_ns, host = trace.window_ns, trace.host_events
+    window_ns = trace.window_ns
+    host_events = trace.host_events
+    kernel_activities = trace.of_kind(ActivityKind.KERNEL)
+    copies = trace.of_kind(ActivityKind.MEMCPY)
+    fills = trace.of_kind(ActivityKind.MEMSET)
+
     devices = tuple(
         _device_time(device, members, window_ns)
         for device, members in group_by(trace.activities, "device").items()
     )
     busy_ns = sum(device.busy_ns for device in devices)
-    kernels = _device_rows(trace.of_kind(ActivityKind.KERNEL), busy_ns)
-    transfers = _device_rows(
-        [*trace.of_kind(ActivityKind.MEMCPY), *trace.of_kind(ActivityKind.MEMSET)], busy_ns
-    )
-    operators, marks = operator_rows(host, window_ns), annotation_rows(host, window_ns)
-    delays_ns = launch_delays_ns(host, trace.of_kind(ActivityKind.KERNEL))
+    kernels = _device_rows(kernel_activities, busy_ns)
+    transfers = _device_rows([*copies, *fills], busy_ns)
+    operators = operator_rows(host_events, window_ns)
+    marks = annotation_rows(host_events, window_ns)
+    delays_ns = launch_delays_ns(host_events, kernel_activities)
     return TimeSpent(
         window_ns=window_ns,
         devices=devices,
@@ -119,36 +125,47 @@ def time_spent(trace: Trace) -> TimeSpent:
         operators=tuple(operators[:TOP_COUNT]),
         operator_names=len(operators),
         marks=tuple(marks[:TOP_COUNT]),
-        host_inside_ns=busiest_thread_ns(host),
+        host_inside_ns=busiest_thread_ns(host_events),
     )
 
 
-def _longest_gaps(trace: Trace) -> tuple[Gap, ...]:
-    found: list[tuple[Interval, str, str]] = []
+def _longest_gaps(trace: Trace) -> tuple[IdleGap, ...]:
+    gaps: list[tuple[Interval, str, str]] = []
     for device, activities in group_by(trace.activities, "device").items():
-        names = {activity.start_ns: activity.name for activity in activities}
+        name_by_start = {activity.start_ns: activity.name for activity in activities}
         disjoint = union(activity.interval for activity in activities)
-        found += [
-            ((left[1], right[0]), device, names[right[0]]) for left, right in pairwise(disjoint)
-        ]
-    found.sort(key=lambda gap: (gap[0][0] - gap[0][1], gap[0]))
-    gaps = []
-    for (start_ns, end_ns), device, before in found[:GAP_COUNT]:
-        host = host_work_during(trace.host_events, (start_ns, end_ns))
-        gaps.append(
-            Gap(
-                device=device,
-                after_start_ns=start_ns - (trace.start_ns or 0),
-                length_ns=end_ns - start_ns,
-                before=before,
-                host=tuple(host[:_HOST_ROWS_OF_A_GAP]),
-                host_inside_ns=sum(ns for _, ns in host),
-            )
-        )
-    return tuple(gaps)
+        for (_, gap_start_ns), (gap_end_ns, _) in pairwise(disjoint):
+            next_name = name_by_start[gap_end_ns]
+            gaps.append(((gap_start_ns, gap_end_ns), device, next_name))
+
+    def longest_first(gap: tuple[Interval, str, str]) -> tuple[int, Interval]:
+        span, _, _ = gap
+        start_ns, end_ns = span
+        return start_ns - end_ns, span
+
+    gaps.sort(key=longest_first)
+    return tuple(_with_host_work(trace, *gap) for gap in gaps[:GAP_COUNT])
 
 
-def _device_time(device: str, activities: Sequence[Activity], window_ns: int) -> DeviceTime:
+def _with_host_work(
+    trace: Trace,
+    span: Interval,
+    device: str,
+    next_name: str,
+) -> IdleGap:
+    start_ns, end_ns = span
+    host_work = host_work_during(trace.host_events, span)
+    return IdleGap(
+        device=device,
+        after_start_ns=start_ns - (trace.start_ns or 0),
+        length_ns=end_ns - start_ns,
+        before=next_name,
+        host=tuple(host_work[:_HOST_ROWS_OF_A_GAP]),
+        host_inside_ns=sum(self_ns for _, self_ns in host_work),
+    )
+
+
+def _device_time(device: str, activities: Sequence[DeviceActivity], window_ns: int) -> DeviceTime:
     kernels = [activity for activity in activities if activity.kind == ActivityKind.KERNEL]
     kernel_ns = sum(kernel.duration_ns for kernel in kernels)
     return DeviceTime(
@@ -161,25 +178,38 @@ def _device_time(device: str, activities: Sequence[Activity], window_ns: int) ->
     )
 
 
-def _device_rows(activities: Sequence[Activity], busy_ns: int) -> list[TimeRow]:
-    registers = {
-        each.name: each.launch.get("registers_per_thread") for each in reversed(activities)
-    }
-    rows = _rows(((each.name, 1, each.duration_ns) for each in activities), busy_ns)
+def _device_rows(activities: Sequence[DeviceActivity], busy_ns: int) -> list[TimeRow]:
+    registers: dict[str, int | None] = {}
+    for activity in activities:
+        # variants of a name may differ: the first one counts
+        registers.setdefault(activity.name, activity.launch.get("registers_per_thread"))
+    rows = _rows(((activity.name, 1, activity.duration_ns) for activity in activities), busy_ns)
     return [replace(row, registers=registers[row.name]) for row in rows]
 
 
-def _rows(parts: Iterable[tuple[str, int, int]], whole_ns: int) -> list[TimeRow]:
+def _rows(
+    parts: Iterable[tuple[str, int, int]],
+    whole_ns: int,
+) -> list[TimeRow]:
     """Add up the counts and times in ns of each name; the longest first."""
     counts: Counter[str] = Counter()
     totals_ns: Counter[str] = Counter()
-    for name, count, ns in parts:
+    for name, count, duration_ns in parts:
         counts[name] += count
-        totals_ns[name] += ns
-    ordered = sorted(totals_ns.items(), key=lambda total: (-total[1], total[0]))
+        totals_ns[name] += duration_ns
+    ordered = sorted(
+        totals_ns.items(),
+        key=lambda total: (-total[1], total[0]),
+    )
     return [
-        TimeRow(name, counts[name], ns, ns / counts[name], ns / whole_ns if whole_ns else None)
-        for name, ns in ordered
+        TimeRow(
+            name=name,
+            count=counts[name],
+            total_ns=total_ns,
+            mean_ns=total_ns / counts[name],
+            share=total_ns / whole_ns if whole_ns else None,
+        )
+        for name, total_ns in ordered
     ]
 
 
@@ -189,9 +219,9 @@ def _rows(parts: Iterable[tuple[str, int, int]], whole_ns: int) -> list[TimeRow]
 def operator_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[TimeRow]:
     """Self times of operators and runtime calls, without the calls inside; the longest first."""
     threads = by_thread(event for event in events if event.kind in WORK)
-    parts = (
-        (event.name, 1, ns) for members in threads.values() for event, ns in self_times(members)
-    )
+    parts = []
+    for members in threads.values():
+        parts += [(event.name, 1, self_ns) for event, self_ns in self_times(members)]
     return _rows(parts, window_ns)
 
 
@@ -203,9 +233,10 @@ def annotation_rows(events: Iterable[HostEvent], window_ns: int = 0) -> list[Tim
     for event in events:
         if event.kind == HostKind.ANNOTATION:
             spans[event.thread, event.name].append((event.start_ns, event.end_ns))
-    return _rows(
-        ((name, len(each), length_ns(union(each))) for (_, name), each in spans.items()), window_ns
-    )
+    parts = []
+    for (_, name), intervals in spans.items():
+        parts.append((name, len(intervals), length_ns(union(intervals))))
+    return _rows(parts, window_ns)
 
 
 def busiest_thread_ns(events: Iterable[HostEvent]) -> int:
@@ -218,12 +249,16 @@ def host_work_during(events: Iterable[HostEvent], span: Interval) -> list[tuple[
     """Names and self times in ns on the busiest thread during a span, the longest first."""
     start_ns, end_ns = span
     clipped = (
-        event._replace(start_ns=max(event.start_ns, start_ns), end_ns=min(event.end_ns, end_ns))
+        event._replace(
+            start_ns=max(event.start_ns, start_ns),
+            end_ns=min(event.end_ns, end_ns),
+        )
         for event in events
         if event.start_ns < end_ns and event.end_ns > start_ns
     )
     busiest = max(by_thread(clipped).values(), key=_busy_ns, default=[])
-    rows = _rows(((event.name, 1, ns) for event, ns in self_times(busiest)), 0)
+    parts = [(event.name, 1, self_ns) for event, self_ns in self_times(busiest)]
+    rows = _rows(parts, whole_ns=0)
     return [(row.name, row.total_ns) for row in rows if row.total_ns]
 
 
@@ -233,13 +268,14 @@ def self_times(events: Iterable[HostEvent]) -> Iterator[tuple[HostEvent, int]]:
     ordered = sorted(events, key=lambda event: (event.start_ns, -event.end_ns))
     self_ns = [event.end_ns - event.start_ns for event in ordered]
     open_calls: list[int] = []
-    for at, event in enumerate(ordered):
+    for index, event in enumerate(ordered):
         while open_calls and ordered[open_calls[-1]].end_ns <= event.start_ns:
             open_calls.pop()
         if open_calls:
             outer = open_calls[-1]
-            self_ns[outer] -= min(event.end_ns, ordered[outer].end_ns) - event.start_ns
-        open_calls.append(at)
+            inside_ns = min(event.end_ns, ordered[outer].end_ns) - event.start_ns
+            self_ns[outer] -= inside_ns
+        open_calls.append(index)
     return ((event, max(ns, 0)) for event, ns in zip(ordered, self_ns, strict=True))
 
 

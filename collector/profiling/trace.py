@@ -14,7 +14,12 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from roofwatch.collector.profiling.activities import Activity, ActivityKind, HostEvent, HostKind
+from roofwatch.collector.profiling.activities import (
+    ActivityKind,
+    DeviceActivity,
+    HostEvent,
+    HostKind,
+)
 from roofwatch.model.errors import ProfileError
 from roofwatch.model.files import decode_text
 
@@ -60,6 +65,10 @@ _BARE_ARRAY = re.compile(r'[\s,]*\[[\s,]*(?=\{[^\0]{0,2000}?"ph")')
 _OBJECT = re.compile(r"[\s,]*\{")
 
 
+_Description = tuple[dict[str, Any], int]
+"""Launch configuration and bytes."""
+
+
 @dataclass
 class Trace:
     """The events of one trace."""
@@ -69,13 +78,13 @@ class Trace:
     events_by_phase: Counter[str] = field(default_factory=Counter)
     complete_events_by_category: Counter[str] = field(default_factory=Counter)
     without_time_count: int = 0
-    activities: list[Activity] = field(default_factory=list)
+    activities: list[DeviceActivity] = field(default_factory=list)
     host_events: list[HostEvent] = field(default_factory=list)
     counters: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """Samples of CUPTI range-profiler metrics."""
     start_ns: int | None = None
     end_ns: int | None = None
-    _described_by_call: dict[Any, tuple[dict[str, Any], int]] = field(default_factory=dict)
+    _described_by_call: dict[Any, _Description] = field(default_factory=dict)
     """Launch configuration and bytes by correlation ID, for AMD GPUs."""
 
     @classmethod
@@ -96,9 +105,11 @@ class Trace:
     @property
     def window_ns(self) -> int:
         """From the first event to the end of the last, on host and devices."""
-        return 0 if self.start_ns is None or self.end_ns is None else self.end_ns - self.start_ns
+        if self.start_ns is None or self.end_ns is None:
+            return 0
+        return self.end_ns - self.start_ns
 
-    def of_kind(self, kind: ActivityKind) -> list[Activity]:
+    def of_kind(self, kind: ActivityKind) -> list[DeviceActivity]:
         return [activity for activity in self.activities if activity.kind == kind]
 
     def _add(self, event: dict[str, Any]) -> None:
@@ -111,25 +122,24 @@ class Trace:
         arguments = event.get("args")
         if not isinstance(arguments, dict):
             arguments = {}
-        activity_kind, host_kind = _ACTIVITY_KINDS.get(category), _HOST_KINDS.get(category)
+        activity_kind = _ACTIVITY_KINDS.get(category)
+        host_kind = _HOST_KINDS.get(category)
         if category == "cuda_profiler_range":
-            for counter, value in arguments.items():
-                if (number := _number(value)) is not None:
-                    self.counters[counter].append(number)
-        start_ns, duration_ns = _nanoseconds(event.get("ts")), _nanoseconds(event.get("dur"))
+            self._add_counters(arguments)
+        start_ns = _nanoseconds(event.get("ts"))
+        duration_ns = _nanoseconds(event.get("dur"))
         if start_ns is None or duration_ns is None:
             self.without_time_count += activity_kind is not None or host_kind == HostKind.CALL
             return
         end_ns = start_ns + duration_ns
         if category != "trace":  # the profiler's own event covers more than was recorded
-            self.start_ns = start_ns if self.start_ns is None else min(self.start_ns, start_ns)
-            self.end_ns = end_ns if self.end_ns is None else max(self.end_ns, end_ns)
+            self._extend_window(start_ns, end_ns)
         name = str(event.get("name", ""))
         # older traces of AMD GPUs have only `External id`
         correlation = scalar(arguments.get("correlation", arguments.get("External id")))
         if activity_kind is not None:
             is_kernel = activity_kind == ActivityKind.KERNEL
-            activity = Activity(
+            activity = DeviceActivity(
                 kind=activity_kind,
                 name=name,
                 start_ns=start_ns,
@@ -143,13 +153,30 @@ class Trace:
             self.activities.append(activity)
         elif host_kind is not None:
             thread = f"{event.get('pid')}/{event.get('tid')}"
-            self.host_events.append(
-                HostEvent(name, start_ns, end_ns, correlation, host_kind, thread)
+            host_event = HostEvent(
+                name=name,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                correlation=correlation,
+                kind=host_kind,
+                thread=thread,
             )
+            self.host_events.append(host_event)
             if name.startswith("hip") and correlation is not None:
-                self._described_by_call.setdefault(
-                    correlation, (_amd_launch(name, arguments), _bytes(arguments))
-                )
+                description = _amd_launch(name, arguments), _bytes(arguments)
+                self._described_by_call.setdefault(correlation, description)
+
+    def _add_counters(self, arguments: Mapping[str, Any]) -> None:
+        for counter, value in arguments.items():
+            number = _number(value)
+            if number is not None:
+                self.counters[counter].append(number)
+
+    def _extend_window(self, start_ns: int, end_ns: int) -> None:
+        if self.start_ns is None or start_ns < self.start_ns:
+            self.start_ns = start_ns
+        if self.end_ns is None or end_ns > self.end_ns:
+            self.end_ns = end_ns
 
     def _complete_activities(self) -> None:
         """Add what AMD's runtime calls say about the activities that they start."""
@@ -169,12 +196,15 @@ def scalar(value: Any) -> Any:
     """The value as JSON can hold it; None for lists, objects, non-finite numbers and integers over
     64 bits.
     """
-    if isinstance(value, (Decimal, float)):
-        value = float(value)
-        return value if math.isfinite(value) else None
+    if isinstance(value, (list, dict)):
+        return None
     if isinstance(value, int) and abs(value) >= 2**63:
         return None
-    return None if isinstance(value, (list, dict)) else value
+    if isinstance(value, (Decimal, float)):
+        value = float(value)
+        if not math.isfinite(value):
+            return None
+    return value
 
 
 def _launch(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,32 +213,39 @@ def _launch(arguments: Mapping[str, Any]) -> dict[str, Any]:
     for field_name, name in _LAUNCH_FIELDS.items():
         value = arguments.get(field_name)
         if name in {"grid", "block"}:
-            if isinstance(value, list) and all(
-                type(length) is int and abs(length) < 2**63 for length in value
-            ):
+            if isinstance(value, list) and all(map(_is_length, value)):
                 launch[name] = value
-        elif not isinstance(value, str) and (number := _number(value)) is not None:
-            launch[name] = number
+        elif not isinstance(value, str):
+            number = _number(value)
+            if number is not None:
+                launch[name] = number
     return launch
+
+
+def _is_length(value: Any) -> bool:
+    # not isinstance: a bool is no length
+    return type(value) is int and abs(value) < 2**63
 
 
 def _amd_launch(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     launch = _launch(arguments)
     grid, block = launch.get("grid"), launch.get("block")
     if name in _GRID_IN_THREADS and grid and block and 0 not in block:
-        launch["grid"] = [
-            -(-threads // length) for threads, length in zip(grid, block, strict=False)
-        ]
+        lengths = zip(grid, block, strict=False)
+        # rounded up: the last block may be partly filled
+        launch["grid"] = [-(-threads // length) for threads, length in lengths]
     return launch
 
 
 def _bytes(arguments: Mapping[str, Any]) -> int:
     """Bytes of a copy or fill; AMD's calls name them `size`."""
-    found = next(
-        (arguments[name] for name in ("bytes", "Bytes", "size") if name in arguments), None
-    )
-    count = _number(found)
-    return 0 if count is None or not 0 <= count <= _MAX_TRANSFER_BYTES else int(count)
+    names = [name for name in ("bytes", "Bytes", "size") if name in arguments]
+    if not names:
+        return 0
+    byte_count = _number(arguments[names[0]])
+    if byte_count is None or not 0 <= byte_count <= _MAX_TRANSFER_BYTES:
+        return 0
+    return int(byte_count)
 
 
 def _number(value: Any) -> float | None:
@@ -219,7 +256,8 @@ def _number(value: Any) -> float | None:
         except ValueError:
             return None
     value = scalar(value)
-    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return value if is_number else None
 
 
 def _nanoseconds(microseconds: Any) -> int | None:
@@ -228,9 +266,10 @@ def _nanoseconds(microseconds: Any) -> int | None:
         return None
     try:
         nanoseconds = Decimal(microseconds) * 1000
-        return round(nanoseconds) if abs(nanoseconds) <= _MAX_TIME_NS else None
+        is_plausible = abs(nanoseconds) <= _MAX_TIME_NS
     except ArithmeticError:
         return None
+    return round(nanoseconds) if is_plausible else None
 
 
 # --- the JSON text, event by event: a trace may be larger than memory allows as Python objects
@@ -252,7 +291,11 @@ def decode_trace(content: bytes) -> str:
     return decode_text(content)
 
 
-def scan_trace(text: str, name: str, visit: Callable[[dict[str, Any]], None]) -> Document | None:
+def scan_trace(
+    text: str,
+    name: str,
+    visit: Callable[[dict[str, Any]], None],
+) -> Document | None:
     """Visit every event of a trace in the order of the file.
 
     Args:
@@ -267,33 +310,46 @@ def scan_trace(text: str, name: str, visit: Callable[[dict[str, Any]], None]) ->
         ProfileError: the trace is truncated or corrupt.
     """
     document = Document()
-    if (array := _BARE_ARRAY.match(text)) is not None:
-        _scan_events(text, array.end(), name, visit, may_be_open=True)
+    array = _BARE_ARRAY.match(text)
+    if array is not None:
+        _scan_events(
+            text,
+            array.end(),
+            name,
+            visit,
+            may_be_open=True,
+        )
         return document
     start = _OBJECT.match(text)
     if start is None:
         return None
-    at, has_events = start.end(), False
-    while (key := _KEY.match(text, at)) is not None:
-        if key[1] == "traceEvents" and text.startswith("[", key.end()):
+    offset = start.end()
+    has_events = False
+    while (key := _KEY.match(text, offset)) is not None:
+        field_name = key[1]
+        value_start = key.end()
+        if field_name == "traceEvents" and text.startswith("[", value_start):
             has_events = True
-            at = _scan_events(text, key.end() + 1, name, visit)
+            offset = _scan_events(text, value_start + 1, name, visit)
         else:
             try:
-                document.header[key[1]], at = _DECODER.raw_decode(text, key.end())
+                document.header[field_name], offset = _DECODER.raw_decode(text, value_start)
             except (ValueError, RecursionError):
+                # without events so far it may be any JSON file
                 if not has_events:
                     return None
-                raise _truncated(name, key.end(), text) from None
-        document.spans.append((key[1], key.end(), at))
-    if has_events and not text.startswith("}", _skip_separators(text, at)):
-        raise _truncated(name, at, text)
-    return document if has_events else None
+                raise _truncated(name, value_start, text) from None
+        document.spans.append((field_name, value_start, offset))
+    if not has_events:
+        return None
+    if not text.startswith("}", _skip_separators(text, offset)):
+        raise _truncated(name, offset, text)
+    return document
 
 
 def _scan_events(
     text: str,
-    at: int,
+    offset: int,
     name: str,
     visit: Callable[[dict[str, Any]], None],
     *,
@@ -304,26 +360,29 @@ def _scan_events(
     With `may_be_open`, the array may lack its end after a whole event. The format allows that for a
     bare array, so that a program that dies leaves a trace.
     """
-    while not text.startswith("]", at := _skip_separators(text, at)):
-        if may_be_open and at == len(text):
-            return at
+    offset = _skip_separators(text, offset)
+    while not text.startswith("]", offset):
+        if may_be_open and offset == len(text):
+            return offset
         try:
-            event, at = _DECODER.raw_decode(text, at)
+            event, offset = _DECODER.raw_decode(text, offset)
         except (ValueError, RecursionError):
-            raise _truncated(name, at, text) from None
+            raise _truncated(name, offset, text) from None
         if isinstance(event, dict):
             visit(event)
-    return at + 1
+        offset = _skip_separators(text, offset)
+    return offset + 1
 
 
-def _skip_separators(text: str, at: int) -> int:
-    found = _SEPARATORS.match(text, at)
-    return at if found is None else found.end()
+def _skip_separators(text: str, offset: int) -> int:
+    separators = _SEPARATORS.match(text, offset)
+    if separators is None:
+        return offset
+    return separators.end()
 
 
-def _truncated(name: str, at: int, text: str) -> ProfileError:
+def _truncated(name: str, offset: int, text: str) -> ProfileError:
     return ProfileError(
-        f"{name}: not a whole trace: nothing readable at character {at} of {len(text)}; record it "
-        f"again, and let the "
-        "profiler finish before the program ends"
+        f"{name}: not a whole trace: nothing readable at character {offset} of {len(text)}; "
+        "record it again, and let the profiler finish before the program ends"
     )

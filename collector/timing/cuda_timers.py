@@ -154,8 +154,9 @@ class GraphStopwatch(_CudaStopwatch):
         self._launches = 0
 
     def launches_for(self, launch_ns: float) -> int:
-        wanted = min(_MAX_GRAPH_LAUNCHES, super().launches_for(launch_ns))
-        return math.ceil(wanted / self._copy_count) * self._copy_count
+        launches = min(_MAX_GRAPH_LAUNCHES, super().launches_for(launch_ns))
+        turns = math.ceil(launches / self._copy_count)
+        return turns * self._copy_count
 
     def take(self, sample_count: int, launches: int) -> list[Sample]:
         if launches != self._launches:

@@ -19,7 +19,7 @@ from roofwatch.spec import UnsupportedError
 
 
 @dataclass(frozen=True)
-class Activity:
+class CuptiActivity:
     """A kernel, copy or memset; times by the profiler's clock."""
 
     name: str
@@ -29,7 +29,7 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Window:
+class LaunchWindow:
     """One launch; the device is idle before and after it."""
 
     begin_ns: int
@@ -46,7 +46,9 @@ _CLOCK_TOLERANCE_NS = 500
 """
 
 
-def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> list[Sample]:
+def samples_of(
+    activities: Iterable[CuptiActivity], windows: Sequence[LaunchWindow]
+) -> list[Sample]:
     """Sum up the activities that started in each launch's window; others, such as cache flushes,
     are ignored.
 
@@ -57,32 +59,36 @@ def samples_of(activities: Iterable[Activity], windows: Sequence[Window]) -> lis
     of three kernels twentyfold there.
     """
     ordered = sorted(activities, key=lambda activity: activity.start_ns)
-    starts = [activity.start_ns for activity in ordered]
-    previous_ends_ns = [0, *(window.end_ns for window in windows)]
-    begins_ns = [
-        max(window.begin_ns - _CLOCK_TOLERANCE_NS, end_ns + 1)
-        for window, end_ns in zip(windows, previous_ends_ns, strict=False)
-    ]
-    own = [
-        ordered[bisect_left(starts, begin_ns) : bisect_right(starts, window.end_ns)]
-        for window, begin_ns in zip(windows, begins_ns, strict=True)
-    ]
-    empty = sum(not activities for activities in own)
-    if empty:
+    starts_ns = [activity.start_ns for activity in ordered]
+    samples: list[Sample] = []
+    empty_count = 0
+    previous_end_ns = 0
+    for window in windows:
+        # an activity belongs to one window only, in spite of the tolerance
+        begin_ns = max(window.begin_ns - _CLOCK_TOLERANCE_NS, previous_end_ns + 1)
+        previous_end_ns = window.end_ns
+        first = bisect_left(starts_ns, begin_ns)
+        end = bisect_right(starts_ns, window.end_ns)
+        if first < end:
+            samples.append(_sample(ordered[first:end], window))
+        else:
+            empty_count += 1
+    if empty_count:
         raise UnsupportedError(
-            f"CUPTI recorded no GPU activity in {empty} of {len(windows)} launches; if this call "
-            f"uses the GPU, "
-            "use --timer cuda_event"
+            f"CUPTI recorded no GPU activity in {empty_count} of {len(windows)} launches; "
+            "if this call uses the GPU, use --timer cuda_event"
         )
-    return [_sample(activities, window) for activities, window in zip(own, windows, strict=True)]
+    return samples
 
 
-def _sample(activities: Sequence[Activity], window: Window) -> Sample:
+def _sample(activities: Sequence[CuptiActivity], window: LaunchWindow) -> Sample:
     first_ns = activities[0].start_ns
+    last_ns = max(activity.end_ns for activity in activities)
     busy_ns = length_ns(union((activity.start_ns, activity.end_ns) for activity in activities))
     return Sample(
+        # a kernel below the clock's resolution does not take 0 ns
         busy_ns=max(1.0, float(busy_ns)),
-        span_ns=max(1.0, float(max(activity.end_ns for activity in activities) - first_ns)),
+        span_ns=max(1.0, float(last_ns - first_ns)),
         host_ns=window.host_ns,
         launch_delay_ns=float(max(0, first_ns - window.begin_ns)),
         kernels=tuple(sorted(activity.name for activity in activities)),
@@ -98,11 +104,11 @@ _ALL_BUFFERS = 1
 """CUPTI_ACTIVITY_FLAG_FLUSH_FORCED: includes buffers that are not full."""
 
 
-class Recorder:
+class CuptiRecorder:
     """CUPTI in this process; it has one set of callbacks."""
 
     def __init__(self, cupti: ModuleType) -> None:
-        self._activities: list[Activity] = []
+        self._activities: list[CuptiActivity] = []
         self._untimed = 0
         self._cupti: Any = cupti
         kinds = cupti.ActivityKind
@@ -130,7 +136,7 @@ class Recorder:
     def now_ns(self) -> int:
         return int(self._cupti.get_timestamp())
 
-    def activities(self) -> list[Activity]:
+    def activities(self) -> list[CuptiActivity]:
         """All activities since recording started; the device must be idle.
 
         Raises:
@@ -166,19 +172,18 @@ class Recorder:
                 continue
             if record.end == 0:  # CUPTI does not know when it ended
                 self._untimed += 1
-            else:
-                name = (
-                    getattr(record, "name", None)
-                    or self._cupti.ActivityKind(record.kind).name.lower()
-                )
-                self._activities.append(
-                    Activity(
-                        str(name),
-                        int(record.start),
-                        int(record.end),
-                        int(getattr(record, "stream_id", 0)),
-                    )
-                )
+                continue
+            # copies and memsets have no name
+            name = getattr(record, "name", None)
+            if not name:
+                name = self._cupti.ActivityKind(record.kind).name.lower()
+            activity = CuptiActivity(
+                name=str(name),
+                start_ns=int(record.start),
+                end_ns=int(record.end),
+                stream=int(getattr(record, "stream_id", 0)),
+            )
+            self._activities.append(activity)
 
     def _call(self, call: Callable[[], object]) -> None:
         try:
@@ -191,7 +196,7 @@ class Recorder:
 
 
 @cache
-def recorder() -> Recorder:
+def recorder() -> CuptiRecorder:
     """The recorder of this process; torch must have initialised CUDA.
 
     Raises:
@@ -206,7 +211,7 @@ def recorder() -> Recorder:
             f"cupti: cupti-python is not installed ({error}): pip install 'roofwatch[gpu]'"
         ) from None
     try:
-        return Recorder(cupti)
+        return CuptiRecorder(cupti)
     except RuntimeError as error:  # its NotSupportedError: no driver, or no CUPTI of this version
         raise TimerError(f"cupti: {error}") from None
 
@@ -253,7 +258,7 @@ class CuptiStopwatch(Stopwatch):
             replace(sample, busy_ns=self.ranks.slowest_ns(sample.busy_ns)) for sample in samples
         ]
 
-    def _window(self) -> Window:
+    def _window(self) -> LaunchWindow:
         self.prepare_cache()
         self.ranks.align()
         torch.cuda.synchronize()
@@ -262,4 +267,4 @@ class CuptiStopwatch(Stopwatch):
         self.launch()
         host_ns = float(perf_counter_ns() - called_at)
         torch.cuda.synchronize()
-        return Window(begin_ns, self._recorder.now_ns(), host_ns)
+        return LaunchWindow(begin_ns, self._recorder.now_ns(), host_ns)

@@ -51,7 +51,9 @@ def last_level_cache_bytes(device: str) -> int:
     """
     if device.startswith("cuda"):
         l2_bytes = int(torch.cuda.get_device_properties(torch.cuda.current_device()).L2_cache_size)
-        return max(l2_bytes, _INFINITY_CACHE_BYTES) if torch.version.hip else l2_bytes
+        if torch.version.hip:
+            return max(l2_bytes, _INFINITY_CACHE_BYTES)
+        return l2_bytes
     sizes = [
         path.read_text().strip()
         for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
@@ -60,7 +62,11 @@ def last_level_cache_bytes(device: str) -> int:
         raise TimerError(
             "this machine does not report its cache size; only --cache hot is available"
         )
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    units = {
+        "K": 2**10,
+        "M": 2**20,
+        "G": 2**30,
+    }
     return max(int(size[:-1]) * units[size[-1]] for size in sizes)
 
 
@@ -134,7 +140,9 @@ def copy_count(touched_bytes: float, cache_bytes: int) -> int:
 
     Source: NVIDIA/cutlass:media/docs/cpp/gemm_performance_measurement_methodology_guidelines.md.
     """
-    count = max(2, math.ceil(2 * cache_bytes / touched_bytes)) if touched_bytes else 2
+    count = 2
+    if touched_bytes:
+        count = max(2, math.ceil(2 * cache_bytes / touched_bytes))
     if count > _MAX_COPIES:
         raise UnsupportedError(
             f"a launch touches {touched_bytes:.0f} bytes: rotation needs {count} copies to exceed "
@@ -189,12 +197,12 @@ def measure_memory(launch: Launch, floor: MemoryStats) -> MemoryUse:
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_stats()
+    stats_before = torch.cuda.memory_stats()
     result = launch()
     torch.cuda.synchronize()
-    after = torch.cuda.memory_stats()
+    stats_after = torch.cuda.memory_stats()
     del result  # its memory counts as used
-    return memory_use(floor, before, after)
+    return memory_use(floor, stats_before, stats_after)
 
 
 def memory_use(floor: MemoryStats, before: MemoryStats, after: MemoryStats) -> MemoryUse:
@@ -203,15 +211,15 @@ def memory_use(floor: MemoryStats, before: MemoryStats, after: MemoryStats) -> M
     Inactive split blocks are the free parts of segments in use.
     """
     reserved_bytes = after["reserved_bytes.all.current"]
+    fragmentation = None
+    if reserved_bytes:
+        fragmentation = after["inactive_split_bytes.all.current"] / reserved_bytes
+    peak_allocated_bytes = after["allocated_bytes.all.peak"] - floor["allocated_bytes.all.current"]
+    peak_reserved_bytes = after["reserved_bytes.all.peak"] - floor["reserved_bytes.all.current"]
     return MemoryUse(
-        peak_allocated_bytes=max(
-            0, after["allocated_bytes.all.peak"] - floor["allocated_bytes.all.current"]
-        ),
-        peak_reserved_bytes=max(
-            0, after["reserved_bytes.all.peak"] - floor["reserved_bytes.all.current"]
-        ),
+        # memory of the floor may have been freed in the meantime
+        peak_allocated_bytes=max(0, peak_allocated_bytes),
+        peak_reserved_bytes=max(0, peak_reserved_bytes),
         allocation_count=after["allocation.all.allocated"] - before["allocation.all.allocated"],
-        fragmentation=after["inactive_split_bytes.all.current"] / reserved_bytes
-        if reserved_bytes
-        else None,
+        fragmentation=fragmentation,
     )

@@ -62,8 +62,9 @@ class Ranks:
         store = distributed.FileStore(  # type: ignore[attr-defined]  # missing from torch's annotations
             str(self.place.rendezvous), self.count
         )
+        backend = "gloo" if self.device == "cpu" else "cpu:gloo,cuda:nccl"
         distributed.init_process_group(
-            "gloo" if self.device == "cpu" else "cpu:gloo,cuda:nccl",
+            backend,
             store=store,
             rank=self.place.index,
             world_size=self.count,
@@ -120,11 +121,10 @@ class Stopwatch(ABC):
         """Prepare the timer."""
 
     def launches_for(self, launch_ns: float) -> int:
-        return (
-            1
-            if self.cache is CacheState.COLD
-            else max(1, math.ceil(self.shortest_sample_ns / launch_ns))
-        )
+        # only the first launch of several would find a cold cache
+        if self.cache is CacheState.COLD:
+            return 1
+        return max(1, math.ceil(self.shortest_sample_ns / launch_ns))
 
     @abstractmethod
     def rehearse(self) -> float:

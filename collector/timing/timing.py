@@ -77,12 +77,19 @@ def sample_launches(
         UnsupportedError: the timer cannot time this launch.
     """
     chosen = method or default_method(device)
-    stopwatch = make_stopwatch(launch, chosen, device=device, ranks=ranks, copies=copies)
+    stopwatch = make_stopwatch(
+        launch,
+        chosen,
+        device=device,
+        ranks=ranks,
+        copies=copies,
+    )
     with _garbage_collection_off():
         warmed_from_ns = monotonic_ns()
         launch_ns = _warm_up(stopwatch, plan.warmup_ms * 1e6, ranks)
         launches = launches_per_sample or stopwatch.launches_for(launch_ns)
-        started_at, began_ns = utc_now(), monotonic_ns()
+        started_at = utc_now()
+        began_ns = monotonic_ns()
         samples = _sample_until_precise(stopwatch, launches, plan, ranks)
         ended_ns = monotonic_ns()
     kernels = [sample.kernels for sample in samples if sample.kernels is not None]
@@ -120,7 +127,12 @@ def _garbage_collection_off() -> Iterator[None]:
 
 
 def make_stopwatch(
-    launch: Launch, method: TimingMethod, *, device: str, ranks: Ranks, copies: Copies | None = None
+    launch: Launch,
+    method: TimingMethod,
+    *,
+    device: str,
+    ranks: Ranks,
+    copies: Copies | None = None,
 ) -> Stopwatch:
     """Create the stopwatch for one launch.
 
@@ -179,7 +191,10 @@ def _warm_up(stopwatch: Stopwatch, warmup_ns: float, ranks: Ranks) -> float:
 
 
 def _sample_until_precise(
-    stopwatch: Stopwatch, launches: int, plan: SamplingPlan, ranks: Ranks
+    stopwatch: Stopwatch,
+    launches: int,
+    plan: SamplingPlan,
+    ranks: Ranks,
 ) -> list[Sample]:
     samples: list[Sample] = []
     times_ns: list[float] = []
@@ -202,10 +217,15 @@ def _next_batch(done: int, spent_ns: float, plan: SamplingPlan) -> int:
     """Samples to take before the next check of the interval."""
     if done < _min_samples(plan):
         return _min_samples(plan) - done
-    left_ns = plan.budget_ms * 1e6 - spent_ns
-    affordable = math.ceil(left_ns * done / spent_ns) if spent_ns else plan.max_samples
-    wanted = plan.min_samples - done if done < plan.min_samples else max(_FIRST_CHECK, done // 5)
-    return max(1, min(wanted, affordable, plan.max_samples - done))
+    affordable = plan.max_samples
+    if spent_ns:
+        remaining_ns = plan.budget_ms * 1e6 - spent_ns
+        affordable = math.ceil(remaining_ns * done / spent_ns)
+    # a fifth more: checking after each sample would take longer than sampling
+    useful = max(_FIRST_CHECK, done // 5)
+    if done < plan.min_samples:
+        useful = plan.min_samples - done
+    return max(1, min(useful, affordable, plan.max_samples - done))
 
 
 def _min_samples(plan: SamplingPlan) -> int:

@@ -2,7 +2,8 @@
 tried.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 
@@ -61,7 +62,9 @@ class Point:
     def rate(self) -> Metric:
         if self.has_arithmetic:
             return metric("flop_per_s")
-        return metric("bus_bytes_per_s" if self.is_over_links else "memory_bytes_per_s")
+        if self.is_over_links:
+            return metric("bus_bytes_per_s")
+        return metric("memory_bytes_per_s")
 
     @property
     def per_s(self) -> float:
@@ -91,15 +94,15 @@ class Point:
 
 def points_of(cases: Iterable[CaseRecord], measurements: Iterable[Measurement]) -> list[Point]:
     """Return the measured cases that compute or move bytes."""
-    known = {
-        one.case_id: one
-        for one in cases
-        if one.memory_bytes or (one.bus_bytes and not one.flop_count)
-    }
+    cases_by_id: dict[str, CaseRecord] = {}
+    for case in cases:
+        is_collective = bool(case.bus_bytes) and not case.flop_count
+        if case.memory_bytes or is_collective:
+            cases_by_id[case.case_id] = case
     return [
-        Point(known[one.case_id], one)
-        for one in measurements
-        if one.case_id in known and one.median_ns
+        Point(cases_by_id[measurement.case_id], measurement)
+        for measurement in measurements
+        if measurement.case_id in cases_by_id and measurement.median_ns
     ]
 
 
@@ -110,20 +113,25 @@ def _add_points(
     y: Callable[[Point], object],
     size: int,
 ) -> None:
-    for index, name in enumerate(sorted({one.measurement.implementation for one in points})):
-        own = [one for one in points if one.measurement.implementation == name]
+    by_implementation: dict[str, list[Point]] = {}
+    for point in points:
+        by_implementation.setdefault(point.measurement.implementation, []).append(point)
+    for index, (name, same) in enumerate(sorted(by_implementation.items())):
         figure.add_scatter(
-            x=list(map(x, own)),
-            y=list(map(y, own)),
+            x=list(map(x, same)),
+            y=list(map(y, same)),
             mode="markers",
             name=escaped(name),
             marker=marker_of(index, size),
-            hovertext=[one.hover for one in own],
+            hovertext=[point.hover for point in same],
         )
 
 
 def roofline_figure(
-    placed: Sequence[Point], ceilings: Sequence[Ceiling], zone: tzinfo, path: Series | None = None
+    placed: Sequence[Point],
+    ceilings: Sequence[Ceiling],
+    zone: tzinfo,
+    path: Series | None = None,
 ) -> go.Figure:
     """Draw compute rate over arithmetic intensity, both logarithmic, under the ceilings of the
     device.
@@ -136,19 +144,25 @@ def roofline_figure(
     _add_roofs(figure, placed, ceilings)
     if path is not None:
         _add_path(figure, placed, path, zone)
-    _add_points(figure, placed, lambda one: one.intensity, lambda one: one.per_s, 12)
+    _add_points(
+        figure,
+        placed,
+        lambda point: point.intensity,
+        lambda point: point.per_s,
+        12,
+    )
     return lay_out(
         figure,
         height=480,
         xaxis={
             "title": "arithmetic intensity (FLOP per byte)",
             "tickformat": "~g",
-            **logarithmic(value for one in figure.data for value in one.x),
+            **logarithmic(value for point in figure.data for value in point.x),
         },
         yaxis={
             "title": axis_title(metric("flop_per_s")),
             "tickformat": "~s",
-            **logarithmic(value for one in figure.data for value in one.y),
+            **logarithmic(value for point in figure.data for value in point.y),
         },
     )
 
@@ -161,16 +175,31 @@ def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.
         moves: At least one; all over links, or none.
         ceilings: As for a roofline. Links have no measured ceiling.
     """
-    ordered = sorted(moves, key=lambda one: natural_order(one.case.case_id))
-    rows = list(dict.fromkeys(_name(one) for one in ordered))[:MAX_ROWS]
-    drawn = [one for one in ordered if _name(one) in rows]
+    ordered = sorted(moves, key=lambda point: natural_order(point.case.case_id))
+    all_rows = dict.fromkeys(map(_name, ordered))
+    rows = list(all_rows)[:MAX_ROWS]
+    drawn = [point for point in ordered if _name(point) in rows]
     figure = go.Figure()
+    # the links of a collective have no measured ceiling
     if not moves[0].is_over_links:
         for index, ceiling in enumerate(_measured_first(ceilings, "memory")):
             # markers at the ends, because over a single row a line has no length
             marker = {"color": GREY, "symbol": "line-ns-open", "size": _ROW_PX}
-            _add_roof(figure, ceiling, [ceiling.per_s] * 2, [rows[0], rows[-1]], index, marker)
-    _add_points(figure, drawn, lambda one: one.per_s, _name, 10)
+            _add_roof(
+                figure,
+                ceiling,
+                x=[ceiling.per_s, ceiling.per_s],
+                y=[rows[0], rows[-1]],
+                index=index,
+                marker=marker,
+            )
+    _add_points(
+        figure,
+        drawn,
+        lambda point: point.per_s,
+        _name,
+        10,
+    )
     return lay_out(
         figure,
         height=150 + _ROW_PX * len(rows),
@@ -184,23 +213,36 @@ def bandwidth_figure(moves: Sequence[Point], ceilings: Sequence[Ceiling]) -> go.
     )
 
 
-def _name(one: Point) -> str:
-    return escaped(shortened(one.case.case_id))
+def _name(point: Point) -> str:
+    return escaped(shortened(point.case.case_id))
 
 
-def _add_path(figure: go.Figure, placed: Sequence[Point], path: Series, zone: tzinfo) -> None:
+def _add_path(
+    figure: go.Figure,
+    placed: Sequence[Point],
+    path: Series,
+    zone: tzinfo,
+) -> None:
     """Draw the rates of a case over commits; its intensity is constant."""
-    case = next((one.case for one in placed if one.case.case_id == path.key.case_id), None)
+    cases = [point.case for point in placed if point.case.case_id == path.key.case_id]
     steps = [(point, point.value) for point in path.points if point.value]
-    if case is None or len(steps) < 2:
+    # a single commit is drawn as a point already
+    if not cases or len(steps) < 2:
         return
-    rates = [case.flop_count / value * 1e9 for _, value in steps]
-    first, last = steps[0][0].commit.short_sha, steps[-1][0].commit.short_sha
+    case = cases[0]
+    rates = [case.flop_count / value_ns * 1e9 for _, value_ns in steps]
+    first_point, _ = steps[0]
+    last_point, _ = steps[-1]
+    first, last = first_point.commit.short_sha, last_point.commit.short_sha
     figure.add_scatter(
         x=[case.flop_count / case.memory_bytes] * len(steps),
         y=rates,
         mode="lines+markers+text",
-        text=[f"first, {first}", *[""] * (len(steps) - 2), f"last, {last}"],
+        text=[
+            f"first, {first}",
+            *[""] * (len(steps) - 2),
+            f"last, {last}",
+        ],
         textposition=["middle left", *["middle right"] * (len(steps) - 1)],
         textfont={"color": GREY},
         name=escaped(f"path of {path.key.implementation} over commits"),
@@ -218,57 +260,79 @@ def _add_roofs(figure: go.Figure, placed: Sequence[Point], ceilings: Sequence[Ce
     """Draw memory ceilings up to the highest compute ceiling, and compute ceilings from the fastest
     memory on.
     """
-    dtypes = {one.case.dtype for one in placed}
-    slopes, every_flat = _measured_first(ceilings, "memory"), _measured_first(ceilings, "compute")
+    dtypes = {point.case.dtype for point in placed}
+    slopes = _measured_first(ceilings, "memory")
+    all_flats = _measured_first(ceilings, "compute")
     # the roofs of other dtypes do not limit these cases
-    flats = [
-        flat for flat in every_flat if flat.dtype is None or flat.dtype in dtypes
-    ] or every_flat
+    flats = [flat for flat in all_flats if flat.dtype is None or flat.dtype in dtypes]
+    if not flats:
+        flats = all_flats
     ridges = [flat.per_s / slope.per_s for slope in slopes for flat in flats]
-    intensities = [one.intensity for one in placed] + ridges or [1.0]
-    left, right = min(intensities) / 4, max(intensities) * 4
-    fastest = max((slope.per_s for slope in slopes), default=None)
+    intensities = [point.intensity for point in placed] + ridges or [1.0]
+    lowest, highest = min(intensities) / 4, max(intensities) * 4
     for index, slope in enumerate(slopes):
         # a measured roof ends at the measured roofs, not at those of the datasheet
         comparable = [flat for flat in flats if flat.source == slope.source] or flats
-        top = max((flat.per_s for flat in comparable), default=None)
-        end = right if top is None else top / slope.per_s
-        _add_roof(figure, slope, [left, end], [left * slope.per_s, end * slope.per_s], index)
+        end = highest
+        if comparable:
+            end = max(flat.per_s for flat in comparable) / slope.per_s
+        rates = [lowest * slope.per_s, end * slope.per_s]
+        _add_roof(
+            figure,
+            slope,
+            x=[lowest, end],
+            y=rates,
+            index=index,
+        )
     for index, flat in enumerate(flats):
-        start = left if fastest is None else flat.per_s / fastest
-        _add_roof(figure, flat, [start, right], [flat.per_s, flat.per_s], index)
+        start = lowest
+        if slopes:
+            start = flat.per_s / max(slope.per_s for slope in slopes)
+        _add_roof(
+            figure,
+            flat,
+            x=[start, highest],
+            y=[flat.per_s, flat.per_s],
+            index=index,
+        )
 
 
 def _measured_first(ceilings: Sequence[Ceiling], resource: str) -> list[Ceiling]:
-    return sorted(
-        (one for one in ceilings if one.resource == resource),
-        key=lambda one: one.source == "datasheet",
-    )
+    selected = [ceiling for ceiling in ceilings if ceiling.resource == resource]
+    return sorted(selected, key=lambda ceiling: ceiling.source == "datasheet")
 
 
 def _add_roof(
     figure: go.Figure,
     ceiling: Ceiling,
+    *,
     x: Sequence[float],
     y: Sequence[float | str],
     index: int,
     marker: dict[str, object] | None = None,
 ) -> None:
-    is_published = ceiling.source == "datasheet"
-    dashes = _DATASHEET_DASHES if is_published else _MEASURED_DASHES
-    what = ceiling.level if ceiling.resource == "memory" else ceiling.dtype
-    label = f"{what or ceiling.resource} {rate_text(ceiling.resource, ceiling.per_s)}"
+    subject = ceiling.dtype
+    if ceiling.resource == "memory":
+        subject = ceiling.level
+    rate = rate_text(ceiling.resource, ceiling.per_s)
+    name = f"roof: {subject or ceiling.resource} {rate}"
+    dashes: Sequence[str] = _MEASURED_DASHES
+    width = 2
+    if ceiling.source == "datasheet":
+        name += ", datasheet"
+        dashes = _DATASHEET_DASHES
+        width = 1
     figure.add_scatter(
         x=x,
         y=y,
         mode="lines" if marker is None else "lines+markers",
         line={
             "color": GREY,
-            "width": 1 if is_published else 2,
+            "width": width,
             "dash": dashes[index % len(dashes)],
         },
         marker=marker,
-        name=escaped(f"roof: {label}, datasheet" if is_published else f"roof: {label}"),
+        name=escaped(name),
         hoverinfo="name",
         hoverlabel={"namelength": -1},
     )
@@ -280,22 +344,35 @@ def landscape_figure(tuned: Autotuning) -> go.Figure | None:
     The parameters are the two between whose values the log time differs most. None if fewer than
     two numeric parameters vary.
     """
-    tried = pd.DataFrame(
-        [{**one.configuration, "": one.time_ns} for one in tuned.timings if one.time_ns is not None]
-    )
-    log_time = np.log(tried.pop("")) if len(tried) else pd.Series(dtype=float)
+    timed = [timing for timing in tuned.timings if timing.time_ns is not None]
+    tried = pd.DataFrame([timing.configuration for timing in timed])
+    times_ns = np.array([timing.time_ns for timing in timed], dtype=float)
+    log_time = pd.Series(np.log(times_ns))
     numeric = [
         name for name in tried.select_dtypes("number") if 1 < tried[name].nunique() <= _MAX_VALUES
     ]
-    numeric.sort(key=lambda name: (-log_time.groupby(tried[name]).transform("mean").var(), name))
+
+    def negative_influence(name: Hashable) -> float:
+        """Less for a parameter whose values differ more in time."""
+        mean_by_value = log_time.groupby(tried[name]).transform("mean")
+        return -float(mean_by_value.var())
+
+    numeric.sort(key=lambda name: (negative_influence(name), name))
     if len(numeric) < 2:
         return None
     across, down = numeric[:2]
-    best = log_time.groupby([tried[down], tried[across]]).min().unstack()
-    relative = np.exp(best - log_time.min())
-    relative.index, relative.columns = relative.index.astype(str), relative.columns.astype(str)
+    # of all other parameters, the best values count
+    groups = log_time.groupby([tried[down], tried[across]])
+    best = groups.min().unstack()
+    relative = best.sub(log_time.min()).map(math.exp)
+    # as text: Plotly would draw numbers on a continuous axis
+    relative.index = relative.index.astype(str)
+    relative.columns = relative.columns.astype(str)
     figure = px.imshow(
-        relative, text_auto=".2f", aspect="auto", color_continuous_scale=[BLUE, "#D9E9F3"]
+        relative,
+        text_auto=".2f",
+        aspect="auto",
+        color_continuous_scale=[BLUE, "#D9E9F3"],
     )
     figure.update_coloraxes(showscale=False)
     figure.update_traces(xgap=2, ygap=2, hovertemplate=None)

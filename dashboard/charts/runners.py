@@ -42,17 +42,27 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
     """Draw times by date, above the clock and temperature of their blocks; a cross marks throttled
     or shared runs.
     """
-    points = sorted(
-        (point for point in series.points if point.value is not None),
-        key=lambda point: point.measured_at,
-    )
-    offered: list[tuple[str, str, list[float | None]]] = [
-        ("time (s)", "time", [(point.value or 0.0) / 1e9 for point in points]),
-        ("SM clock (MHz)", "SM clock", [point.sm_clock_mhz for point in points]),
-        ("temperature (°C)", "highest temperature", [point.temperature_c for point in points]),
+    points = [point for point in series.points if point.value is not None]
+    points.sort(key=lambda point: point.measured_at)
+    panels: list[tuple[str, str, list[float | None]]] = [
+        (
+            "time (s)",
+            "time",
+            [(point.value or 0.0) / 1e9 for point in points],
+        )
     ]
-    panels = [one for one in offered if any(value is not None for value in one[2])]
-    figure = make_subplots(rows=len(panels), cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    clocks_mhz = [point.sm_clock_mhz for point in points]
+    if _has_value(clocks_mhz):
+        panels.append(("SM clock (MHz)", "SM clock", clocks_mhz))
+    temperatures_c = [point.temperature_c for point in points]
+    if _has_value(temperatures_c):
+        panels.append(("temperature (°C)", "highest temperature", temperatures_c))
+    figure = make_subplots(
+        rows=len(panels),
+        cols=1,
+        shared_xaxes=True,
+        vertical_spacing=0.06,
+    )
     for row, (title, name, values) in enumerate(panels, start=1):
         marker = marker_of(row - 1, 7)
         figure.add_scatter(
@@ -66,9 +76,15 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             row=row,
             col=1,
         )
+        # small changes of a time count; readings are seen against 0
+        rangemode = "normal" if row == 1 else "tozero"
         figure.update_yaxes(
-            title=title, rangemode="normal" if row == 1 else "tozero", row=row, col=1
+            title=title,
+            rangemode=rangemode,
+            row=row,
+            col=1,
         )
+    # drawn once more, on top
     doubtful = [point for point in points if point.degraded_by]
     if doubtful:
         figure.add_scatter(
@@ -82,8 +98,17 @@ def runner_history_figure(series: Series, zone: tzinfo) -> go.Figure:
             col=1,
         )
     figure.update_yaxes(tickformat="~s", ticksuffix="s", row=1, col=1)
-    figure.update_xaxes(title="measured at", row=len(panels), col=1, type="date")
+    figure.update_xaxes(
+        title="measured at",
+        row=len(panels),
+        col=1,
+        type="date",
+    )
     return lay_out(figure, height=100 + _PANEL_PX * len(panels))
+
+
+def _has_value(values: Sequence[float | None]) -> bool:
+    return any(value is not None for value in values)
 
 
 def _hover(point: SeriesPoint, zone: tzinfo) -> str:
@@ -107,26 +132,27 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
             if ceiling.source == "measured":
                 by_name[ceiling_name(ceiling)].append((run.started_at, ceiling))
     figure = go.Figure()
-    for index, (name, found) in enumerate(sorted(by_name.items())):
+    for index, (name, measured) in enumerate(sorted(by_name.items())):
         colour, _, dash = style_of(index)
-        published = compare_with_datasheet([found[-1][1]], runs[0].environment.device_name)
-        whole = (
-            published[0].published_per_s
-            if published
-            else max(ceiling.per_s for _, ceiling in found)
-        )
-        against = "datasheet" if published else "highest seen"
+        _, newest = measured[-1]
+        published = compare_with_datasheet([newest], runs[0].environment.device_name)
+        if published:
+            whole_per_s = published[0].published_per_s
+            reference = "datasheet"
+        else:
+            whole_per_s = max(ceiling.per_s for _, ceiling in measured)
+            reference = "highest seen"
         figure.add_scatter(
-            x=clock_times((moment for moment, _ in found), zone),
-            y=[ceiling.per_s / whole for _, ceiling in found],
+            x=clock_times((moment for moment, _ in measured), zone),
+            y=[ceiling.per_s / whole_per_s for _, ceiling in measured],
             mode="lines+markers",
-            name=f"{escaped(name)}, 100 % = {against}, {rate_text(found[-1][1].resource, whole)}",
+            name=f"{escaped(name)}, 100 % = {reference}, {rate_text(newest.resource, whole_per_s)}",
             line={"color": colour, "dash": dash, "width": 1.5},
             marker=marker_of(index, 8),
             hovertext=[
                 f"<b>{escaped(name)}</b> {rate_text(ceiling.resource, ceiling.per_s)}<br>"
-                f"{ceiling.per_s / whole:.1%} of the {against}, {escaped(ceiling.method)}"
-                for _, ceiling in found
+                f"{ceiling.per_s / whole_per_s:.1%} of the {reference}, {escaped(ceiling.method)}"
+                for _, ceiling in measured
             ],
         )
     figure.add_hline(y=1.0, line={"color": GREY, "dash": "dot", "width": 1})
@@ -144,11 +170,9 @@ def ceiling_history_figure(runs: Sequence[FleetRun], zone: tzinfo) -> go.Figure:
 
 def ceiling_name(ceiling: Ceiling) -> str:
     """`dram`, or `bfloat16 compute`."""
-    return (
-        ceiling.level or "memory"
-        if ceiling.resource == "memory"
-        else f"{ceiling.dtype or 'any'} compute"
-    )
+    if ceiling.resource == "memory":
+        return ceiling.level or "memory"
+    return f"{ceiling.dtype or 'any'} compute"
 
 
 # --- spending
@@ -174,18 +198,29 @@ def summed(amounts: Iterable[Amount]) -> pd.DataFrame:
     """
     frame = pd.DataFrame(list(amounts), columns=["commit", "part", "amount"]).dropna()
     table = frame.pivot_table(
-        index="commit", columns="part", values="amount", aggfunc="sum", fill_value=0.0
+        index="commit",
+        columns="part",
+        values="amount",
+        aggfunc="sum",
+        fill_value=0.0,
     )
     # sorting is stable, so equal parts stay in order of their names
     return table[table.sum().sort_values(ascending=False, kind="stable").index]
 
 
-def spending_figure(spent: pd.DataFrame, *, title: str, unit: str, zone: tzinfo) -> go.Figure:
+def spending_figure(
+    spent: pd.DataFrame,
+    *,
+    title: str,
+    unit: str,
+    zone: tzinfo,
+) -> go.Figure:
     """Draw one bar per commit of `summed` amounts, with the largest parts named."""
     commits: list[CommitRef] = list(spent.index)
     bars = spent.iloc[:, :NAMED_PARTS]
     if bars.shape < spent.shape:
-        bars = bars.assign(**{OTHERS: spent.iloc[:, NAMED_PARTS:].sum(axis=1)})
+        others = spent.iloc[:, NAMED_PARTS:].sum(axis=1)
+        bars = bars.assign(**{OTHERS: others})
     tick_format = "~s" if unit in _PREFIXED else "~g"
     figure = go.Figure()
     for index, name in enumerate(map(str, bars)):
@@ -203,6 +238,10 @@ def spending_figure(spent: pd.DataFrame, *, title: str, unit: str, zone: tzinfo)
         figure,
         height=400,
         barmode="stack",
-        xaxis={"title": "commit", "range": [-0.6, len(commits) - 0.4], **commit_ticks(commits)},
+        xaxis={
+            "title": "commit",
+            "range": [-0.6, len(commits) - 0.4],
+            **commit_ticks(commits),
+        },
         yaxis={"title": title, "rangemode": "tozero", "tickformat": tick_format},
     )

@@ -13,7 +13,7 @@ import pandas as pd
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from roofwatch.collector.profiling.activities import Activity
+from roofwatch.collector.profiling.activities import DeviceActivity
 from roofwatch.dashboard.charts.style import (
     BLUE,
     DOUBTFUL,
@@ -52,20 +52,28 @@ _LONG_TAIL = 8.0
 _SIDES = (("base", BLUE, "dash", "circle"), ("head", VERMILLION, "solid", "diamond"))
 
 
+_Lines = Mapping[str, Sequence[float | None]]
+"""Readings by name."""
+
+
 def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
     """Draw clocks, power, temperature and throttle reasons above the blocks of samples."""
     telemetry = record.telemetry
-    panels = {} if telemetry is None else _panels(telemetry)
-    reasons = {} if telemetry is None else _reasons(telemetry)
+    panels: dict[str, _Lines] = {}
+    reasons: dict[str, list[bool]] = {}
+    if telemetry is not None:
+        panels = _panels(telemetry)
+        reasons = _reasons(telemetry)
     blocks = _blocks(record)
+    # each kernel takes a row
     longest = blocks.groupby("kernel")["ms"].sum().nlargest(MAX_KERNELS).index
     blocks = blocks[blocks["kernel"].isin(longest)]
     kernels = list(blocks["kernel"].unique())
     strips = {"throttled by": len(reasons), "kernel": len(kernels)}
-    heights = {
-        **dict.fromkeys(panels, _PANEL_PX),
-        **{title: max(count, 2) * _ROW_PX for title, count in strips.items() if count},
-    }
+    heights = dict.fromkeys(panels, _PANEL_PX)
+    for title, count in strips.items():
+        if count:
+            heights[title] = max(count, 2) * _ROW_PX
     gaps_px = _GAP_PX * max(len(heights) - 1, 0)
     total_px = sum(heights.values()) + gaps_px
     row_count = max(len(heights), 1)
@@ -77,26 +85,37 @@ def run_timeline_figure(record: RunRecord, zone: tzinfo) -> go.Figure:
         vertical_spacing=_GAP_PX / max(total_px, 1),
     )
     if telemetry is not None:
-        times = clock_times(
-            (telemetry.started_at + timedelta(milliseconds=ms) for ms in telemetry.offset_ms), zone
-        )
+        offsets = [timedelta(milliseconds=offset_ms) for offset_ms in telemetry.offset_ms]
+        times = clock_times((telemetry.started_at + offset for offset in offsets), zone)
         for row, lines in enumerate(panels.values(), start=1):
             _add_panel(figure, lines, times, row)
-            figure.update_yaxes(rangemode="tozero", row=row, col=1)
+            figure.update_yaxes(
+                rangemode="tozero",
+                row=row,
+                col=1,
+            )
         _add_reasons(figure, reasons, times, len(panels) + 1)
     if kernels:
         _add_blocks(figure, blocks, zone, row_count)
         figure.update_yaxes(rows_of(kernels), row=row_count, col=1)
     for row, title in enumerate(heights, start=1):
-        figure.update_yaxes(title=title, row=row, col=1)
-    figure.update_xaxes(title="time of day", row=row_count, col=1)
+        figure.update_yaxes(
+            title=title,
+            row=row,
+            col=1,
+        )
+    figure.update_xaxes(
+        title="time of day",
+        row=row_count,
+        col=1,
+    )
     figure.update_xaxes(type="date")
     return lay_out(figure, height=total_px + 130 if heights else 200, barmode="overlay")
 
 
-def _panels(telemetry: Telemetry) -> dict[str, dict[str, Sequence[float | None]]]:
+def _panels(telemetry: Telemetry) -> dict[str, _Lines]:
     """Return the readings by title of their panel and name."""
-    offered: dict[str, dict[str, Sequence[float | None]]] = {
+    panels: dict[str, _Lines] = {
         "clock (MHz)": {
             "SM clock": telemetry.sm_clock_mhz,
             "memory clock": telemetry.memory_clock_mhz,
@@ -104,13 +123,18 @@ def _panels(telemetry: Telemetry) -> dict[str, dict[str, Sequence[float | None]]
         "power (W)": {"power": telemetry.power_w},
         "temperature (°C)": {"temperature": telemetry.temperature_c},
     }
-    return {title: lines for title, lines in offered.items() if any(lines.values())}
+    # a device without a sensor has no readings of it
+    return {title: lines for title, lines in panels.items() if any(lines.values())}
 
 
 def _reasons(telemetry: Telemetry) -> dict[str, list[bool]]:
     """Return in which readings each reason was given."""
-    names = dict.fromkeys(name for reasons in telemetry.clock_event_reasons for name in reasons)
-    return {name: [name in reasons for reasons in telemetry.clock_event_reasons] for name in names}
+    readings = telemetry.clock_event_reasons
+    names = dict.fromkeys(name for reasons in readings for name in reasons)
+    is_given: dict[str, list[bool]] = {}
+    for name in names:
+        is_given[name] = [name in reasons for reasons in readings]
+    return is_given
 
 
 def thinned(values: Sequence[float | None]) -> list[int]:
@@ -119,27 +143,28 @@ def thinned(values: Sequence[float | None]) -> list[int]:
     """
     if len(values) <= _MAX_POINTS:
         return list(range(len(values)))
-    known = pd.Series(list(values), dtype="float64")
-    stretch = known.index * (_MAX_POINTS // 3) // len(values)
-    lowest = known.fillna(math.inf).groupby(stretch).idxmin()
-    highest = known.fillna(-math.inf).groupby(stretch).idxmax()
-    missing = known.isna().astype(int).groupby(stretch).idxmax()
+    series = pd.Series(list(values), dtype="float64")
+    # three values of each stretch, so that spikes and gaps survive
+    stretch = series.index * (_MAX_POINTS // 3) // len(values)
+    lowest = series.fillna(math.inf).groupby(stretch).idxmin()
+    highest = series.fillna(-math.inf).groupby(stretch).idxmax()
+    missing = series.isna().astype(int).groupby(stretch).idxmax()
     return sorted({*lowest, *highest, *missing})
 
 
 def _add_panel(
     figure: go.Figure,
-    lines: Mapping[str, Sequence[float | None]],
+    lines: _Lines,
     times: Sequence[datetime],
     row: int,
 ) -> None:
     for name, values in lines.items():
         colour, _, dash = style_of(len(figure.data))
-        kept = thinned(values)
-        if kept:
+        positions = thinned(values)
+        if positions:
             figure.add_scatter(
-                x=[times[at] for at in kept],
-                y=[values[at] for at in kept],
+                x=[times[position] for position in positions],
+                y=[values[position] for position in positions],
                 mode="lines",
                 name=name,
                 line={"color": colour, "dash": dash, "width": 1.5},
@@ -150,23 +175,27 @@ def _add_panel(
 
 
 def _add_reasons(
-    figure: go.Figure, reasons: Mapping[str, list[bool]], times: Sequence[datetime], row: int
+    figure: go.Figure,
+    reasons: Mapping[str, list[bool]],
+    times: Sequence[datetime],
+    row: int,
 ) -> None:
     for name, is_given in reasons.items():
-        spells = [
-            list(own)
-            for is_set, own in groupby(range(len(is_given)), key=is_given.__getitem__)
-            if is_set
-        ]
-        lengths_ms = [
-            (times[min(own[-1] + 1, len(times) - 1)] - times[own[0]]) / timedelta(milliseconds=1)
-            for own in spells
-        ]
+        starts: list[datetime] = []
+        lengths_ms: list[float] = []
+        for is_set, group in groupby(range(len(is_given)), key=is_given.__getitem__):
+            if is_set:
+                readings = list(group)
+                # a reading stands until the next one
+                end = min(readings[-1] + 1, len(times) - 1)
+                start = times[readings[0]]
+                starts.append(start)
+                lengths_ms.append((times[end] - start) / timedelta(milliseconds=1))
         title = escaped(shortened(name.replace("_", " ")))
         figure.add_bar(
             orientation="h",
-            y=[title] * len(spells),
-            base=[times[own[0]] for own in spells],
+            y=[title] * len(starts),
+            base=starts,
             x=lengths_ms,
             marker={"color": VERMILLION, "pattern": hatched(DOUBTFUL)},
             name=f"throttled: {title}",
@@ -180,21 +209,23 @@ def _add_reasons(
 def _blocks(record: RunRecord) -> pd.DataFrame:
     """Return one row per block of samples, in order of measurement."""
     kernel_of = {case.case_id: case.kernel for case in record.cases}
-    rows = [
-        {
-            "implementation": one.implementation,
-            "kernel": escaped(shortened(kernel_of[one.case_id])),
-            "started_at": block.started_at,
-            "ms": max(
-                sum(block.span_ns or block.samples_ns) * one.launches_per_sample / 1e6,
-                _MIN_BLOCK_MS,
-            ),
-            "is_degraded": block.device_state is not None and bool(block.device_state.degraded_by),
-            "hover": _block_hover(one, number, block),
-        }
-        for one in record.measurements
-        for number, block in enumerate(one.blocks, start=1)
-    ]
+    rows = []
+    for measurement in record.measurements:
+        kernel = escaped(shortened(kernel_of[measurement.case_id]))
+        for number, block in enumerate(measurement.blocks, start=1):
+            samples_ns = sum(block.span_ns or block.samples_ns)
+            length_ms = samples_ns * measurement.launches_per_sample / 1e6
+            state = block.device_state
+            rows.append(
+                {
+                    "implementation": measurement.implementation,
+                    "kernel": kernel,
+                    "started_at": block.started_at,
+                    "ms": max(length_ms, _MIN_BLOCK_MS),
+                    "is_degraded": state is not None and bool(state.degraded_by),
+                    "hover": _block_hover(measurement, number, block),
+                }
+            )
     return pd.DataFrame(
         rows, columns=["implementation", "kernel", "started_at", "ms", "is_degraded", "hover"]
     )
@@ -213,61 +244,67 @@ def _block_hover(measurement: Measurement, number: int, block: Block) -> str:
     return "<br>".join(lines)
 
 
-def _add_blocks(figure: go.Figure, blocks: pd.DataFrame, zone: tzinfo, row: int) -> None:
-    for index, (implementation, own) in enumerate(blocks.groupby("implementation")):
-        if len(own) > _MAX_POINTS:
-            own = own.sort_values(["is_degraded", "ms"], ascending=False).head(_MAX_POINTS)
-        colour = style_of(index)[0]
+def _add_blocks(
+    figure: go.Figure,
+    blocks: pd.DataFrame,
+    zone: tzinfo,
+    row: int,
+) -> None:
+    for index, (implementation, drawn) in enumerate(blocks.groupby("implementation")):
+        # of too many blocks, those that a reader looks for: degraded ones, then long ones
+        if len(drawn) > _MAX_POINTS:
+            drawn = drawn.sort_values(["is_degraded", "ms"], ascending=False).head(_MAX_POINTS)
+        colour, _, _ = style_of(index)
+        patterns = [
+            DOUBTFUL if is_degraded else pattern_of(index) for is_degraded in drawn["is_degraded"]
+        ]
         figure.add_bar(
             orientation="h",
-            y=list(own["kernel"]),
-            base=clock_times(own["started_at"], zone),
-            x=list(own["ms"]),
+            y=list(drawn["kernel"]),
+            base=clock_times(drawn["started_at"], zone),
+            x=list(drawn["ms"]),
             marker={
                 "color": colour,
                 # keeps short blocks visible
                 "line": {"color": colour, "width": 1},
-                "pattern": hatched(
-                    [DOUBTFUL if one else pattern_of(index) for one in own["is_degraded"]]
-                ),
+                "pattern": hatched(patterns),
             },
             name=escaped(str(implementation)),
-            hovertext=list(own["hover"]),
+            hovertext=list(drawn["hover"]),
             row=row,
             col=1,
         )
 
 
-def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
+def device_timeline_figure(activities: Sequence[DeviceActivity]) -> go.Figure:
     """Draw kernels, copies and fills as bars, one row per stream of each device; at least one
     activity.
     """
     began_ns = min(activity.start_ns for activity in activities)
-    shown = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)[:MAX_SHOWN]
-    totals: Counter[str] = Counter()
+    longest_first = sorted(activities, key=lambda activity: activity.duration_ns, reverse=True)
+    # more bars would slow the browser down
+    drawn = longest_first[:MAX_SHOWN]
+    totals_ns: Counter[str] = Counter()
     for activity in activities:
-        totals[activity.name] += activity.duration_ns
-    named = [name for name, _ in totals.most_common(NAMED_PARTS)]
+        totals_ns[activity.name] += activity.duration_ns
+    part_names = [name for name, _ in totals_ns.most_common(NAMED_PARTS)]
+    parts: dict[str, list[DeviceActivity]] = {name: [] for name in [*part_names, OTHERS]}
+    for activity in drawn:
+        parts[activity.name if activity.name in part_names else OTHERS].append(activity)
     figure = go.Figure()
-    for index, name in enumerate([*named, OTHERS]):
-        own = [one for one in shown if (one.name if one.name in named else OTHERS) == name]
-        if not own:
+    for index, (name, members) in enumerate(parts.items()):
+        if not members:
             continue
         figure.add_bar(
             orientation="h",
-            y=[_stream(one) for one in own],
-            base=[(one.start_ns - began_ns) / 1e9 for one in own],
-            x=[one.duration_ns / 1e9 for one in own],
+            y=[_stream(activity) for activity in members],
+            base=[(activity.start_ns - began_ns) / 1e9 for activity in members],
+            x=[activity.duration_ns / 1e9 for activity in members],
             marker={**part_marker(index), "line": {"width": 0}},
             name=escaped(shortened(name)),
-            hovertext=[
-                f"<b>{escaped(shortened(one.name, length=120))}</b><br>{one.kind}, "
-                f"{format_ns(one.duration_ns)}, "
-                f"from {format_ns(one.start_ns - began_ns)} on"
-                for one in own
-            ],
+            hovertext=[_activity_hover(activity, began_ns) for activity in members],
         )
-    rows = sorted({_stream(activity) for activity in shown})
+    rows = sorted({_stream(activity) for activity in drawn})
     return lay_out(
         figure,
         height=140 + _STREAM_PX * len(rows),
@@ -282,29 +319,40 @@ def device_timeline_figure(activities: Sequence[Activity]) -> go.Figure:
     )
 
 
-def _stream(activity: Activity) -> str:
+def _activity_hover(activity: DeviceActivity, began_ns: int) -> str:
+    return (
+        f"<b>{escaped(shortened(activity.name, length=120))}</b><br>{activity.kind}, "
+        f"{format_ns(activity.duration_ns)}, from {format_ns(activity.start_ns - began_ns)} on"
+    )
+
+
+def _stream(activity: DeviceActivity) -> str:
     return escaped(f"GPU {activity.device}, stream {activity.stream}")
 
 
 def distribution_figure(base: Measurement | None, head: Measurement | None) -> go.Figure:
     """Draw the empirical distributions of two runs, without a side that has no samples."""
     figure = make_subplots(
-        rows=2, cols=1, shared_xaxes=True, row_heights=[0.7, 0.3], vertical_spacing=0.06
+        rows=2,
+        cols=1,
+        shared_xaxes=True,
+        row_heights=[0.7, 0.3],
+        vertical_spacing=0.06,
     )
-    every_ns: list[float] = []
+    all_samples_ns: list[float] = []
     for (name, colour, dash, symbol), measurement in zip(_SIDES, (base, head), strict=True):
         if measurement is None or not measurement.blocks:
             continue
-        every_ns += measurement.samples_ns
+        all_samples_ns += measurement.samples_ns
         ordered = np.sort(np.asarray(measurement.samples_ns, dtype=float))
         shares = np.arange(1, len(ordered) + 1) / len(ordered)
-        kept = np.unique(
-            np.linspace(0, len(ordered) - 1, min(len(ordered), _MAX_STEPS)).round().astype(int)
-        )
+        count = len(ordered)
+        positions = np.linspace(0, count - 1, min(count, _MAX_STEPS))
+        drawn = np.unique(positions.round().astype(int))
         figure.add_scatter(
             # from the floor up to the first sample
-            x=[ordered[0] * 1e-9, *(ordered[kept] * 1e-9).tolist()],
-            y=[0.0, *shares[kept].tolist()],
+            x=[ordered[0] * 1e-9, *(ordered[drawn] * 1e-9).tolist()],
+            y=[0.0, *shares[drawn].tolist()],
             mode="lines",
             name=f"{name}, {len(ordered)} samples",
             line={"color": colour, "width": 2, "dash": dash, "shape": "hv"},
@@ -329,8 +377,9 @@ def distribution_figure(base: Measurement | None, head: Measurement | None) -> g
             row=2,
             col=1,
         )
-    has_long_tail = bool(every_ns) and max(every_ns) > _LONG_TAIL * min(every_ns)
-    scale = logarithmic(every_ns) if has_long_tail else {"type": "linear", "zeroline": False}
+    scale: dict[str, object] = {"type": "linear", "zeroline": False}
+    if all_samples_ns and max(all_samples_ns) > _LONG_TAIL * min(all_samples_ns):
+        scale = logarithmic(all_samples_ns)
     figure.update_xaxes(tickformat="~s", ticksuffix="s", **scale)
     figure.update_xaxes(title="time of a launch (s), lower is better", row=2)
     figure.update_yaxes(

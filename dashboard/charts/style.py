@@ -5,6 +5,7 @@ Colours are those of Okabe and Ito, which colour-blind people can distinguish. N
 mid-grey, readable on light and dark pages.
 """
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,7 +62,11 @@ AXES: Mapping[str, Axis] = {
     "absolute": Axis(tick_format=".1e"),
     "registers": Axis(tick_format="d", at_least=(0, 8)),
     "instructions": Axis(tick_format=",d", at_least=(0, 8)),
-    "bytes": Axis(tick_format=",d", tick_suffix=" B", at_least=(0, 8)),
+    "bytes": Axis(
+        tick_format=",d",
+        tick_suffix=" B",
+        at_least=(0, 8),
+    ),
 }
 
 
@@ -91,7 +96,12 @@ def style_of(index: int) -> tuple[str, str, str]:
 
 def marker_of(index: int, size: int = 10) -> dict[str, object]:
     colour, symbol, _ = style_of(index)
-    return {"color": colour, "symbol": symbol, "size": size, "line": {"color": GREY, "width": 1}}
+    return {
+        "color": colour,
+        "symbol": symbol,
+        "size": size,
+        "line": {"color": GREY, "width": 1},
+    }
 
 
 def pattern_of(index: int) -> str:
@@ -111,15 +121,17 @@ def hatched(shape: str | Sequence[str]) -> dict[str, object]:
 
 def part_marker(index: int) -> dict[str, object]:
     """Return the bars of the n-th part; those after the named ones are all others."""
-    return {
-        "color": style_of(index)[0] if index < NAMED_PARTS else GREY,
-        "pattern": hatched(pattern_of(index)),
-    }
+    colour = GREY
+    if index < NAMED_PARTS:
+        colour, _, _ = style_of(index)
+    return {"color": colour, "pattern": hatched(pattern_of(index))}
 
 
 def axis_title(unit: Metric, *, line_break: str = " ") -> str:
     """Return a title such as `time (s), lower is better`."""
-    base_unit = "s" if unit.unit == "ns" else unit.unit
+    base_unit = unit.unit
+    if base_unit == "ns":
+        base_unit = "s"
     return f"{unit.title}{line_break}({base_unit}), {unit.direction}"
 
 
@@ -127,16 +139,19 @@ def logarithmic(values: Iterable[float]) -> dict[str, object]:
     """Return a logarithmic axis with ticks at 1, 2 and 5 of each decade, or at powers of ten over
     many decades.
     """
-    known = list(values) or [1.0]
+    drawn = list(values) or [1.0]
+    is_crowded = max(drawn) / min(drawn) > _CROWDED
     return {
         "type": "log",
-        "dtick": 1 if max(known) / min(known) > _CROWDED else "D2",
+        # Plotly: 1 for each power of ten, D2 for 1, 2 and 5 of each
+        "dtick": 1 if is_crowded else "D2",
         "zeroline": False,
     }
 
 
 def commit_ticks(
-    commits: Sequence[CommitRef], places: Sequence[int] | None = None
+    commits: Sequence[CommitRef],
+    places: Sequence[int] | None = None,
 ) -> dict[str, object]:
     """Return a readable number of ticks that includes the newest commit.
 
@@ -144,17 +159,17 @@ def commit_ticks(
         commits: Oldest to newest.
         places: Positions on the axis; None for consecutive ones.
     """
-    places = range(len(commits)) if places is None else places
+    if places is None:
+        places = range(len(commits))
     count = places[-1] + 1 if places else 0
-    step = -(-count // _MAX_COMMIT_TICKS) or 1
-    # the last known commit at each place or before it
-    shown = sorted(
-        {max(bisect_right(places, place) - 1, 0) for place in range(count - 1, -1, -step)}
-    )
+    step = math.ceil(count / _MAX_COMMIT_TICKS) or 1
+    # from the newest on; the last known commit at each place or before it
+    targets = range(count - 1, -1, -step)
+    labelled = sorted({max(bisect_right(places, target) - 1, 0) for target in targets})
     return {
         "tickmode": "array",
-        "tickvals": [places[index] for index in shown],
-        "ticktext": [commits[index].short_sha for index in shown],
+        "tickvals": [places[index] for index in labelled],
+        "ticktext": [commits[index].short_sha for index in labelled],
     }
 
 

@@ -32,6 +32,8 @@ _VALUES, _FAILURES = "y", "y2"
 """Axes; that of the marks and those of more metrics follow."""
 _ROW_PX = {MARKS: 34, _FAILURES: 60}
 _FURTHER_PX, _GAP_PX = 170, 28
+_NAME_PARTS = ("case_id", "implementation", "function", "target", "tensor", "runner_class")
+"""Parts of a series' key that its name may have."""
 
 
 class Scale(StrEnum):
@@ -61,19 +63,45 @@ def trend_figure(
     commits = commits_of(series)
     position = places or {commit.sha: index for index, commit in enumerate(commits)}
     commit_count = max((position[commit.sha] + 1 for commit in commits), default=0)
-    metrics = list(dict.fromkeys(one.key.metric for one in series))
-    axis_of = {name: _VALUES if at == 0 else f"y{at + 3}" for at, name in enumerate(metrics)}
-    failed = [(one, point) for one in series for point in one.points if point.value is None]
-    rows = [MARKS, _VALUES, *[_FAILURES] * bool(failed), *list(axis_of.values())[1:]]
+    metrics = list(dict.fromkeys(line.key.metric for line in series))
+    further_axes = [f"y{number + 3}" for number in range(1, len(metrics))]
+    axis_of = dict(zip(metrics, [_VALUES, *further_axes], strict=False))
+    points = [(line, point) for line in series for point in line.points]
+    failed = [(line, point) for line, point in points if point.value is None]
+    rows = [MARKS, _VALUES]
+    if failed:
+        rows.append(_FAILURES)
+    rows += further_axes
     domains, height_px = _domains(rows, values_px)
     names = series_names(series)
     styles = {name: index for index, name in enumerate(dict.fromkeys(names))}
     figure = go.Figure()
-    for one, name in zip(series, names, strict=True):
-        _add_values(figure, one, name, position, styles[name], axis_of[one.key.metric], scale, zone)
+    for line, name in zip(series, names, strict=True):
+        _add_values(
+            figure,
+            line,
+            name,
+            position=position,
+            index=styles[name],
+            axis=axis_of[line.key.metric],
+            scale=scale,
+            zone=zone,
+        )
     _add_failures(figure, failed, position, zone)
-    add_setup_changes(figure, setting_changes(series), position, commit_count, zone)
-    add_changes(figure, changes_of(series, regressions), position, commit_count, zone)
+    add_setup_changes(
+        figure,
+        setting_changes(series),
+        position,
+        commit_count,
+        zone,
+    )
+    add_changes(
+        figure,
+        changes_of(series, regressions),
+        position,
+        commit_count,
+        zone,
+    )
     return lay_out(
         figure,
         height=height_px,
@@ -94,7 +122,12 @@ def trend_figure(
             "visible": bool(failed),
             "fixedrange": True,
         },
-        yaxis3={"domain": domains[MARKS], "range": [0, 1], "visible": False, "fixedrange": True},
+        yaxis3={
+            "domain": domains[MARKS],
+            "range": [0, 1],
+            "visible": False,
+            "fixedrange": True,
+        },
         **{
             axis.replace("y", "yaxis"): {
                 "domain": domains[axis],
@@ -105,9 +138,13 @@ def trend_figure(
     )
 
 
-def _domains(rows: Sequence[str], values_px: int) -> tuple[dict[str, list[float]], float]:
+def _domains(
+    rows: Sequence[str],
+    values_px: int,
+) -> tuple[dict[str, list[float]], float]:
     """Return the vertical domain of each row as a share of the figure, and the figure's height."""
-    heights_px = [values_px if row == _VALUES else _ROW_PX.get(row, _FURTHER_PX) for row in rows]
+    row_px = {**_ROW_PX, _VALUES: values_px}
+    heights_px = [row_px.get(row, _FURTHER_PX) for row in rows]
     inner_px = sum(heights_px) + _GAP_PX * (len(rows) - 1)
     domains, top_px = {}, inner_px
     for row, height_px in zip(rows, heights_px, strict=True):
@@ -118,36 +155,43 @@ def _domains(rows: Sequence[str], values_px: int) -> tuple[dict[str, list[float]
 
 def commits_of(series: Sequence[Series]) -> list[CommitRef]:
     """Return the commits with a point, oldest to newest."""
-    return sorted(
-        {point.commit.sha: point.commit for one in series for point in one.points}.values()
-    )
+    commits: dict[str, CommitRef] = {}
+    for line in series:
+        commits.update({point.commit.sha: point.commit for point in line.points})
+    return sorted(commits.values())
 
 
 def series_names(series: Sequence[Series]) -> list[str]:
     """Name each series by the parts in which they differ; by its whole label if they do not."""
-    parts = [
-        (key.case_id, key.implementation, key.function, key.target, key.tensor, key.runner_class)
-        for key in (one.key for one in series)
-    ]
-    varying = [column for column in zip(*parts, strict=True) if len(set(column)) > 1]
-    if not varying:
-        return [one.key.label for one in series]
-    return [" · ".join(part for part in own if part) for own in zip(*varying, strict=True)]
+    columns: list[list[str]] = []
+    for name in _NAME_PARTS:
+        column: list[str] = [getattr(line.key, name) for line in series]
+        if len(set(column)) > 1:
+            columns.append(column)
+    if not columns:
+        return [line.key.label for line in series]
+    return [" · ".join(filter(None, parts)) for parts in zip(*columns, strict=True)]
 
 
 def _value_axis(name: str, scale: Scale, *, is_tall: bool) -> dict[str, object]:
-    unit, line_break = metric(name), " " if is_tall else "<br>"
-    axis, title = AXES.get(unit.unit, Axis()), axis_title(unit, line_break=line_break)
+    unit = metric(name)
+    line_break = "<br>"  # a low row has no room for a long title
+    if is_tall:
+        line_break = " "
+    axis = AXES.get(unit.unit, Axis())
+    title = axis_title(unit, line_break=line_break)
     if scale is Scale.RELATIVE:
         axis = Axis(tick_format=".3~f", tick_suffix="×")
         title = f"{unit.title}{line_break}over the first, {unit.direction}"
-    has_least = axis.at_least is not None and scale is Scale.ABSOLUTE
+    range_options: dict[str, object] = {}
+    if axis.at_least is not None and scale is Scale.ABSOLUTE:
+        range_options["include"] = axis.at_least
     return {
         "title": title,
         "type": "log" if scale is Scale.LOGARITHMIC else "linear",
         "tickformat": axis.tick_format,
         "ticksuffix": axis.tick_suffix,
-        "autorangeoptions": {"include": axis.at_least} if has_least else {},
+        "autorangeoptions": range_options,
         "zeroline": False,
         "fixedrange": True,
     }
@@ -157,6 +201,7 @@ def _add_values(
     figure: go.Figure,
     series: Series,
     name: str,
+    *,
     position: Mapping[str, int],
     index: int,
     axis: str,
@@ -164,21 +209,26 @@ def _add_values(
     zone: tzinfo,
 ) -> None:
     # a failed run has no value, which breaks the line
-    values: list[float | None] = [one.median for one in series.band] or [
-        point.value for point in series.points
-    ]
-    places = [position[one.commit.sha] for one in series.band or series.points]
+    # a failed run has no value, which breaks the line
+    values: list[float | None] = [point.value for point in series.points]
+    hovertext = [_point_hover(series, point, zone) for point in series.points]
+    if series.band:
+        values = [band_point.median for band_point in series.band]
+        hovertext = [_band_hover(series, band_point, zone) for band_point in series.band]
+    # a band has a point for a stretch of runs
+    drawn = series.band or series.points
+    places = [position[point.commit.sha] for point in drawn]
     factor = AXES.get(series.key.definition.unit, Axis()).scale
     if scale is Scale.RELATIVE:
         factor = 1 / next(filter(None, values), 1.0)
     colour, _, dash = style_of(index)
     if series.band:
+        upper = [band_point.high * factor for band_point in series.band]
+        lower = [band_point.low * factor for band_point in series.band]
         figure.add_scatter(
+            # along the upper edge and back along the lower one
             x=[*places, *reversed(places)],
-            y=[
-                *(one.high * factor for one in series.band),
-                *(one.low * factor for one in reversed(series.band)),
-            ],
+            y=[*upper, *reversed(lower)],
             yaxis=axis,
             mode="lines",
             fill="toself",
@@ -210,33 +260,46 @@ def _add_values(
         showlegend=axis == _VALUES,
         line={"color": colour, "width": 1.5, "dash": dash},
         marker=marker_of(index, 5 if series.band else 8),
-        hovertext=[_band_hover(series, one, zone) for one in series.band]
-        or [_point_hover(series, point, zone) for point in series.points],
+        hovertext=hovertext,
     )
 
 
 def _length(lower: float | None, upper: float | None) -> float:
-    return 0.0 if upper is None or lower is None else upper - lower
+    if upper is None or lower is None:
+        return 0.0
+    return upper - lower
 
 
 def _point_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
     if point.value is None:
         return ""
     write = series.key.definition.format
-    spread = (
-        ""
-        if point.low is None or point.high is None
-        else f" (quartiles {write(point.low)} to {write(point.high)})"
-    )
+    spread = ""
+    if point.low is not None and point.high is not None:
+        spread = f" (quartiles {write(point.low)} to {write(point.high)})"
     value = f"<b>{escaped(write(point.value))}</b>{escaped(spread)}"
-    return "<br>".join([value, escaped(series.key.label), *commit_lines(point.commit, zone)])
+    return "<br>".join(
+        [
+            value,
+            escaped(series.key.label),
+            *commit_lines(point.commit, zone),
+        ]
+    )
 
 
-def _band_hover(series: Series, one: BandPoint, zone: tzinfo) -> str:
+def _band_hover(series: Series, band_point: BandPoint, zone: tzinfo) -> str:
     write = series.key.definition.format
-    median = f"<b>{escaped(write(one.median))}</b>, median of {one.run_count:,} runs"
-    spread = f"5 % to 95 %: {escaped(write(one.low))} to {escaped(write(one.high))}"
-    return "<br>".join([median, spread, escaped(series.key.label), *commit_lines(one.commit, zone)])
+    median = f"<b>{escaped(write(band_point.median))}</b>, median of {band_point.run_count:,} runs"
+    low, high = escaped(write(band_point.low)), escaped(write(band_point.high))
+    spread = f"5 % to 95 %: {low} to {high}"
+    return "<br>".join(
+        [
+            median,
+            spread,
+            escaped(series.key.label),
+            *commit_lines(band_point.commit, zone),
+        ]
+    )
 
 
 def _add_failures(
@@ -254,9 +317,15 @@ def _add_failures(
         mode="markers",
         name="failed run",
         marker={"symbol": "x-thin", "size": 9, "line": {"color": VERMILLION, "width": 2}},
-        hovertext=[
-            f"<b>{outcome_text(point.outcome)}</b> {escaped(shortened(point.message or ''))}<br>"
-            + "<br>".join([escaped(series.key.label), *commit_lines(point.commit, zone)])
-            for series, point in failed
-        ],
+        hovertext=[_failure_hover(series, point, zone) for series, point in failed],
     )
+
+
+def _failure_hover(series: Series, point: SeriesPoint, zone: tzinfo) -> str:
+    message = escaped(shortened(point.message or ""))
+    lines = [
+        f"<b>{outcome_text(point.outcome)}</b> {message}",
+        escaped(series.key.label),
+        *commit_lines(point.commit, zone),
+    ]
+    return "<br>".join(lines)

@@ -51,36 +51,35 @@ def setting_changes(series: Iterable[Series]) -> list[SettingChange]:
     in timing.
     """
     by_class: dict[str, dict[str, SeriesPoint]] = {}
-    found: list[SettingChange] = []
-    for one in series:
-        by_class.setdefault(one.key.runner_class, {}).update(
-            {point.run_id: point for point in one.points}
-        )
-        for before, after in pairwise(point for point in one.points if point.timing):
-            if before.timing != after.timing:
-                found.append(
-                    SettingChange(after.commit, (f"timed by {before.timing} → {after.timing}",))
-                )
+    changes: list[SettingChange] = []
+    for line in series:
+        points_of_class = by_class.setdefault(line.key.runner_class, {})
+        points_of_class.update({point.run_id: point for point in line.points})
+        changes += _timing_changes(line.points)
     for points in by_class.values():
-        known = [point for point in points.values() if point.setting is not None]
-        known.sort(key=lambda point: (point.commit, point.measured_at))
-        for before, after in pairwise(known):
-            if (
-                before.setting is not None
-                and after.setting is not None
-                and before.setting != after.setting
-            ):
-                found.append(
-                    SettingChange(after.commit, tuple(_differences(before.setting, after.setting)))
-                )
-    return sorted(dict.fromkeys(found), key=lambda change: change.commit)
+        ordered = sorted(points.values(), key=lambda point: (point.commit, point.measured_at))
+        settings = [(point.commit, point.setting) for point in ordered]
+        known_settings = [(commit, setting) for commit, setting in settings if setting is not None]
+        for (_, previous), (commit, setting) in pairwise(known_settings):
+            if previous != setting:
+                changes.append(SettingChange(commit, tuple(_differences(previous, setting))))
+    return sorted(dict.fromkeys(changes), key=lambda change: change.commit)
 
 
-def _differences(before: RunSetting, after: RunSetting) -> Iterator[str]:
-    was, now = _named(before), _named(after)
-    for name in dict.fromkeys([*was, *now]):
-        if was.get(name) != now.get(name):
-            yield f"{name} {was.get(name) or 'none'} → {now.get(name) or 'none'}"
+def _timing_changes(points: Iterable[SeriesPoint]) -> Iterator[SettingChange]:
+    timed = [point for point in points if point.timing]
+    for previous, point in pairwise(timed):
+        if previous.timing != point.timing:
+            words = (f"timed by {previous.timing} → {point.timing}",)
+            yield SettingChange(point.commit, words)
+
+
+def _differences(previous: RunSetting, setting: RunSetting) -> Iterator[str]:
+    old_values, new_values = _named(previous), _named(setting)
+    for name in dict.fromkeys([*old_values, *new_values]):
+        old_value, new_value = old_values.get(name), new_values.get(name)
+        if old_value != new_value:
+            yield f"{name} {old_value or 'none'} → {new_value or 'none'}"
 
 
 def _named(setting: RunSetting) -> dict[str, str | None]:
@@ -103,33 +102,40 @@ def add_setup_changes(
     """Shade every other stretch between setting changes,
     with a marker that describes each change.
     """
-    shown = [change for change in changes if change.commit.sha in position]
-    if not shown:
+    drawn = [change for change in changes if change.commit.sha in position]
+    if not drawn:
         return
-    starts = sorted({position[change.commit.sha] for change in shown})
+    starts = sorted({position[change.commit.sha] for change in drawn})
     ends = [*starts[1::2], commit_count]
-    for left, right in zip(starts[::2], ends, strict=False):
+    for start, end in zip(starts[::2], ends, strict=False):
         figure.add_vrect(
-            x0=left - 0.5, x1=right - 0.5, fillcolor=GREY, opacity=0.12, line_width=0, layer="below"
+            x0=start - 0.5,
+            x1=end - 0.5,
+            fillcolor=GREY,
+            opacity=0.12,
+            line_width=0,
+            layer="below",
         )
     title = "measurement setup changed"
     figure.add_scatter(
-        x=[position[change.commit.sha] for change in shown],
-        y=[0.85] * len(shown),
+        x=[position[change.commit.sha] for change in drawn],
+        y=[0.85] * len(drawn),
         yaxis=MARKS,
         mode="markers",
         name=title,
         marker={"color": GREY, "symbol": "triangle-down", "size": 9},
-        hovertext=[
-            "<br>".join(
-                [
-                    f"<b>{title}</b>",
-                    *(escaped(shortened(word)) for word in change.words),
-                    *commit_lines(change.commit, zone),
-                ]
-            )
-            for change in shown
-        ],
+        hovertext=[_setup_hover(title, change, zone) for change in drawn],
+    )
+
+
+def _setup_hover(title: str, change: SettingChange, zone: tzinfo) -> str:
+    words = [escaped(shortened(word)) for word in change.words]
+    return "<br>".join(
+        [
+            f"<b>{title}</b>",
+            *words,
+            *commit_lines(change.commit, zone),
+        ]
     )
 
 
@@ -142,13 +148,12 @@ class StoredChange:
 
 
 def changes_of(series: Sequence[Series], regressions: Sequence[Regression]) -> list[StoredChange]:
-    keys = {one.key for one in series}
-    return [
-        StoredChange(one, change)
-        for one in regressions
-        for change in one.change_points
-        if change.series in keys
-    ]
+    keys = {line.key for line in series}
+    changes: list[StoredChange] = []
+    for regression in regressions:
+        points = [point for point in regression.change_points if point.series in keys]
+        changes += [StoredChange(regression, point) for point in points]
+    return changes
 
 
 def add_changes(
@@ -158,21 +163,18 @@ def add_changes(
     commit_count: int,
     zone: tzinfo,
 ) -> None:
+    drawn = [stored for stored in changes if stored.change.commit.sha in position]
     for verdict, (colour, symbol, dash) in _VERDICT_STYLES.items():
-        own = [
-            one
-            for one in changes
-            if one.change.verdict is verdict and one.change.commit.sha in position
-        ]
-        if not own:
+        same_verdict = [stored for stored in drawn if stored.change.verdict is verdict]
+        if not same_verdict:
             continue
-        places = [position[one.change.commit.sha] for one in own]
-        for at in sorted(set(places)):
+        places = [position[stored.change.commit.sha] for stored in same_verdict]
+        for x in sorted(set(places)):
             figure.add_shape(
                 type="line",
                 yref="paper",
-                x0=at,
-                x1=at,
+                x0=x,
+                x1=x,
                 y0=0,
                 y1=0.95,
                 line={"color": colour, "width": 1.5, "dash": dash},
@@ -180,26 +182,27 @@ def add_changes(
             )
         figure.add_scatter(
             x=places,
-            y=[0.35] * len(own),
+            y=[0.35] * len(same_verdict),
             yaxis=MARKS,
             mode="markers+text" if len(changes) <= _MAX_CHANGE_LABELS else "markers",
-            text=[change_text(one.change) for one in own],
+            text=[change_text(stored.change) for stored in same_verdict],
             # towards the middle, away from the edge
             textposition=[
-                "middle left" if at > commit_count / 2 else "middle right" for at in places
+                "middle left" if x > commit_count / 2 else "middle right" for x in places
             ],
             textfont={"color": colour},
             name=VERDICT_MARKS[verdict].word,
             marker={"color": colour, "symbol": symbol, "size": 11},
-            hovertext=[_change_hover(one, zone) for one in own],
+            hovertext=[_change_hover(stored, zone) for stored in same_verdict],
         )
 
 
-def _change_hover(one: StoredChange, zone: tzinfo) -> str:
-    change, standing = one.change, confirmation_text(one.regression)
-    if one.regression.state is RegressionState.DISMISSED:
+def _change_hover(stored: StoredChange, zone: tzinfo) -> str:
+    change = stored.change
+    standing = confirmation_text(stored.regression)
+    if stored.regression.state is RegressionState.DISMISSED:
         standing = "dismissed: not confirmed when measured again"
-    elif one.regression.state is RegressionState.NO_LONGER_FOUND:
+    elif stored.regression.state is RegressionState.NO_LONGER_FOUND:
         standing = "no longer found"
     return "<br>".join(
         [

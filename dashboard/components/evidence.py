@@ -1,6 +1,7 @@
 """The evidence of one change point, base and head side by side."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import streamlit as st
 
@@ -24,7 +25,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.db.errors import StoreError
 from roofwatch.db.queries import questions
-from roofwatch.model.history import ChangePoint
+from roofwatch.model.history import ChangePoint, SeriesKey
 from roofwatch.model.measurement import Measurement, median_of
 from roofwatch.model.metrics import Layer, format_counter, format_ns, metric
 from roofwatch.model.record import ArtefactKind, RunRecord
@@ -58,35 +59,53 @@ def show_evidence(view: View, change: ChangePoint) -> None:
         )
         return
     base, head = sides
-    found = side_by_side(base, head, series.case_id, series.implementation)
-    for refusal in found.refusals:
+    comparison = side_by_side(base, head, series.case_id, series.implementation)
+    for refusal in comparison.refusals:
         st.warning(f"Not comparable: {_inert(refusal)}", icon=":material/block:")
+    # the reader looks for what changed first
     if series.definition.layer is Layer.STATIC:
-        _show_code(view, found, base, head)
-        _show_samples(found)
+        _show_code(view, comparison, base, head)
+        _show_samples(comparison)
     else:
-        _show_samples(found)
-        _show_code(view, found, base, head)
-    if found.launches:
-        _show_launches(found.launches)
-    if found.counters:
-        _show_counters(found.counters)
-    conditions = condition_rows(found.base, found.head)
+        _show_samples(comparison)
+        _show_code(view, comparison, base, head)
+    if comparison.launches:
+        _show_launches(comparison.launches)
+    if comparison.counters:
+        _show_counters(comparison.counters)
+    conditions = condition_rows(comparison.base, comparison.head)
     _show_base_and_head("Clocks and throttling", conditions)
-    _show_base_and_head("Environment", {one.name: one.values for one in found.environment})
-    for choice in found.choices:
+    environment = {entry.name: entry.values for entry in comparison.environment}
+    _show_base_and_head("Environment", environment)
+    for choice in comparison.choices:
         st.markdown(_inert(choice))
-    have_counters = all(
-        any(one.implementation == series.implementation for one in side.counters) for side in sides
-    )
-    same_code = f"The machine code of {found.unchanged_code_count} compiled functions is the same."
-    empty = {
-        same_code if found.unchanged_code_count else "No compiled code.": found.code,
-        "No counter changed." if have_counters else "No counter data.": found.counters,
-        "No GPU telemetry.": conditions,
-        "The same machine, driver and toolchain on both sides.": found.environment,
-    }
-    st.caption(" ".join(sentence for sentence, rows in empty.items() if not rows))
+    notes: list[str] = []
+    if not comparison.code:
+        notes.append(_same_code(comparison.unchanged_code_count))
+    if not comparison.counters:
+        has_counters = all(_has_counters(record, series.implementation) for record in sides)
+        notes.append("No counter changed." if has_counters else "No counter data.")
+    if not conditions:
+        notes.append("No GPU telemetry.")
+    if not environment:
+        notes.append(_same_environment(series))
+    st.caption(" ".join(notes))
+
+
+def _has_counters(record: RunRecord, implementation: str) -> bool:
+    return any(counters.implementation == implementation for counters in record.counters)
+
+
+def _same_code(function_count: int) -> str:
+    if function_count == 0:
+        return "No compiled code."
+    return f"The machine code of {function_count} compiled functions is the same."
+
+
+def _same_environment(series: SeriesKey) -> str:
+    if series.definition.layer is Layer.IMPORTED:
+        return "Machine, driver and toolchain are unknown: the file of the other tool lacks them."
+    return "The same machine, driver and toolchain on both sides."
 
 
 def _show_imported_sides(change: ChangePoint) -> None:
@@ -103,13 +122,14 @@ def _inert(remark: Remark) -> str:
     return remark.quoted(code_span)
 
 
-def _show_samples(found: SideBySide) -> None:
+def _show_samples(comparison: SideBySide) -> None:
     st.subheader("Times, base and head", anchor=False)
-    summary = f"Base: {_side_text(found.base)}. Head: {_side_text(found.head)}."
-    if not any(side is not None and side.samples_ns for side in (found.base, found.head)):
+    summary = f"Base: {_side_text(comparison.base)}. Head: {_side_text(comparison.head)}."
+    sides = (comparison.base, comparison.head)
+    if not any(side is not None and side.samples_ns for side in sides):
         st.markdown(f"Neither side has a time. {summary}")
         return
-    st.plotly_chart(distribution_figure(found.base, found.head), key="distribution")
+    st.plotly_chart(distribution_figure(comparison.base, comparison.head), key="distribution")
     st.caption(f"{summary} Raw samples; a curve further left is faster.")
 
 
@@ -117,51 +137,65 @@ def _side_text(measurement: Measurement | None) -> str:
     if measurement is None:
         return "no samples stored"
     if measurement.median_ns is None:
-        message = f" {code_span(measurement.message)}" if measurement.message else ""
-        return f"{outcome_text(measurement.outcome)}{message}"
+        text = outcome_text(measurement.outcome)
+        if measurement.message:
+            text += f" {code_span(measurement.message)}"
+        return text
     blocks = count_of(len(measurement.blocks), "block")
-    count = len(measurement.samples_ns)
-    return f"median {format_ns(measurement.median_ns)} of {blocks}, {count} samples"
+    sample_count = len(measurement.samples_ns)
+    return f"median {format_ns(measurement.median_ns)} of {blocks}, {sample_count} samples"
 
 
 def condition_rows(*sides: Measurement | None) -> dict[str, list[str]]:
     """Describe clocks, power, temperature and throttling on each side; empty if neither was
     monitored.
     """
-    blocks = [() if side is None else side.blocks for side in sides]
-    states = [
-        [block.device_state for block in side if block.device_state is not None] for side in blocks
-    ]
-    readings: dict[str, tuple[list[float | None], str]] = {
-        "SM clock": ([median_of(one.sm_clock_mhz for one in side) for side in states], "MHz"),
-        "memory clock": (
-            [median_of(one.memory_clock_mhz for one in side) for side in states],
-            "MHz",
-        ),
-        "power": ([median_of(one.power_w for one in side) for side in states], "W"),
-        "highest temperature": (
-            [max((one.temperature_c or 0 for one in side), default=None) for side in states],
-            "°C",
-        ),
-    }
-    rows = {
-        name: [f"{value:,.0f} {unit}" if value else "not read" for value in values]
-        for name, (values, unit) in readings.items()
-        if any(values)
-    }
+    conditions = [_Conditions.of(side) for side in sides]
+    rows: dict[str, list[str]] = {}
+    for name in _READINGS:
+        texts = [side.readings.get(name) for side in conditions]
+        if any(texts):
+            rows[name] = [text or "not read" for text in texts]
     if rows:
-        throttled = [
-            sorted({reason for one in side for reason in one.clock_event_reasons})
-            for side in states
-        ]
-        degraded = [sum(bool(one.degraded_by) for one in side) for side in states]
-        rows["throttled by"] = [
-            ", ".join(reasons).replace("_", " ") or "nothing" for reasons in throttled
-        ]
-        rows["blocks throttled or contended"] = [
-            f"{count} of {len(side)}" for count, side in zip(degraded, blocks, strict=True)
-        ]
+        rows["throttled by"] = [side.reasons or "nothing" for side in conditions]
+        rows["blocks throttled or contended"] = [side.degraded for side in conditions]
     return rows
+
+
+_READINGS = ("SM clock", "memory clock", "power", "highest temperature")
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    """Clocks, power, temperature and throttling during one measurement, as texts."""
+
+    readings: Mapping[str, str]
+    """By name; only what the device reported."""
+    reasons: str
+    degraded: str
+
+    @classmethod
+    def of(cls, measurement: Measurement | None) -> "_Conditions":
+        blocks = () if measurement is None else measurement.blocks
+        states = [block.device_state for block in blocks if block.device_state is not None]
+        values = {
+            "SM clock": (median_of(state.sm_clock_mhz for state in states), "MHz"),
+            "memory clock": (median_of(state.memory_clock_mhz for state in states), "MHz"),
+            "power": (median_of(state.power_w for state in states), "W"),
+            "highest temperature": (
+                max((state.temperature_c or 0 for state in states), default=None),
+                "°C",
+            ),
+        }
+        reasons = {reason for state in states for reason in state.clock_event_reasons}
+        degraded_count = sum(bool(state.degraded_by) for state in states)
+        return cls(
+            readings={
+                name: f"{value:,.0f} {unit}" for name, (value, unit) in values.items() if value
+            },
+            reasons=", ".join(sorted(reasons)).replace("_", " "),
+            degraded=f"{degraded_count} of {len(blocks)}",
+        )
 
 
 def _show_base_and_head(title: str, rows: Mapping[str, Sequence[str]]) -> None:
@@ -176,21 +210,25 @@ def _show_base_and_head(title: str, rows: Mapping[str, Sequence[str]]) -> None:
     )
 
 
-def _show_code(view: View, found: SideBySide, base: RunRecord, head: RunRecord) -> None:
-    if not found.code:
+def _show_code(
+    view: View,
+    comparison: SideBySide,
+    base: RunRecord,
+    head: RunRecord,
+) -> None:
+    if not comparison.code:
         return
     st.subheader("Machine code", anchor=False)
-    show_table(worst_first(found.code), *code_columns(found.code))
+    show_table(worst_first(comparison.code), *code_columns(comparison.code))
     targets_of: dict[str, list[str]] = {}
-    for judged in worst_first(found.code):
+    for judged in worst_first(comparison.code):
         if judged.detail is not None:
             targets_of.setdefault(_inert(judged.detail), []).append(judged.target)
     for remark, targets in targets_of.items():
         st.markdown(f"{code_span(', '.join(targets))}: {remark}")
-    if found.unchanged_code_count:
-        st.caption(
-            f"The machine code of {found.unchanged_code_count} more compiled functions is the same."
-        )
+    if comparison.unchanged_code_count:
+        count = comparison.unchanged_code_count
+        st.caption(f"The machine code of {count} more compiled functions is the same.")
     _show_disassembly(view, base, head)
 
 
@@ -198,19 +236,26 @@ def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgeme
     """Return the columns of changed code: what changed, and each fact that differs,
     as `68 → 232`.
     """
-    moved = {name for one in judged for name in one.moved_facts}
-    functions = [Column[StaticJudgement]("function", lambda one: one.function)]
+    moved = {name for judgement in judged for name in judgement.moved_facts}
+    functions: list[Column[StaticJudgement]] = []
+    if len({judgement.function for judgement in judged}) > 1:
+        functions.append(Column("function", lambda judgement: judgement.function))
+
+    def verdict(judgement: StaticJudgement) -> str:
+        # a change that is neither better nor worse has no verdict
+        if judgement.verdict is Verdict.UNCHANGED:
+            return judgement.word
+        return judgement.verdict
 
     def fact_column(name: str) -> Column[StaticJudgement]:
-        return Column(FACT_TITLES[name], lambda one: _fact_text(one, name))
+        return Column(FACT_TITLES[name], lambda judgement: _fact_text(judgement, name))
 
     return [
-        Column("target", lambda one: one.target),
-        *(functions if len({one.function for one in judged}) > 1 else []),
+        Column("target", lambda judgement: judgement.target),
+        *functions,
         Column(
             "judged",
-            # a change that is neither better nor worse has no verdict
-            lambda one: one.word if one.verdict is Verdict.UNCHANGED else one.verdict,
+            verdict,
             help="By facts that always cost time, such as spills. Other facts may change without "
             "harm.",
         ),
@@ -220,34 +265,45 @@ def code_columns(judged: Sequence[StaticJudgement]) -> list[Column[StaticJudgeme
 
 def worst_first(judged: Iterable[StaticJudgement]) -> list[StaticJudgement]:
     return sorted(
-        judged, key=lambda one: (one.verdict is not Verdict.REGRESSED, natural_order(one.target))
+        judged,
+        key=lambda judgement: (
+            judgement.verdict is not Verdict.REGRESSED,
+            natural_order(judgement.target),
+        ),
     )
 
 
 def _fact_text(judged: StaticJudgement, name: str) -> str:
     if judged.base is None or judged.head is None:
         return ""
-    before, after = (fact_values(facts).get(name) for facts in (judged.base, judged.head))
-    if before is None or after is None:
+    base_value = fact_values(judged.base).get(name)
+    head_value = fact_values(judged.head).get(name)
+    if base_value is None or head_value is None:
         return ""
     write = metric(name).format
-    return write(after) if before == after else f"{write(before)} → {write(after)}"
+    if base_value == head_value:
+        return write(head_value)
+    return f"{write(base_value)} → {write(head_value)}"
 
 
 def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
-    before, after = _disassemblies(base), _disassemblies(head)
-    differing = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
+    base_digests = _disassemblies(base)
+    head_digests = _disassemblies(head)
+    in_both = base_digests.keys() & head_digests.keys()
+    differing = sorted(name for name in in_both if base_digests[name] != head_digests[name])
     if not differing:
         return
-    count = "1 file differs" if len(differing) == 1 else f"{len(differing)} files differ"
+    count = f"{len(differing)} files differ"
+    if len(differing) == 1:
+        count = "1 file differs"
     # some megabytes: read on request only
     if not view.link.switch(f"Disassembly: {count}", parameter="disassembly"):
         return
     name = view.link.choose("File", differing, parameter="file")
+    base_file = str(base.run_id), base_digests[name]
+    head_file = str(head.run_id), head_digests[name]
     try:
-        contents = data.read_contents(
-            (str(base.run_id), before[name]), (str(head.run_id), after[name])
-        )
+        contents = data.read_contents(base_file, head_file)
     except StoreError as error:
         st.info(f"Not both sides are stored: {code_span(str(error))}", icon=":material/code_off:")
         return
@@ -265,9 +321,10 @@ def _show_disassembly(view: View, base: RunRecord, head: RunRecord) -> None:
 def _disassemblies(record: RunRecord) -> dict[str, str]:
     """Return digests by name."""
     return {
-        one.name: one.sha256
-        for one in record.artefacts
-        if one.kind == ArtefactKind.DISASSEMBLY and one.size_bytes <= _LARGEST_DISASSEMBLY_BYTES
+        artefact.name: artefact.sha256
+        for artefact in record.artefacts
+        if artefact.kind == ArtefactKind.DISASSEMBLY
+        and artefact.size_bytes <= _LARGEST_DISASSEMBLY_BYTES
     }
 
 
@@ -286,6 +343,10 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
 
 
 def _show_counters(moves: Sequence[Change]) -> None:
+
+    def relative_change(move: Change) -> float | None:
+        return move.relative_change if move.base else None
+
     st.subheader("Hardware counters", anchor=False)
     show_table(
         moves,
@@ -293,5 +354,5 @@ def _show_counters(moves: Sequence[Change]) -> None:
         Column("kernel of the device", lambda move: move.part),
         Column("base", lambda move: format_counter(move.metric, move.base)),
         Column("head", lambda move: format_counter(move.metric, move.head)),
-        Column("change", lambda move: move.relative_change if move.base else None, percent),
+        Column("change", relative_change, percent),
     )

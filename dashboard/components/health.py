@@ -1,6 +1,6 @@
 """Health: newest commits and runners, coverage, quarantine and the false-alarm rate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -22,6 +22,7 @@ from roofwatch.dashboard.wording import age_text, code_span
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
 from roofwatch.model.history import Regression
+from roofwatch.model.machine import Outcome
 from roofwatch.model.stored_results import RecentRuns, RunnerCoverage
 from roofwatch.model.triage import TriagedRegression
 
@@ -41,7 +42,10 @@ def show_quarantine(view: View) -> None:
     )
     if not waiting:
         return
-    count = f"{len(waiting)} or more" if len(waiting) == _MAX_COUNTED else str(len(waiting))
+    count = str(len(waiting))
+    # there may be more than were read
+    if len(waiting) == _MAX_COUNTED:
+        count += " or more"
     view.page_link(
         "run",
         f"Quarantined (unverified) runs: {count}",
@@ -54,13 +58,11 @@ def read_noise(view: View) -> dict[str, RunnerNoise]:
     """Read the noise of the filtered cases by runner class; false alarms stay those of whole
     calibrations.
     """
-    return {
-        noise.runner_class: replace(
-            noise,
-            cases=tuple(case for case in noise.cases if view.filters.admits_case(case.case_id)),
-        )
-        for noise in data.read_runner_noise(view.project)
-    }
+    filtered: dict[str, RunnerNoise] = {}
+    for noise in data.read_runner_noise(view.project):
+        cases = [case for case in noise.cases if view.filters.admits_case(case.case_id)]
+        filtered[noise.runner_class] = replace(noise, cases=tuple(cases))
+    return filtered
 
 
 def _interval_text(interval: ReportInterval, now: datetime) -> str:
@@ -83,10 +85,14 @@ def health_columns(
     now = datetime.now(UTC)
 
     def from_history(runner: str) -> float | None:
-        return history[runner].deviation if runner in history else None
+        if runner not in history:
+            return None
+        return history[runner].deviation
 
     def calibrated(runner: str) -> float | None:
-        return noise[runner].median_floor if runner in noise else None
+        if runner not in noise:
+            return None
+        return noise[runner].median_floor
 
     from_runs = (
         "Median over its series of the standard deviation from run to run, in its newest runs."
@@ -111,8 +117,20 @@ def health_columns(
             "process.",
             warn_above=_NOISY,
         ),
-        Column("noise from history", from_history, "±{:.1%}".format, from_runs, warn_above=_NOISY),
-        Column("calibrated noise", calibrated, "±{:.2%}".format, from_pairs, warn_above=_NOISY),
+        Column(
+            "noise from history",
+            from_history,
+            "±{:.1%}".format,
+            from_runs,
+            warn_above=_NOISY,
+        ),
+        Column(
+            "calibrated noise",
+            calibrated,
+            "±{:.2%}".format,
+            from_pairs,
+            warn_above=_NOISY,
+        ),
     ]
 
 
@@ -126,10 +144,11 @@ def show_newest(
     yet.
     """
     st.header("Newest commits", anchor=False)
-    admitted = [
-        replace(one, series=tuple(own for own in one.series if view.filters.admits_series(own.key)))
-        for one in recent
-    ]
+    admitted = []
+    for runs in recent:
+        series = [line for line in runs.series if view.filters.admits_series(line.key)]
+        admitted.append(replace(runs, series=tuple(series)))
+    # what is a regression already needs no suspicion
     possible = possible_changes(admitted, regressions)
     for change in possible[:_POSSIBLE_SHOWN]:
         line = st.container(horizontal=True, vertical_alignment="center")
@@ -139,7 +158,11 @@ def show_newest(
         )
         base, head = change.base.sha, change.head.sha
         view.compare_link(
-            "Compare", base=base, head=head, runner_class=change.runner_class, place=line
+            "Compare",
+            base=base,
+            head=head,
+            runner_class=change.runner_class,
+            place=line,
         )
     measured = [change for change in possible if not change.is_imported]
     if measured:
@@ -147,67 +170,67 @@ def show_newest(
         st.caption("To decide one now, on a machine of that runner class:")
         revisions = f"--base {worst.base.short_sha} --head {worst.head.short_sha}"
         st.code(f"roofwatch ab path/to/bench_file.py {revisions}", language=None)
-    newest = {one.runner_class: one.commits[-1] for one in recent}
+    newest = {runs.runner_class: runs.commits[-1] for runs in recent}
     cases = {runner.runner_class: runner.cases for runner in runners}
 
     def degraded_share(runner: str) -> float | None:
         count = sum(case.measurement_count for case in cases[runner])
-        return sum(case.degraded_count for case in cases[runner]) / count if count else None
+        degraded_count = sum(case.degraded_count for case in cases[runner])
+        return degraded_count / count if count else None
+
+    def working_cases(runner: str) -> str:
+        working_count = sum(bool(case.outcomes) for case in cases[runner])
+        return f"{working_count} of {len(cases[runner])}"
+
+    def commit_field(title: str, name: str) -> Column[str]:
+        return Column(title, lambda runner: getattr(newest.get(runner), name, None))
 
     intervals = {runner.runner_class: report_interval(runner.result_times) for runner in runners}
     show_table(
         cases,
         *health_columns(intervals, degraded_share, read_noise(view), noise_from_history(admitted)),
-        Column(
-            "cases",
-            lambda runner: (
-                f"{sum(bool(case.outcomes) for case in cases[runner])} of {len(cases[runner])}"
-            ),
-        ),
-        Column("commit", lambda runner: newest[runner].short_sha if runner in newest else None),
-        Column("subject", lambda runner: newest[runner].subject if runner in newest else None),
+        Column("cases", working_cases),
+        commit_field("commit", "short_sha"),
+        commit_field("subject", "subject"),
     )
     st.caption("Cases and throttling: newest run of a clean work tree.")
 
 
 def show_gaps(runners: Sequence[RunnerCoverage]) -> None:
     st.header("Missing or failing cases", anchor=False)
-    covered = {
-        runner.runner_class: {case.case_id: case.outcomes for case in runner.cases}
-        for runner in runners
-        if runner.run_id is not None
-    }
+    covered: dict[str, Mapping[str, Set[Outcome]]] = {}
+    for runner in runners:
+        # without a clean run, nothing is known to be missing
+        if runner.run_id is not None:
+            covered[runner.runner_class] = {case.case_id: case.outcomes for case in runner.cases}
     show_table(
         coverage_gaps(covered),
-        Column("gap", lambda one: str(one.gap)),
-        Column("kernel", lambda one: one.kernel),
-        Column("runner class", lambda one: one.runner_class),
-        Column("cases", lambda one: f"{len(one.case_ids)} of {one.case_count}"),
-        Column("outcome", lambda one: ", ".join(one.outcomes).replace("_", " ")),
-        Column("example", lambda one: one.case_ids[0]),
+        Column("gap", lambda gap: str(gap.gap)),
+        Column("kernel", lambda gap: gap.kernel),
+        Column("runner class", lambda gap: gap.runner_class),
+        Column("cases", lambda gap: f"{len(gap.case_ids)} of {gap.case_count}"),
+        Column("outcome", lambda gap: ", ".join(gap.outcomes).replace("_", " ")),
+        Column("example", lambda gap: gap.case_ids[0]),
         Column(
-            "help", lambda one: one.outcomes[0].url if one.outcomes else None, link="what to do"
+            "help", lambda gap: gap.outcomes[0].url if gap.outcomes else None, link="what to do"
         ),
         if_empty="Nothing: every case works in the newest run of every runner.",
     )
     st.caption("Newest clean run per runner, compared with all known cases.")
 
 
-def show_false_alarms(found: Sequence[TriagedRegression], since: datetime | None) -> None:
+def show_false_alarms(regressions: Sequence[TriagedRegression], since: datetime | None) -> None:
     st.header("Alert accuracy", anchor=False)
-    counted = count_false_alarms(found, since=since)
-    interval = counted.interval
-    certainty = (
-        None
-        if interval is None
-        else f"95 % interval: {interval[0]:.0%} to {interval[1]:.0%} (Wilson)."
-    )
+    counted = count_false_alarms(regressions, since=since)
+    certainty = None
+    if counted.interval is not None:
+        low, high = counted.interval
+        certainty = f"95 % interval: {low:.0%} to {high:.0%} (Wilson)."
+    rate = "not known yet"
+    if counted.rate is not None:
+        rate = f"{counted.rate:.0%}"
     show_numbers(
-        (
-            "False-alarm rate",
-            "not known yet" if counted.rate is None else f"{counted.rate:.0%}",
-            certainty,
-        ),
+        ("False-alarm rate", rate, certainty),
         ("Alerts", counted.reported_count, None),
         ("False", counted.false_count, None),
         ("Untriaged", counted.reported_count - counted.decided_count, None),

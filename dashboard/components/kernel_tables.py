@@ -1,7 +1,7 @@
 """What a record says about one kernel, as tables."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
@@ -44,14 +44,20 @@ _LEADS = {
 
 
 def show_diagnoses(diagnoses: Sequence[Diagnosis]) -> None:
+
+    def first_finding(diagnosis: Diagnosis, field: str) -> str:
+        if not diagnosis.findings:
+            return ""
+        return str(getattr(diagnosis.findings[0], field))
+
     show_table(
         diagnoses,
-        Column("case", lambda one: one.evidence.case.case_id),
-        Column("implementation", lambda one: one.evidence.implementation),
-        Column("limit", lambda one: str(one.limit)),
-        Column("why", lambda one: str(one.headline)),
-        Column("first finding", lambda one: one.findings[0].title if one.findings else ""),
-        Column("try", lambda one: one.findings[0].advice if one.findings else ""),
+        Column("case", lambda diagnosis: diagnosis.evidence.case.case_id),
+        Column("implementation", lambda diagnosis: diagnosis.evidence.implementation),
+        Column("limit", lambda diagnosis: str(diagnosis.limit)),
+        Column("why", lambda diagnosis: str(diagnosis.headline)),
+        Column("first finding", lambda diagnosis: first_finding(diagnosis, "title")),
+        Column("try", lambda diagnosis: first_finding(diagnosis, "advice")),
     )
 
 
@@ -64,7 +70,15 @@ class _Case:
 
     @property
     def fastest(self) -> Measurement | None:
-        return None if self.best is None else self.measurements[self.best.implementation]
+        if self.best is None:
+            return None
+        return self.measurements[self.best.implementation]
+
+    @property
+    def winner(self) -> str:
+        if self.best is None:
+            return "none was measured"
+        return self.best.implementation
 
     @property
     def lead(self) -> str:
@@ -76,55 +90,58 @@ class _Case:
     def significance(self) -> str:
         if self.best is None:
             return ""
-        against = self.best.comparison
-        return "no other timed in the same way" if against is None else _LEADS[against.verdict]
+        comparison = self.best.comparison
+        if comparison is None:
+            return "no other timed in the same way"
+        return _LEADS[comparison.verdict]
 
     def time_of(self, implementation: str) -> str:
         measurement = self.measurements.get(implementation)
         if measurement is None:
             return "not in this run"
-        median_ns = measurement.median_ns
-        return measurement.outcome.replace("_", " ") if median_ns is None else format_ns(median_ns)
+        if measurement.median_ns is None:
+            return measurement.outcome.replace("_", " ")
+        return format_ns(measurement.median_ns)
 
 
 def show_best(measurements: Sequence[Measurement]) -> None:
     """Show the best implementation of each case, its lead, and the time of each implementation."""
     st.header("Best implementation by case", anchor=False)
-    best = {one.case_id: one for one in find_best(measurements)}
+    best = {winner.case_id: winner for winner in find_best(measurements)}
     by_case: dict[str, dict[str, Measurement]] = {}
-    for one in measurements:
-        by_case.setdefault(one.case_id, {})[one.implementation] = one
+    for measurement in measurements:
+        by_case.setdefault(measurement.case_id, {})[measurement.implementation] = measurement
+    cases = [
+        _Case(case_id, best.get(case_id), by_case[case_id])
+        for case_id in sorted(by_case, key=natural_order)
+    ]
+    implementations = sorted({measurement.implementation for measurement in measurements})
 
     def time_column(name: str) -> Column[_Case]:
-        return Column(on_one_line(f"{name}, time"), lambda one: one.time_of(name))
+        return Column(on_one_line(f"{name}, time"), lambda case: case.time_of(name))
 
     show_table(
-        [
-            _Case(case_id, best.get(case_id), by_case[case_id])
-            for case_id in sorted(by_case, key=natural_order)
-        ],
-        Column("case", lambda one: one.case_id),
-        Column(
-            "best", lambda one: "none was measured" if one.best is None else one.best.implementation
-        ),
-        Column("time", lambda one: one.fastest and one.fastest.median_ns, format_ns),
+        cases,
+        Column("case", lambda case: case.case_id),
+        Column("best", lambda case: case.winner),
+        Column("time", lambda case: case.fastest and case.fastest.median_ns, format_ns),
         Column(
             "speedup",
-            lambda one: one.lead,
+            lambda case: case.lead,
             help="How much slower the second best is, from paired blocks.",
         ),
         Column(
             "significant?",
-            lambda one: one.significance,
+            lambda case: case.significance,
             help="Verdict of the same comparison and threshold as for pull requests.",
         ),
         Column(
             "utilisation",
-            lambda one: one.fastest and one.fastest.utilisation,
+            lambda case: case.fastest and case.fastest.utilisation,
             metric("utilisation").format,
         ),
-        Column("bound", lambda one: (one.fastest and one.fastest.bound) or ""),
-        *map(time_column, sorted({one.implementation for one in measurements})),
+        Column("bound", lambda case: (case.fastest and case.fastest.bound) or ""),
+        *map(time_column, implementations),
         if_empty="This run has no times of it.",
     )
 
@@ -136,90 +153,117 @@ def show_static(facts: Sequence[StaticFacts], earlier: Sequence[StaticFacts] | N
         facts: Facts of this run, at least one.
         earlier: Facts of the previous measured commit, if any.
     """
-    before = {_key(one): one for one in earlier or ()}
-    changes = {
-        _key(one): "first commit" if earlier is None else _changes_text(before.get(_key(one)), one)
-        for one in facts
-    }
+    earlier_facts = {_key(fact): fact for fact in earlier or ()}
+    changes = {_key(fact): "first commit" for fact in facts}
+    if earlier is not None:
+        for fact in facts:
+            changes[_key(fact)] = _changes_text(earlier_facts.get(_key(fact)), fact)
 
     def fact_column(name: str) -> Column[StaticFacts]:
         help_text = METRICS[name].title
         if name == "theoretical_occupancy":
             help_text = "Resident warps / maximum warps, from the resources that the code needs."
         return Column(
-            FACT_TITLES[name], lambda one: getattr(one, name), metric(name).format, help_text
+            FACT_TITLES[name], lambda fact: getattr(fact, name), metric(name).format, help_text
         )
 
+    def rank(fact: StaticFacts) -> tuple[object, ...]:
+        # changed code first
+        is_unchanged = changes[_key(fact)] in _NOT_CHANGED
+        return (is_unchanged, *map(natural_order, _key(fact)))
+
     columns: list[Column[StaticFacts]] = [
-        Column("target", lambda one: one.target),
-        Column("case", lambda one: one.case_id),
-        Column("implementation", lambda one: one.implementation),
-        Column("function", lambda one: one.function),
-        Column("changed", lambda one: changes[_key(one)]),
-        Column("outcome", lambda one: one.outcome, outcome_text),
+        Column("target", lambda fact: fact.target),
+        Column("case", lambda fact: fact.case_id),
+        Column("implementation", lambda fact: fact.implementation),
+        Column("function", lambda fact: fact.function),
+        Column("changed", lambda fact: changes[_key(fact)]),
+        Column("outcome", lambda fact: fact.outcome, outcome_text),
         Column(
             "limited by",
-            lambda one: ", ".join(one.occupancy_limits),
+            lambda fact: ", ".join(fact.occupancy_limits),
             help="What prevents more blocks on an SM.",
         ),
-        Column("threads", lambda one: one.thread_count),
+        Column("threads", lambda fact: fact.thread_count),
         *map(fact_column, FACT_TITLES),
-        Column("code hash", lambda one: (one.code_hash or "")[:_HASH_LENGTH]),
-        Column(
-            "configuration", lambda one: ", ".join(f"{k}={v}" for k, v in one.configuration.items())
-        ),
+        Column("code hash", lambda fact: (fact.code_hash or "")[:_HASH_LENGTH]),
+        Column("configuration", _configuration_text),
     ]
-    values = {column.title: {str(column.value(one)) for one in facts} for column in columns}
-    common = {name: "".join(values[name]) for name in _CONSTANT_COLUMNS if len(values[name]) == 1}
+    # a value that all rows share is a sentence below the table
+    common = _common_values(facts, columns)
     show_table(
-        sorted(
-            facts,
-            key=lambda one: (changes[_key(one)] in _NOT_CHANGED, *map(natural_order, _key(one))),
-        ),
+        sorted(facts, key=rank),
         *(column for column in columns if column.title not in common),
         omit_empty=True,
     )
-    told = [f"{name} {code_span(value)}" for name, value in common.items() if value]
-    if told:
-        st.caption(f"In every row: {', '.join(told)}.")
+    constants = [f"{name} {code_span(value)}" for name, value in common.items() if value]
+    if constants:
+        st.caption(f"In every row: {', '.join(constants)}.")
+
+
+def _common_values(
+    facts: Sequence[StaticFacts],
+    columns: Sequence[Column[StaticFacts]],
+) -> dict[str, str]:
+    """Values that are equal in all rows, by title of their column."""
+    common: dict[str, str] = {}
+    for column in columns:
+        values = {str(column.value(fact)) for fact in facts}
+        if column.title in _CONSTANT_COLUMNS and len(values) == 1:
+            common[column.title] = values.pop()
+    return common
+
+
+def _configuration_text(facts: StaticFacts) -> str:
+    return ", ".join(f"{name}={value}" for name, value in facts.configuration.items())
 
 
 def _key(facts: StaticFacts) -> tuple[str, str, str, str]:
     return facts.case_id, facts.implementation, facts.function, facts.target
 
 
-def _changes_text(before: StaticFacts | None, now: StaticFacts) -> str:
-    if before is None:
+def _changes_text(base: StaticFacts | None, head: StaticFacts) -> str:
+    if base is None:
         return "new"
-    if before.outcome is not now.outcome:
-        return f"{before.outcome.replace('_', ' ')} → {now.outcome.replace('_', ' ')}"
-    if before.code_hash == now.code_hash:
+    if base.outcome is not head.outcome:
+        return f"{base.outcome.replace('_', ' ')} → {head.outcome.replace('_', ' ')}"
+    if base.code_hash == head.code_hash:
         return "same machine code"
-    facts = facts_in_words(fact_values(before), fact_values(now))
-    return f"code changed, {facts}" if facts else "code changed"
+    facts = facts_in_words(fact_values(base), fact_values(head))
+    if not facts:
+        return "code changed"
+    return f"code changed, {facts}"
 
 
 def show_tried(tuned: Autotuning) -> None:
     """Show the configurations that the autotuner tried, fastest first, by the settings in which
     they differ.
     """
-    every = [one.configuration for one in tuned.timings]
-    settings = dict.fromkeys(name for one in every for name in one)
-    differing = [
-        name for name in settings if len({repr(one.get(name)) for one in every}) > 1
-    ] or list(settings)
+    configurations = [timing.configuration for timing in tuned.timings]
+    values: dict[str, set[str]] = {}
+    for configuration in configurations:
+        for name in configuration:
+            values[name] = {repr(tried.get(name)) for tried in configurations}
+    differing = [name for name, texts in values.items() if len(texts) > 1]
+    if not differing:  # a single configuration was tried
+        differing = list(values)
 
-    def status(one: AutotuneTiming) -> str:
-        if one.time_ns is None:
+    def status(timing: AutotuneTiming) -> str:
+        if timing.time_ns is None:
             return "could not run"
-        return "chosen" if one.configuration == tuned.chosen else "tried"
+        if timing.configuration == tuned.chosen:
+            return "chosen"
+        return "tried"
+
+    def order(timing: AutotuneTiming) -> float:
+        return math.inf if timing.time_ns is None else timing.time_ns
 
     def setting_column(name: str) -> Column[AutotuneTiming]:
-        return Column(name, lambda one: str(one.configuration.get(name, "")))
+        return Column(name, lambda timing: str(timing.configuration.get(name, "")))
 
     show_table(
-        sorted(tuned.timings, key=lambda one: math.inf if one.time_ns is None else one.time_ns),
-        Column("time", lambda one: one.time_ns, format_ns),
+        sorted(tuned.timings, key=order),
+        Column("time", lambda timing: timing.time_ns, format_ns),
         Column("result", status),
         *map(setting_column, differing),
     )
@@ -232,30 +276,32 @@ def show_counters(counters: Sequence[Counters]) -> None:
 
     def launch_column(launch: Counters) -> Column[str]:
         title = f"{launch.case_id} · {launch.implementation} · {launch.function}"
-        number = f" #{launch.launch_index}" if launch.launch_index else ""
-        return Column(
-            on_one_line(title + number),
-            lambda name: (
-                format_counter(name, launch.values[name]) if name in launch.values else "not read"
-            ),
-        )
+        if launch.launch_index:
+            title += f" #{launch.launch_index}"
+
+        def text(name: str) -> str:
+            if name not in launch.values:
+                return "not read"
+            return format_counter(name, launch.values[name])
+
+        return Column(on_one_line(title), text)
 
     st.header("Hardware counters", anchor=False)
     show_table(
-        dict.fromkeys(name for one in counters for name in one.values),
+        dict.fromkeys(name for launch in counters for name in launch.values),
         Column("counter", lambda name: name.replace("_", " ")),
         *map(launch_column, counters),
         if_empty="No hardware counters in this run. On a machine with Nsight Compute: roofwatch "
         "ncu KERNEL",
     )
-    findings = [(one.function, finding) for one in counters for finding in one.findings]
+    findings = [(launch.function, finding) for launch in counters for finding in launch.findings]
     if findings:
         show_table(
             findings,
-            Column("function", lambda found: found[0]),
-            Column("rule", lambda found: found[1].rule),
-            Column("says", lambda found: found[1].message),
-            Column("saves at most", lambda found: found[1].estimated_speedup, "{:.0%}".format),
+            Column("function", lambda pair: pair[0]),
+            Column("rule", lambda pair: pair[1].rule),
+            Column("says", lambda pair: pair[1].message),
+            Column("saves at most", lambda pair: pair[1].estimated_speedup, "{:.0%}".format),
         )
 
 
@@ -270,7 +316,9 @@ class _Checked:
     def outcome(self) -> Outcome:
         if self.tensor is None:
             return self.check.outcome
-        return Outcome.OK if self.tensor.passed else Outcome.INCORRECT
+        if self.tensor.passed:
+            return Outcome.OK
+        return Outcome.INCORRECT
 
     @property
     def relative_to_torch(self) -> float | None:
@@ -281,21 +329,29 @@ class _Checked:
 
 def show_accuracy(accuracies: Sequence[Accuracy]) -> None:
     st.header("Accuracy against the float64 reference", anchor=False)
-    error, largest = metric("rmse_ratio"), metric("max_abs_error")
+    error = metric("rmse_ratio")
+    largest = metric("max_abs_error")
+
+    def tensor_column(
+        title: str,
+        name: str,
+        write: Callable[[float], str] | None = None,
+    ) -> Column[_Checked]:
+        """Return a column of a tensor, which a failed check may not have."""
+        return Column(title, lambda checked: getattr(checked.tensor, name, None), write)
+
     show_table(
-        [_Checked(one, tensor) for one in accuracies for tensor in one.tensors or (None,)],
-        Column("case", lambda one: one.check.case_id),
-        Column("implementation", lambda one: one.check.implementation),
-        Column("outcome", lambda one: one.outcome, outcome_text),
-        Column("tensor", lambda one: one.tensor.tensor if one.tensor else ""),
-        Column(error.title, lambda one: one.tensor and one.tensor.rmse_ratio, error.format),
-        Column(
-            "torch's error", lambda one: one.tensor and one.tensor.baseline_rmse_ratio, error.format
-        ),
-        Column("relative to torch", lambda one: one.relative_to_torch, "{:.2f}×".format),
-        Column(largest.title, lambda one: one.tensor and one.tensor.max_abs_error, largest.format),
-        Column("executed on", lambda one: one.check.executor),
-        Column("message", lambda one: one.check.message or ""),
+        [_Checked(check, tensor) for check in accuracies for tensor in check.tensors or (None,)],
+        Column("case", lambda checked: checked.check.case_id),
+        Column("implementation", lambda checked: checked.check.implementation),
+        Column("outcome", lambda checked: checked.outcome, outcome_text),
+        tensor_column("tensor", "tensor"),
+        tensor_column(error.title, "rmse_ratio", error.format),
+        tensor_column("torch's error", "baseline_rmse_ratio", error.format),
+        Column("relative to torch", lambda checked: checked.relative_to_torch, "{:.2f}×".format),
+        tensor_column(largest.title, "max_abs_error", largest.format),
+        Column("executed on", lambda checked: checked.check.executor),
+        Column("message", lambda checked: checked.check.message or ""),
         if_empty="No accuracy check is stored for this kernel in this run.",
     )
     if accuracies:

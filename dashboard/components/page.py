@@ -56,18 +56,16 @@ class SourceLinks:
     @classmethod
     def of_project(cls, pattern: str | None, project: str) -> "SourceLinks":
         """Create from a setting such as `https://github.com/{project}`."""
-        return cls(
-            None if pattern is None else pattern.rstrip("/").replace("{project}", quote(project))
-        )
+        if pattern is None:
+            return cls(None)
+        return cls(pattern.rstrip("/").replace("{project}", quote(project)))
 
     def commit(self, sha: str) -> str:
         """Return a commit as Markdown, linked if possible."""
         named = code_span(sha[:8])
-        return (
-            named
-            if self.repository_url is None
-            else f"[{named}]({self.repository_url}/commit/{quote(sha)})"
-        )
+        if self.repository_url is None:
+            return named
+        return f"[{named}]({self.repository_url}/commit/{quote(sha)})"
 
     def commit_html(self, commit: CommitRef) -> str:
         """Return the short form of a commit as HTML, linked if possible."""
@@ -83,12 +81,14 @@ class SourceLinks:
         """Return a source line as Markdown, linked unless the recorded path leaves the
         repository.
         """
-        named, parts = code_span(f"{file}:{line}"), PurePosixPath(file).parts
-        if self.repository_url is None or ".." in parts or file.startswith("/") or "\\" in file:
+        named = code_span(f"{file}:{line}")
+        parts = PurePosixPath(file).parts
+        # a path comes from a record, which is untrusted
+        leaves_repository = ".." in parts or file.startswith("/") or "\\" in file
+        if self.repository_url is None or leaves_repository:
             return named
-        return (
-            f"[{named}]({self.repository_url}/blob/{quote(sha)}/{quote('/'.join(parts))}#L{line})"
-        )
+        path = quote("/".join(parts))
+        return f"[{named}]({self.repository_url}/blob/{quote(sha)}/{path}#L{line})"
 
 
 @dataclass(frozen=True)
@@ -103,10 +103,8 @@ class View:
 
     def commit_line(self, commit: CommitRef) -> str:
         """Write a commit with subject and author as Markdown."""
-        subject, author = (
-            shortened(commit.subject) or "without a subject",
-            shortened(commit.author) or "none",
-        )
+        subject = shortened(commit.subject) or "without a subject"
+        author = shortened(commit.author) or "none"
         return f"{self.sources.commit(commit.sha)} {code_span(subject)} by {code_span(author)}"
 
     def list_runs(self, *, limit: int, **further: Any) -> Sequence[FleetRun]:
@@ -124,6 +122,7 @@ class View:
             branches=self.filters.branches,
             **further,
         )
+        # the filters may hide runs that exist
         if not runs and self.filters.is_narrow:
             show_no_match("runs")
             st.stop()
@@ -133,32 +132,45 @@ class View:
 
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
-        return (
-            f"{urljoin(st.context.url or '/', view)}?{urlencode(self._asking(choices), doseq=True)}"
-        )
+        url = urljoin(st.context.url or "/", view)
+        return f"{url}?{urlencode(self._query(choices), doseq=True)}"
 
     def anchor(self, label: str, view: str, **choices: str) -> str:
         """Return a link to another view as HTML; the label is HTML too."""
         return f'<a href="{escape(self.address_of(view, **choices))}" target="_self">{label}</a>'
 
     def page_link(
-        self, view: str, label: str, *, icon: str | None = None, place: Any = st, **choices: str
+        self,
+        view: str,
+        label: str,
+        *,
+        icon: str | None = None,
+        place: Any = st,
+        **choices: str,
     ) -> None:
         """Show a link to another view with some choices and the same filters."""
         place.page_link(
-            f"views/{view}.py", label=label, icon=icon, query_params=self._asking(choices)
+            f"views/{view}.py",
+            label=label,
+            icon=icon,
+            query_params=self._query(choices),
         )
 
     def compare_link(
-        self, label: str, *, base: str, head: str, runner_class: str = "", place: Any = st
+        self,
+        label: str,
+        *,
+        base: str,
+        head: str,
+        runner_class: str = "",
+        place: Any = st,
     ) -> None:
         """Show a link to the comparison of two commits, on a runner class if given."""
         on_runner = {"runner": runner_class} if runner_class else {}
-        icon = ":material/compare_arrows:"
         self.page_link(
             "compare",
             label,
-            icon=icon,
+            icon=":material/compare_arrows:",
             place=place,
             by="commits",
             base=base,
@@ -166,7 +178,7 @@ class View:
             **on_runner,
         )
 
-    def _asking(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
+    def _query(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
         filters = {name: list(values) for name, values in self.filters.chosen.items() if values}
         return {"project": self.project, **filters, **choices}
 
@@ -191,6 +203,7 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         st.title(title, anchor=False)
         st.caption(f"{question} Times: {zone}.")
     projects = data.list_projects()
+    # before the header's choices, which need a project
     if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
     line = choices.container(
@@ -203,19 +216,31 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
         filters = _choose_filters(link, data.ask(questions.read_filter_options, project), panel)
         show_sign_in(line)
         sources = SourceLinks.of_project(load_settings().repository_url, project)
-        view = View(project, link, filters, zone, sources)
+        view = View(
+            project,
+            link,
+            filters,
+            zone,
+            sources,
+        )
         if text:
+            # a search covers the whole project
             _show_found(replace(view, filters=Filters(filters.facets)), text)
         yield view
     finally:
         link.write()
 
 
-def _ask_for_text(place: DeltaGenerator) -> str:
+def _ask_for_text(line: DeltaGenerator) -> str:
     """Show the field of the search, which the key `/` focuses."""
-    with place.container(key="search-field", width=190, gap=None):
+    with line.container(key="search-field", width=190, gap=None):
         _focus_on_slash(key="focus-search", height=1)
-        text = st.text_input("Search", key=_SEARCH, type="search", placeholder="press /")
+        text = st.text_input(
+            "Search",
+            key=_SEARCH,
+            type="search",
+            placeholder="press /",
+        )
     return (text or "").strip()[:_LONGEST_SEARCH]
 
 
@@ -223,26 +248,33 @@ def _show_found(view: View, text: str) -> None:
     """List kernels, cases and commits of the whole project as links to their views; `view` has no
     filters.
     """
-    found = data.ask(questions.search, view.project, text)
-    regressed = {one.commit.sha for one in data.list_regressions(view.project)}
+    matches = data.ask(questions.search, view.project, text)
+    regressions = data.list_regressions(view.project)
+    regressed_shas = {regression.commit.sha for regression in regressions}
 
     def trend(name: str, **case: str) -> str:
         return view.anchor("Trend", "trends", kernel=name, **case)
 
     rows = [
-        ("kernel", name, [trend(name), view.anchor("Roofline", "kernel", kernel=name)])
-        for name in found.kernels
+        (
+            "kernel",
+            name,
+            [trend(name), view.anchor("Roofline", "kernel", kernel=name)],
+        )
+        for name in matches.kernels
     ]
-    rows += [("case", name, [trend(name.partition("/")[0], case=name)]) for name in found.cases]
-    for one in found.commits:
-        sha = one.commit.sha
+    for case_id in matches.cases:
+        kernel, _, _ = case_id.partition("/")
+        rows.append(("case", case_id, [trend(kernel, case=case_id)]))
+    for measured in matches.commits:
+        commit = measured.commit
         links = [
-            view.anchor("Run", "run", run=one.run_id),
-            view.anchor("Roofline", "kernel", commit=sha),
+            view.anchor("Run", "run", run=measured.run_id),
+            view.anchor("Roofline", "kernel", commit=commit.sha),
         ]
-        if sha in regressed:
-            links.insert(0, view.anchor("Regression", "regression", commit=sha))
-        rows.append(("commit", f"{one.commit.short_sha} {one.commit.subject}", links))
+        if commit.sha in regressed_shas:
+            links.insert(0, view.anchor("Regression", "regression", commit=commit.sha))
+        rows.append(("commit", f"{commit.short_sha} {commit.subject}", links))
     with st.container(border=True, key="found"):
         if not rows:
             st.text(
@@ -257,8 +289,11 @@ def _show_found(view: View, text: str) -> None:
 
 def _reader_zone() -> tzinfo:
     """Return the browser's time zone, or UTC if it is unknown."""
+    # the browser may tell no zone, or one that this system does not know
+    if not st.context.timezone:
+        return UTC
     try:
-        return ZoneInfo(st.context.timezone) if st.context.timezone else UTC
+        return ZoneInfo(st.context.timezone)
     except (KeyError, ValueError):
         return UTC
 
@@ -289,8 +324,8 @@ def note_whole_runs(view: View) -> None:
         )
 
 
-def show_no_match(what: str) -> None:
-    st.info(f"No {what} for these filters.", icon=":material/filter_alt_off:")
+def show_no_match(subject: str) -> None:
+    st.info(f"No {subject} for these filters.", icon=":material/filter_alt_off:")
     st.button("Clear filters", on_click=clear_filters)
 
 

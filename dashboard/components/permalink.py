@@ -39,13 +39,18 @@ class Permalink:
     ) -> str:
         """Choose one of `options`; the default is the first."""
         key = self._key(parameter)
-        asked = self._asked(parameter, label, options)
-        wanted = asked[0] if asked else st.session_state.get(key)
-        st.session_state[key] = next(
-            value for value in (wanted, default, options[0]) if value in options
-        )
+        requested = self._requested(parameter, label, options)
+        # the address counts first, then the choice of this session
+        candidates = [st.session_state.get(key), default, options[0]]
+        if requested:
+            candidates[0] = requested[0]
+        st.session_state[key] = next(value for value in candidates if value in options)
         chosen = (place or st).selectbox(
-            label, options, key=key, format_func=title, persist_state=_persistence(parameter)
+            label,
+            options,
+            key=key,
+            format_func=title,
+            persist_state=_persistence(parameter),
         )
         self._chosen[parameter] = [chosen]
         return chosen
@@ -63,9 +68,11 @@ class Permalink:
     ) -> list[str]:
         """Choose any of `options`; an empty choice means the default."""
         key = self._key(parameter)
-        asked = self._asked(parameter, label, options)
-        wanted = st.session_state.get(key, ()) if asked is None else asked
-        st.session_state[key] = [value for value in wanted if value in options] or list(default)
+        requested = self._requested(parameter, label, options)
+        if requested is None:
+            requested = st.session_state.get(key, [])
+        valid = [value for value in requested if value in options]
+        st.session_state[key] = valid or list(default)
         chosen = (place or st).multiselect(
             label,
             options,
@@ -74,6 +81,7 @@ class Permalink:
             placeholder=placeholder,
             persist_state=_persistence(parameter),
         )
+        # whatever the order of the clicks, equal choices have one address
         in_order = [value for value in options if value in chosen]
         if in_order:
             self._chosen[parameter] = in_order
@@ -81,29 +89,43 @@ class Permalink:
 
     def switch(self, label: str, *, parameter: str, place: DeltaGenerator | None = None) -> bool:
         """Choose yes or no; the default is no."""
-        is_on = (place or st).toggle(label, key=self._flag(parameter, label, _YES, _NO))
+        is_on = (place or st).toggle(
+            label,
+            key=self._flag(parameter, label, _YES, _NO),
+        )
         self._chosen[parameter] = [_YES if is_on else _NO]
         return is_on
 
     def unfold(self, label: str, show: Callable[[], None], *, parameter: str) -> None:
         """Show an expander, and its content only if it is open."""
-        part = st.expander(
-            label, key=self._flag(parameter, label, _OPEN, _FOLDED), on_change="rerun"
-        )
+        key = self._flag(parameter, label, _OPEN, _FOLDED)
+        part = st.expander(label, key=key, on_change="rerun")
+        # the content is made only when it is seen
         if part.open:
             self._chosen[parameter] = [_OPEN]
             with part:
                 show()
 
-    def _flag(self, parameter: str, label: str, on: str, off: str) -> str:
+    def _flag(
+        self,
+        parameter: str,
+        label: str,
+        on: str,
+        off: str,
+    ) -> str:
         """Set a flag as the address asks for; return its key."""
-        key, asked = self._key(parameter), self._asked(parameter, label, [on, off])
-        if asked is not None:
-            st.session_state[key] = asked == [on]
+        key = self._key(parameter)
+        requested = self._requested(parameter, label, [on, off])
+        if requested is not None:
+            st.session_state[key] = requested == [on]
         return key
 
     def pin(
-        self, *, parameter: str, picked: str | None, options: Container[str] | None = None
+        self,
+        *,
+        parameter: str,
+        picked: str | None,
+        options: Container[str] | None = None,
     ) -> str | None:
         """Return what was selected on a figure last, else what the address asks for.
 
@@ -112,12 +134,14 @@ class Permalink:
             picked: Current selection on the figure.
             options: Known values, others are forgotten; None for any.
         """
-        key, asked = self._key(parameter), self._asked(parameter)
+        key = self._key(parameter)
+        requested = self._requested(parameter)
         if picked is not None:
             st.session_state[key] = picked
-        elif asked is not None:
-            st.session_state[key] = asked[0]
+        elif requested is not None:
+            st.session_state[key] = requested[0]
         pinned: str | None = st.session_state.get(key)
+        # what was selected may be filtered out now
         if pinned is not None and options is not None and pinned not in options:
             pinned = st.session_state[key] = None
         if pinned is not None:
@@ -130,24 +154,33 @@ class Permalink:
 
     def asked_or_chosen(self, parameter: str) -> str | None:
         """Return what the address asks for, else the previous choice, without validation."""
-        asked = self._asked(parameter)
+        requested = self._requested(parameter)
+        if requested is not None:
+            return requested[0]
         chosen: str | None = st.session_state.get(self._key(parameter))
-        return chosen if asked is None else asked[0]
+        return chosen
 
     def write(self) -> None:
         st.session_state[self._key("written")] = self._chosen
-        if {name: st.query_params.get_all(name) for name in st.query_params} != self._chosen:
+        current = {name: st.query_params.get_all(name) for name in st.query_params}
+        # the same address is not written again
+        if current != self._chosen:
             st.query_params.from_dict(self._chosen)
 
-    def _asked(
-        self, parameter: str, label: str = "", options: Sequence[str] | None = None
+    def _requested(
+        self,
+        parameter: str,
+        label: str = "",
+        options: Sequence[str] | None = None,
     ) -> list[str] | None:
         """Return the known values that the address asks for; None if it only repeats what this view
         wrote.
         """
         values = st.query_params.get_all(parameter)
         written = st.session_state.get(self._key("written"), {})
-        is_ours = self._key(parameter) in st.session_state and written.get(parameter) == values
+        # an address that this view wrote itself must not undo a newer choice
+        is_chosen = self._key(parameter) in st.session_state
+        is_ours = is_chosen and written.get(parameter) == values
         if not values or is_ours:
             return None
         if options is None:
@@ -161,7 +194,9 @@ class Permalink:
         return [value for value in values if value in options]
 
     def _key(self, parameter: str) -> str:
-        return parameter if parameter in _SHARED else f"{self._view}:{parameter}"
+        if parameter in _SHARED:
+            return parameter
+        return f"{self._view}:{parameter}"
 
 
 def clear_filters() -> None:
@@ -171,4 +206,6 @@ def clear_filters() -> None:
 
 
 def _persistence(parameter: str) -> Literal["session"] | None:
-    return "session" if parameter in _SHARED else None
+    if parameter in _SHARED:
+        return "session"
+    return None

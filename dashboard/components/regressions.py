@@ -55,79 +55,100 @@ _MEANING = {
 _LONGEST_REASON = 500
 
 
-def in_order(found: Iterable[TriagedRegression]) -> list[TriagedRegression]:
+def in_order(regressions: Iterable[TriagedRegression]) -> list[TriagedRegression]:
     """Sort regressions by priority: alerts first, then untriaged ones."""
-    return sorted(
-        found,
-        key=lambda one: (
-            not one.regression.is_alert,
-            one.triage.state is not TriageState.NEW,
-            one.regression.place,
-        ),
-    )
+    return sorted(regressions, key=_priority)
 
 
-def row_html(view: View, one: TriagedRegression, now: datetime) -> str:
+def _priority(triaged: TriagedRegression) -> tuple[object, ...]:
+    is_new = triaged.triage.state is TriageState.NEW
+    return not triaged.regression.is_alert, not is_new, triaged.regression.place
+
+
+def row_html(view: View, triaged: TriagedRegression, now: datetime) -> str:
     """Write what changed, by how much, its series, where, and why, as one row. Text from records is
     escaped.
     """
-    regression, best = one.regression, one.regression.change_points[0]
-    families = view.filters.families_of(point.series.kernel for point in regression.change_points)
-    by = [f"by {shortened(one.triage.person, length=40)}"] if one.triage.person else []
-    badges = [*(mark.text for mark in standing_marks(one)), *by]
-    levels = "" if headline_text(best) == transition_text(best) else f", {transition_text(best)}"
+    regression = triaged.regression
+    cells = {
+        "what": _what_lines(view, triaged),
+        "size": _size_lines(regression.change_points[0]),
+        "line": [_outline_html(regression)],
+        "where": _where_lines(view, regression, now),
+        "why": [escape(_suspect_text(regression)), _cut(certainty_text(regression))],
+    }
+    parts = [_cell_html(name, lines) for name, lines in cells.items()]
+    return f"<div class='rw-row'>{''.join(parts)}</div>"
+
+
+def _cell_html(name: str, lines: Sequence[str]) -> str:
+    body = "".join(f"<div>{line}</div>" for line in lines if line)
+    return f"<div class='rw-{name}'>{body}</div>"
+
+
+def _what_lines(view: View, triaged: TriagedRegression) -> list[str]:
+    regression = triaged.regression
+    points = regression.change_points
+    badges = [mark.text for mark in standing_marks(triaged)]
+    if triaged.triage.person:
+        badges.append(f"by {shortened(triaged.triage.person, length=40)}")
+    parts = view.filters.families_of(point.series.kernel for point in points)
+    subject = list(parts)
+    if len(points) > 1:
+        subject.append(f"{len(points)} series")
+    series = points[0].series
+    subject.append(series.label.removeprefix(f"{series.kernel}/"))
+    return [
+        f"<b>{escape(kernel_text(regression.kernel))}</b>",
+        "".join(f"<span class='rw-badge'>{escape(badge)}</span>" for badge in badges),
+        _cut(" · ".join(subject)),
+    ]
+
+
+def _size_lines(point: ChangePoint) -> list[str]:
+    headline = headline_text(point)
+    transition = transition_text(point)
+    levels = point.series.definition.title
+    if headline != transition:
+        levels += f", {transition}"
+    return [f"<b>{escape(headline)}</b>", escape(levels)]
+
+
+def _outline_html(regression: Regression) -> str:
+    outline = regression.outline
+    if outline is None:
+        return ""
+    colour = VERMILLION if regression.verdict is Verdict.REGRESSED else BLUE
+    return sparkline(outline.values, changed_at=outline.changed_at, colour=colour)
+
+
+def _where_lines(view: View, regression: Regression, now: datetime) -> list[str]:
     commit = regression.commit
-    owner = (
-        f" · Owner: {', '.join(owners_of(view, regression)) or 'none'}"
-        if view.filters.owners
-        else ""
-    )
-    if best.is_gradual:  # the first commit of a drift did not cause it
-        where = [
+    age = age_text(commit.committed_at, now=now)
+    owner = ""
+    if view.filters.owners:
+        owner = f" · Owner: {', '.join(owners_of(view, regression)) or 'none'}"
+    if regression.change_points[0].is_gradual:  # the first commit of a drift did not cause it
+        return [
             f"since {date_written(commit.committed_at, view.zone)}",
             f"No single commit: it drifts.{escape(owner)}",
         ]
-    elif regression.is_range:
-        where = [
-            f"{escape(regression.range_text)} {age_text(commit.committed_at, now=now)}",
+    if regression.is_range:
+        return [
+            f"{escape(regression.range_text)} {age}",
             f"No commit between them was measured.{escape(owner)}",
         ]
-    else:
-        where = [
-            f"{view.sources.commit_html(commit)} {age_text(commit.committed_at, now=now)}",
-            _cut(commit.subject),
-            _cut(f"{commit.author}{owner}"),
-        ]
-    count, outline = len(regression.change_points), regression.outline
-    colour = VERMILLION if regression.verdict is Verdict.REGRESSED else BLUE
-    series = best.series.label.removeprefix(f"{best.series.kernel}/")
-    cells = {
-        "what": [
-            f"<b>{escape(kernel_text(regression.kernel))}</b>",
-            "".join(f"<span class='rw-badge'>{escape(badge)}</span>" for badge in badges),
-            _cut(" · ".join([*families, *([f"{count} series"] if count > 1 else []), series])),
-        ],
-        "size": [
-            f"<b>{escape(headline_text(best))}</b>",
-            escape(f"{best.series.definition.title}{levels}"),
-        ],
-        "line": []
-        if outline is None
-        else [sparkline(outline.values, changed_at=outline.changed_at, colour=colour)],
-        "where": where,
-        "why": [escape(_suspect_text(regression)), _cut(certainty_text(regression))],
-    }
-    parts = (
-        f"<div class='rw-{name}'>{''.join(f'<div>{line}</div>' for line in lines if line)}</div>"
-        for name, lines in cells.items()
-    )
-    return f"<div class='rw-row'>{''.join(parts)}</div>"
+    return [
+        f"{view.sources.commit_html(commit)} {age}",
+        _cut(commit.subject),
+        _cut(f"{commit.author}{owner}"),
+    ]
 
 
 def _cut(text: str) -> str:
     """Write text on one line, which ends where the cell ends; hovering over it shows all."""
-    shown = escaped(text)
-    return f"<div class='rw-cut' title='{shown}'>{shown}</div>"
+    whole = escaped(text)
+    return f"<div class='rw-cut' title='{whole}'>{whole}</div>"
 
 
 def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour: str = BLUE) -> str:
@@ -139,22 +160,26 @@ def sparkline(values: Sequence[float], *, changed_at: int | None = None, colour:
     width, height = _SPARK_PX
     low, high = min(values), max(values)
     span = max(high - low, _MIN_RELATIVE_SPAN * abs(high)) or 1
-    step = (width - 4) / (len(values) - 1)
-    places = [
-        f"{2 + at * step:.1f},{height - 3 - (value - low) / span * (height - 6):.1f}"
-        for at, value in enumerate(values)
-    ]
-    after = ""
+    step_px = (width - 4) / (len(values) - 1)
+    points: list[str] = []
+    for index, value in enumerate(values):
+        x = 2 + index * step_px
+        y = height - 3 - (value - low) / span * (height - 6)
+        points.append(f"{x:.1f},{y:.1f}")
+    changed_part = ""
     if changed_at is not None:
-        after = (
-            f"<path d='M{2 + (changed_at - 0.5) * step:.1f} 0V{height}' stroke-dasharray='3 2'/>"
-            f"<polyline points='{' '.join(places[max(changed_at - 1, 0) :])}' stroke='{colour}' "
-            f"stroke-width='2'/>"
+        # halfway to the value before; the coloured line begins at that value
+        change_x = 2 + (changed_at - 0.5) * step_px
+        changed_points = " ".join(points[max(changed_at - 1, 0) :])
+        changed_part = (
+            f"<path d='M{change_x:.1f} 0V{height}' stroke-dasharray='3 2'/>"
+            f"<polyline points='{changed_points}' stroke='{colour}' stroke-width='2'/>"
         )
     svg = (
         f"<svg xmlns='http://www.w3.org/2000/svg' width='{width}' height='{height}' fill='none' "
         f"stroke='{GREY}'>"
-        f"<polyline points='{' '.join(places[:changed_at])}' stroke-width='1.5'/>{after}</svg>"
+        f"<polyline points='{' '.join(points[:changed_at])}' stroke-width='1.5'/>"
+        f"{changed_part}</svg>"
     )
     return (
         f'<img src="data:image/svg+xml,{quote(svg)}" alt="The shape of the series" width="{width}">'
@@ -165,14 +190,17 @@ def owners_of(view: View, regression: Regression) -> list[str]:
     return view.filters.owners_of(point.series.kernel for point in regression.change_points)
 
 
-def standing_marks(one: TriagedRegression) -> list[Mark]:
-    regression = one.regression
-    return [
-        *([Mark("↗", "drift", "gray")] if regression.change_points[0].is_gradual else []),
-        *([Mark("▲", "alert", "orange")] if regression.is_alert else []),
-        Mark("✓" if regression.is_confirmed else "?", confirmation_text(regression), "gray"),
-        TRIAGE_MARKS[one.triage.state],
-    ]
+def standing_marks(triaged: TriagedRegression) -> list[Mark]:
+    regression = triaged.regression
+    marks: list[Mark] = []
+    if regression.change_points[0].is_gradual:
+        marks.append(Mark("↗", "drift", "gray"))
+    if regression.is_alert:
+        marks.append(Mark("▲", "alert", "orange"))
+    symbol = "✓" if regression.is_confirmed else "?"
+    marks.append(Mark(symbol, confirmation_text(regression), "gray"))
+    marks.append(TRIAGE_MARKS[triaged.triage.state])
+    return marks
 
 
 def _suspect_text(regression: Regression) -> str:
@@ -186,33 +214,35 @@ def _suspect_text(regression: Regression) -> str:
 
 
 def kernel_text(kernel: str) -> str:
-    return "every kernel" if kernel == ALL_KERNELS else on_one_line(kernel)
+    if kernel == ALL_KERNELS:
+        return "every kernel"
+    return on_one_line(kernel)
 
 
 def trend_of(change_point: ChangePoint) -> dict[str, str]:
     """Return the choices in Trends that show a change point."""
     series = change_point.series
-    asked = {"case": series.case_id, "runner": series.runner_class}
-    same = ("kernel", "metric", "implementation", "target", "function", "tensor")
-    return {
-        name: value
-        for name, value in (asked | {name: getattr(series, name) for name in same}).items()
-        if value
-    }
+    choices = {"case": series.case_id, "runner": series.runner_class}
+    for name in ("kernel", "metric", "implementation", "target", "function", "tensor"):
+        choices[name] = getattr(series, name)
+    return {name: value for name, value in choices.items() if value}
 
 
-def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
+def show_others(view: View, regressions: Sequence[TriagedRegression], now: datetime) -> None:
+
+    def with_verdict(verdict: Verdict) -> list[TriagedRegression]:
+        return [triaged for triaged in regressions if triaged.regression.verdict is verdict]
 
     def standing(verdict: Verdict) -> list[TriagedRegression]:
-        own = [one for one in found if one.regression.verdict is verdict]
-        return [one for one in own if one.regression.state is RegressionState.OPEN]
+        same_verdict = with_verdict(verdict)
+        return [
+            triaged for triaged in same_verdict if triaged.regression.state is RegressionState.OPEN
+        ]
 
     kinds = {
         "Improvements": standing(Verdict.IMPROVED),
         "Inconclusive": standing(Verdict.INCONCLUSIVE),
-        "Settled": [
-            one for one in found if one.regression.verdict is Verdict.REGRESSED and not one.is_open
-        ],
+        "Settled": [triaged for triaged in with_verdict(Verdict.REGRESSED) if not triaged.is_open],
     }
     for title, rows in kinds.items():
         if rows:
@@ -223,25 +253,31 @@ def show_others(view: View, found: Sequence[TriagedRegression], now: datetime) -
             )
 
 
-def _show_table(view: View, found: Sequence[TriagedRegression], now: datetime) -> None:
+def _show_table(
+    view: View, triaged_regressions: Sequence[TriagedRegression], now: datetime
+) -> None:
     show_table(
-        found,
+        triaged_regressions,
         Column(
             "open",
-            lambda one: view.address_of("regression", regression=one.regression_id),
+            lambda triaged: view.address_of("regression", regression=triaged.regression_id),
             link="details",
         ),
-        Column("kernel", lambda one: one.regression.kernel),
-        Column("what", lambda one: one.regression.summary),
-        Column("change", lambda one: one.regression.change_points[0].relative_change, percent),
-        Column("commit", lambda one: one.regression.range_text),
+        Column("kernel", lambda triaged: triaged.regression.kernel),
+        Column("what", lambda triaged: triaged.regression.summary),
+        Column(
+            "change", lambda triaged: triaged.regression.change_points[0].relative_change, percent
+        ),
+        Column("commit", lambda triaged: triaged.regression.range_text),
         Column(
             "subject",
-            lambda one: "" if one.regression.is_range else one.regression.commit.subject,
+            lambda triaged: (
+                "" if triaged.regression.is_range else triaged.regression.commit.subject
+            ),
         ),
-        Column("age", lambda one: age_text(one.regression.commit.committed_at, now=now)),
-        Column("state", lambda one: one.settled_by),
-        Column("reason", lambda one: one.triage.reason or ""),
+        Column("age", lambda triaged: age_text(triaged.regression.commit.committed_at, now=now)),
+        Column("state", lambda triaged: triaged.settled_by),
+        Column("reason", lambda triaged: triaged.triage.reason or ""),
     )
 
 
@@ -263,9 +299,10 @@ def find_triager(project: str) -> tuple[Person | None, str]:
     return person, ""
 
 
-def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
+def show_triage(project: str, triaged: TriagedRegression, zone: tzinfo) -> None:
     """Show the triage state, and a form for those who may change it, else the reason why not."""
-    decided, mark = one.triage, TRIAGE_MARKS[one.triage.state]
+    decided = triaged.triage
+    mark = TRIAGE_MARKS[decided.state]
     line = st.container(horizontal=True, vertical_alignment="center")
     line.markdown(f"{mark.badge} {_MEANING[decided.state]}")
     if decided.person and decided.changed_at:
@@ -278,7 +315,7 @@ def show_triage(project: str, one: TriagedRegression, zone: tzinfo) -> None:
         line.caption(why_not)
     else:
         with line.popover("Set status", icon=":material/rule:"):
-            _show_form(project, [one])
+            _show_form(project, [triaged])
 
 
 def show_selected(project: str, chosen: Sequence[TriagedRegression]) -> None:
@@ -304,27 +341,34 @@ def show_trail(entries: Sequence[AuditEntry], zone: tzinfo) -> None:
 
 def _show_form(project: str, chosen: Sequence[TriagedRegression]) -> None:
     # keys per regression, so a reason is not carried over to others
-    key = ",".join(f"{one.regression_id}:{one.triage.state}" for one in chosen)
+    ids = [f"{triaged.regression_id}:{triaged.triage.state}" for triaged in chosen]
+    key = ",".join(ids)
     state = chosen[0].triage.state
     states = list(TriageState)
+    # the usual first decision
+    preselected = TriageState.ACKNOWLEDGED if state is TriageState.NEW else state
     with st.form(f"triage:{key}", border=False):
         st.radio(
             "Status",
             states,
-            index=states.index(TriageState.ACKNOWLEDGED if state is TriageState.NEW else state),
+            index=states.index(preselected),
             key=f"state:{key}",
             format_func=lambda state: TRIAGE_MARKS[state].text,
             captions=[_MEANING[state] for state in states],
         )
         st.text_input("Reason", key=f"reason:{key}", max_chars=_LONGEST_REASON)
         st.form_submit_button(
-            "Set status", type="primary", on_click=_decide, args=(project, chosen, key)
+            "Set status",
+            type="primary",
+            on_click=_decide,
+            args=(project, chosen, key),
         )
 
 
 def _decide(project: str, chosen: Sequence[TriagedRegression], key: str) -> None:
     """Callback of the form; a regression that somebody else changed meanwhile keeps its state."""
-    state, reason = st.session_state[f"state:{key}"], str(st.session_state[f"reason:{key}"]).strip()
+    state = st.session_state[f"state:{key}"]
+    reason = str(st.session_state[f"reason:{key}"]).strip()
     person = person_here()
     if person is None:
         st.warning("You are signed out; sign in again.", icon=":material/error:")
@@ -332,12 +376,17 @@ def _decide(project: str, chosen: Sequence[TriagedRegression], key: str) -> None
     if not reason:
         st.warning("A reason is required; it is stored with the decision.", icon=":material/error:")
         return
-    for one in chosen:
+    for triaged in chosen:
         try:
-            seen = one.triage.state
             data.decide(
-                project, one.triage.regression_id, state, seen=seen, person=person, reason=reason
+                project,
+                triaged.triage.regression_id,
+                state,
+                seen=triaged.triage.state,
+                person=person,
+                reason=reason,
             )
+        # the others of the selection are decided all the same
         except (NotAllowedError, StaleTriageError) as error:
-            failure = f"Not set for {code_span(one.regression.kernel)}: {code_span(str(error))}"
+            failure = f"Not set for {code_span(triaged.regression.kernel)}: {code_span(str(error))}"
             st.warning(failure, icon=":material/error:")

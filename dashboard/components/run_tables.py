@@ -23,39 +23,49 @@ _KINDS = {Measurement: "measurement", Accuracy: "accuracy", StaticFacts: "compil
 def show_failures(record: RunRecord) -> None:
     """Show failed and unsupported measurements, checks and compilations."""
     results: list[Measurement | Accuracy | StaticFacts]
-    results = [*record.measurements, *record.accuracies, *record.static_facts]
-    failures = [one for one in results if one.outcome is not Outcome.OK]
+    results = [
+        *record.measurements,
+        *record.accuracies,
+        *record.static_facts,
+    ]
+    failures = [failure for failure in results if failure.outcome is not Outcome.OK]
 
-    def compiled(one: Measurement | Accuracy | StaticFacts) -> str:
-        return f"{one.function}, {one.target}" if isinstance(one, StaticFacts) else ""
+    def compiled(failure: Measurement | Accuracy | StaticFacts) -> str:
+        if not isinstance(failure, StaticFacts):
+            return ""
+        return f"{failure.function}, {failure.target}"
 
     if failures:
         show_table(
             failures,
-            Column("what", lambda one: _KINDS[type(one)]),
-            Column("outcome", lambda one: one.outcome, outcome_text),
-            Column("case", lambda one: one.case_id),
-            Column("implementation", lambda one: one.implementation),
+            Column("what", lambda failure: _KINDS[type(failure)]),
+            Column("outcome", lambda failure: failure.outcome, outcome_text),
+            Column("case", lambda failure: failure.case_id),
+            Column("implementation", lambda failure: failure.implementation),
             Column("function and target", compiled),
-            Column("message", lambda one: one.message),
-            Column("help", lambda one: one.outcome.url, link="what to do"),
+            Column("message", lambda failure: failure.message),
+            Column("help", lambda failure: failure.outcome.url, link="what to do"),
             omit_empty=True,
         )
     elif record.measurements:
         st.success("No failures.", icon=":material/check:")
 
 
-def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceiling]]:
+def datasheet_columns(comparisons: Sequence[DatasheetComparison]) -> list[Column[Ceiling]]:
     """Return what the datasheet says of each ceiling, and the measured share of it."""
-    by_name = {ceiling_name(one.measured): one for one in found}
+    by_name = {ceiling_name(comparison.measured): comparison for comparison in comparisons}
 
-    def published(one: Ceiling) -> str:
-        known = by_name.get(ceiling_name(one))
-        return "" if known is None else rate_text(one.resource, known.published_per_s)
+    def published(ceiling: Ceiling) -> str:
+        comparison = by_name.get(ceiling_name(ceiling))
+        if comparison is None:
+            return ""
+        return rate_text(ceiling.resource, comparison.published_per_s)
 
-    def share(one: Ceiling) -> float | None:
-        known = by_name.get(ceiling_name(one))
-        return None if known is None else one.per_s / known.published_per_s
+    def share(ceiling: Ceiling) -> float | None:
+        comparison = by_name.get(ceiling_name(ceiling))
+        if comparison is None:
+            return None
+        return ceiling.per_s / comparison.published_per_s
 
     return [Column("datasheet", published), Column("share of datasheet", share, "{:.1%}".format)]
 
@@ -63,18 +73,22 @@ def datasheet_columns(found: Sequence[DatasheetComparison]) -> list[Column[Ceili
 def show_ceilings(record: RunRecord) -> None:
     st.header("Ceilings", anchor=False)
     device_name, clock_mhz = record.environment.device_name, record.sm_clock_mhz
-    found = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
-    suspicious = {ceiling_name(one.measured) for one in found if one.is_suspicious}
+    comparisons = compare_with_datasheet(record.ceilings, device_name, sm_clock_mhz=clock_mhz)
+    suspicious = {
+        ceiling_name(comparison.measured) for comparison in comparisons if comparison.is_suspicious
+    }
+
+    def warning(ceiling: Ceiling) -> str:
+        return "above the datasheet" if ceiling_name(ceiling) in suspicious else ""
+
     show_table(
-        [one for one in record.ceilings if one.source == "measured"],
-        Column("resource", lambda one: one.resource),
-        Column("of", lambda one: one.level or one.dtype or ""),
-        Column("measured", lambda one: rate_text(one.resource, one.per_s)),
-        *datasheet_columns(found),
-        Column(
-            "warning", lambda one: "above the datasheet" if ceiling_name(one) in suspicious else ""
-        ),
-        Column("method", lambda one: one.method),
+        [ceiling for ceiling in record.ceilings if ceiling.source == "measured"],
+        Column("resource", lambda ceiling: ceiling.resource),
+        Column("of", lambda ceiling: ceiling.level or ceiling.dtype or ""),
+        Column("measured", lambda ceiling: rate_text(ceiling.resource, ceiling.per_s)),
+        *datasheet_columns(comparisons),
+        Column("warning", warning),
+        Column("method", lambda ceiling: ceiling.method),
         if_empty="This run measured no ceilings.",
         omit_empty=True,
     )
@@ -83,8 +97,9 @@ def show_ceilings(record: RunRecord) -> None:
 def show_spent_time(run: FleetRun) -> None:
     """Show the wall time of each activity, and of what no activity claims."""
     st.header("Time breakdown", anchor=False)
-    rest_ns = max(run.wall_ns - sum(run.spent_ns.values()), 0)
-    parts = {**run.spent_ns, UNCOUNTED: rest_ns} if run.spent_ns else {}
+    parts: dict[str, float] = dict(run.spent_ns)
+    if parts:
+        parts[UNCOUNTED] = max(run.wall_ns - sum(parts.values()), 0)
     whole_ns = sum(parts.values()) or 1
     show_table(
         parts,
@@ -96,31 +111,38 @@ def show_spent_time(run: FleetRun) -> None:
 
 
 def show_launches(record: RunRecord) -> None:
-    known = [
-        one for one in record.measurements if one.host_ns is not None or one.memory is not None
+    measurements = [
+        measurement
+        for measurement in record.measurements
+        if measurement.host_ns is not None or measurement.memory is not None
     ]
-    if not known:
+    if not measurements:
         return
 
     def memory_column(
-        title: str, name: str, write: Callable[[Any], str], help_text: str
+        title: str,
+        name: str,
+        write: Callable[[Any], str],
+        help_text: str,
     ) -> Column[Measurement]:
-        return Column(title, lambda one: getattr(one.memory, name, None), write, help_text)
+        return Column(
+            title, lambda measurement: getattr(measurement.memory, name, None), write, help_text
+        )
 
     st.header("Host time and memory per launch", anchor=False)
     show_table(
-        known,
-        Column("case", lambda one: one.case_id),
-        Column("implementation", lambda one: one.implementation),
+        measurements,
+        Column("case", lambda measurement: measurement.case_id),
+        Column("implementation", lambda measurement: measurement.implementation),
         Column(
             "host time",
-            lambda one: one.host_ns,
+            lambda measurement: measurement.host_ns,
             format_ns,
             "Median time to issue a launch, without waiting.",
         ),
         Column(
             "delay",
-            lambda one: one.launch_delay_ns,
+            lambda measurement: measurement.launch_delay_ns,
             format_ns,
             "From the call to the start of its first kernel.",
         ),
@@ -151,12 +173,26 @@ def show_launches(record: RunRecord) -> None:
 
 def show_profile(profile: CaseProfile) -> None:
     """Show the activities of a profiled case, longest total first, and the rest as one row."""
-    rest = [None] if profile.left_out_count else []
+    rows: list[ProfiledActivity | None] = list(profile.rows)
+    if profile.left_out_count:
+        rows.append(None)  # the rest
 
     def total_ns(row: ProfiledActivity | None) -> int:
-        return profile.left_out_ns if row is None else row.total_ns
+        if row is None:
+            return profile.left_out_ns
+        return row.total_ns
 
-    def known(
+    def name(row: ProfiledActivity | None) -> str:
+        if row is None:
+            return f"{profile.left_out_count:,} more together"
+        return row.name
+
+    def share(row: ProfiledActivity | None) -> float | None:
+        if not profile.busy_ns:
+            return None
+        return total_ns(row) / profile.busy_ns
+
+    def field(
         title: str,
         name: str,
         write: Callable[[Any], str] | None = None,
@@ -172,16 +208,14 @@ def show_profile(profile: CaseProfile) -> None:
         )
 
     show_table(
-        [*profile.rows, *rest],
-        known("kind", "kind"),
-        Column(
-            "name", lambda row: row.name if row else f"{profile.left_out_count:,} more together"
-        ),
-        known("device", "device"),
+        rows,
+        field("kind", "kind"),
+        Column("name", name),
+        field("device", "device"),
         Column("time of a call", lambda row: total_ns(row) / profile.call_count, format_ns),
         Column(
             "share",
-            lambda row: total_ns(row) / profile.busy_ns if profile.busy_ns else None,
+            share,
             "{:.1%}".format,
             "Share of busy time.",
         ),
@@ -191,14 +225,14 @@ def show_profile(profile: CaseProfile) -> None:
             "{:.3g}".format,
             "Launches per call.",
         ),
-        known("mean", "mean_ns", format_ns),
-        known("longest", "max_ns", format_ns),
-        known("bytes", "bytes", format_bytes, "Copied or filled, over all calls."),
+        field("mean", "mean_ns", format_ns),
+        field("longest", "max_ns", format_ns),
+        field("bytes", "bytes", format_bytes, "Copied or filled, over all calls."),
         dimensions("grid", "grid"),
         dimensions("block", "block"),
-        known("registers", "registers", "{:.3g}".format),
-        known("shared memory", "shared_bytes", format_bytes),
-        known(
+        field("registers", "registers", "{:.3g}".format),
+        field("shared memory", "shared_bytes", format_bytes),
+        field(
             "occupancy",
             "estimated_occupancy",
             "{:.1%}".format,
@@ -217,9 +251,15 @@ def show_environment(record: RunRecord) -> None:
     facts = record.environment.model_dump()
     knobs = facts.pop("compile_knobs")
     named = {name.replace("_", " "): value for name, value in facts.items()}
-    rows = {**named, "harness version": record.harness_version, **dict(sorted(knobs.items()))}
-    show_table(
-        rows,
-        Column("what", str),
-        Column("value", lambda name: "not known" if rows[name] is None else str(rows[name])),
-    )
+    rows = {
+        **named,
+        "harness version": record.harness_version,
+        **dict(sorted(knobs.items())),
+    }
+
+    def text(name: str) -> str:
+        if rows[name] is None:
+            return "not known"
+        return str(rows[name])
+
+    show_table(rows, Column("what", str), Column("value", text))

@@ -51,8 +51,9 @@ class Column(Generic[RowRead]):
     @property
     def name(self) -> str:
         """Title in a downloaded file, with the unit of the values."""
-        unit = None if self.write is None else _UNITS.get(self.write)
-        return self.title if unit is None else f"{self.title} ({unit})"
+        if self.write is None or self.write not in _UNITS:
+            return self.title
+        return f"{self.title} ({_UNITS[self.write]})"
 
     @property
     def config(self) -> Any:
@@ -65,30 +66,38 @@ class Column(Generic[RowRead]):
         reorder it.
         """
         value = self.value(row)
-        return on_one_line(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return on_one_line(value)
+        return value
 
 
 def frame_of(
-    rows: Iterable[Row], columns: Iterable[Column[Row]], *, omit_empty: bool = False
+    rows: Iterable[Row],
+    columns: Iterable[Column[Row]],
+    *,
+    omit_empty: bool = False,
 ) -> pd.DataFrame:
     """Return the values, on request without columns in which no row has any."""
-    shown = list(rows)
-    values = {column.name: [column.read(row) for row in shown] for column in columns}
-    return pd.DataFrame(
-        {
-            name: own
-            for name, own in values.items()
-            if not omit_empty or any(one not in (None, "") for one in own)
-        }
-    )
+    rows = list(rows)
+    cells: dict[str, list[object]] = {}
+    for column in columns:
+        values = [column.read(row) for row in rows]
+        has_value = any(value not in (None, "") for value in values)
+        if has_value or not omit_empty:
+            cells[column.name] = values
+    return pd.DataFrame(cells)
 
 
-def grouped(rows: Iterable[Row], key: Callable[[Row], Key]) -> dict[Key, list[Row]]:
+def grouped(
+    rows: Iterable[Row],
+    key: Callable[[Row], Key],
+) -> dict[Key, list[Row]]:
     """Group rows by key, in order of appearance."""
-    found: dict[Key, list[Row]] = {}
+    # a dict keeps the order in which the keys appeared
+    groups: dict[Key, list[Row]] = {}
     for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
+        groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
@@ -100,12 +109,14 @@ def show_html_table(rows: Iterable[Iterable[str]], *titles: str) -> None:
 
 def show_numbers(*numbers: tuple[str, str | int, str | None]) -> None:
     """Show numbers side by side, each with its title and a help text."""
-    for place, (title, value, help_text) in zip(st.columns(len(numbers)), numbers, strict=True):
-        place.metric(title, value, border=True, help=help_text)
+    for column, (title, value, help_text) in zip(st.columns(len(numbers)), numbers, strict=True):
+        column.metric(title, value, border=True, help=help_text)
 
 
 def _warn_above(limit: float, value: object) -> str:
-    return _WARNING if isinstance(value, float) and value > limit else ""
+    if isinstance(value, float) and value > limit:
+        return _WARNING
+    return ""
 
 
 def show_table(
@@ -126,17 +137,18 @@ def show_table(
         key: Key of the table.
         is_muted: Rows to show in grey.
     """
+    # read twice: for the cells, and for the rows in grey
     rows = list(rows)
     frame = frame_of(rows, columns, omit_empty=omit_empty)
     if frame.empty and if_empty is not None:
         st.text(if_empty)
         return
-    shown = [column for column in columns if column.name in frame]
+    filled = [column for column in columns if column.name in frame]
     formats: dict[Any, Any] = {
-        column.name: column.write for column in shown if column.write is not None
+        column.name: column.write for column in filled if column.write is not None
     }
     style = frame.style.format(formats, na_rep=NO_VALUE)
-    for column in shown:
+    for column in filled:
         if column.warn_above is not None:
             style.map(partial(_warn_above, column.warn_above), subset=[column.name])
     if is_muted is not None:
@@ -145,7 +157,7 @@ def show_table(
     st.dataframe(
         style,
         hide_index=True,
-        column_config={column.name: column.config for column in shown},
+        column_config={column.name: column.config for column in filled},
         placeholder=NO_VALUE,
         height="content" if len(frame) <= _ROWS_SHOWN else _SCROLLED_PX,
         key=key,

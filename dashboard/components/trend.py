@@ -60,23 +60,36 @@ def watch_zoom(view: View, trend: Trend) -> None:
     """
 
     def zoom() -> None:
-        shown = st.session_state[_ZOOM]["range"]
-        window = (EVERY_COMMIT, "") if shown == [] else shown and window_of(trend, shown)
-        if window:
-            view.link.choose_next("window", window[0])
-            view.link.choose_next("end", window[1])
+        visible_range = st.session_state[_ZOOM]["range"]
+        window: tuple[str, str] | None = None
+        if visible_range == []:  # a double click
+            window = (EVERY_COMMIT, "")
+        elif visible_range:
+            window = window_of(trend, visible_range)
+        if window is not None:
+            length, end = window
+            view.link.choose_next("window", length)
+            view.link.choose_next("end", end)
 
-    _report_range(key=_ZOOM, height=1, on_range_change=zoom)
+    _report_range(
+        key=_ZOOM,
+        height=1,
+        on_range_change=zoom,
+    )
 
 
-def window_of(trend: Trend, shown: Sequence[float]) -> tuple[str, str] | None:
+def window_of(trend: Trend, visible_range: Sequence[float]) -> tuple[str, str] | None:
     """Return length and last commit of the window of a range; None if it has fewer than two
     commits.
     """
-    left, right = max(0, ceil(shown[0])), min(floor(shown[1]), trend.commit_count - 1)
+    start = max(0, ceil(visible_range[0]))
+    end = min(floor(visible_range[1]), trend.commit_count - 1)
+    if start >= end:
+        return None
     # of a thinned series, not every commit is known
-    last, sha = min((place, sha) for sha, place in trend.places.items() if place >= right)
-    return (str(last - left + 1), sha) if left < right else None
+    following = [(index, sha) for sha, index in trend.places.items() if index >= end]
+    last, sha = min(following)
+    return str(last - start + 1), sha
 
 
 @dataclass(frozen=True)
@@ -88,21 +101,28 @@ class _Value:
     @property
     def text(self) -> str:
         value = self.point.value
-        return outcome_text(self.point.outcome) if value is None else self.metric.format(value)
+        if value is None:
+            return outcome_text(self.point.outcome)
+        return self.metric.format(value)
 
 
 def show_picked_commit(
-    view: View, sha: str | None, series: Sequence[Series], regressions: Sequence[Regression]
+    view: View,
+    sha: str | None,
+    series: Sequence[Series],
+    regressions: Sequence[Regression],
 ) -> None:
     """Show the selected commit, its values, and links to other views."""
     commits = commits_of(series)
-    at = next((place for place, commit in enumerate(commits) if commit.sha == sha), None)
-    if at is None:
+    indices = [index for index, commit in enumerate(commits) if commit.sha == sha]
+    if not indices:
         return
-    commit = commits[at]
-    changes = [
-        one.change for one in changes_of(series, regressions) if one.change.commit.sha == sha
-    ]
+    index = indices[0]
+    commit = commits[index]
+    # the first commit has none to compare with
+    previous = commits[index - 1] if index else None
+    all_changes = [stored.change for stored in changes_of(series, regressions)]
+    changes = [change for change in all_changes if change.commit.sha == sha]
     with st.container(border=True):
         st.markdown(f"{view.commit_line(commit)}, {written(commit.committed_at, view.zone)}")
         for change in changes:
@@ -110,32 +130,48 @@ def show_picked_commit(
                 f"{VERDICT_MARKS[change.verdict].text} {change_text(change)}: {change.evidence}"
             )
         show_table(
-            [
-                _Value(name, one.key.definition, point)
-                for one, name in zip(series, series_names(series), strict=True)
-                for point in one.points
-                if point.commit.sha == sha
-            ],
-            Column("run", lambda one: view.address_of("run", run=one.point.run_id), link="open"),
-            Column("measured at", lambda one: written(one.point.measured_at, view.zone)),
-            Column("series", lambda one: one.series),
-            Column("metric", lambda one: one.metric.title),
-            Column("value", lambda one: one.text),
+            _values_at(commit, series),
+            Column(
+                "run", lambda value: view.address_of("run", run=value.point.run_id), link="open"
+            ),
+            Column("measured at", lambda value: written(value.point.measured_at, view.zone)),
+            Column("series", lambda value: value.series),
+            Column("metric", lambda value: value.metric.title),
+            Column("value", lambda value: value.text),
         )
-        _show_links(view, commit, commits[at - 1] if at else None, was_judged=bool(changes))
+        _show_links(view, commit, previous, was_judged=bool(changes))
+
+
+def _values_at(commit: CommitRef, series: Sequence[Series]) -> list[_Value]:
+    values: list[_Value] = []
+    for line, name in zip(series, series_names(series), strict=True):
+        points = [point for point in line.points if point.commit.sha == commit.sha]
+        values += [_Value(name, line.key.definition, point) for point in points]
+    return values
 
 
 def _show_links(
-    view: View, commit: CommitRef, before: CommitRef | None, *, was_judged: bool
+    view: View,
+    commit: CommitRef,
+    previous: CommitRef | None,
+    *,
+    was_judged: bool,
 ) -> None:
     links = st.container(horizontal=True)
     if was_judged:
         view.page_link(
-            "regression", "Details", icon=":material/search:", place=links, commit=commit.sha
+            "regression",
+            "Details",
+            icon=":material/search:",
+            place=links,
+            commit=commit.sha,
         )
-    if before is not None:
+    if previous is not None:
         view.compare_link(
-            f"Compare with {before.short_sha}", base=before.sha, head=commit.sha, place=links
+            f"Compare with {previous.short_sha}",
+            base=previous.sha,
+            head=commit.sha,
+            place=links,
         )
     view.page_link(
         "kernel",
@@ -151,29 +187,32 @@ def show_changes(series: Sequence[Series], regressions: Sequence[Regression]) ->
     show_table(
         changes_of(series, regressions),
         Column(
-            "verdict", lambda one: one.change.verdict, lambda verdict: VERDICT_MARKS[verdict].text
+            "verdict",
+            lambda stored: stored.change.verdict,
+            lambda verdict: VERDICT_MARKS[verdict].text,
         ),
-        Column("change", lambda one: one.change.relative_change, percent),
-        Column("cause", lambda one: one.regression.cause),
-        Column("commit", lambda one: one.change.commit.short_sha),
-        Column("subject", lambda one: one.change.commit.subject),
-        Column("author", lambda one: one.change.commit.author),
-        Column("implementation", lambda one: one.change.series.implementation),
-        Column("level", lambda one: transition_text(one.change)),
+        Column("change", lambda stored: stored.change.relative_change, percent),
+        Column("cause", lambda stored: stored.regression.cause),
+        Column("commit", lambda stored: stored.change.commit.short_sha),
+        Column("subject", lambda stored: stored.change.commit.subject),
+        Column("author", lambda stored: stored.change.commit.author),
+        Column("implementation", lambda stored: stored.change.series.implementation),
+        Column("level", lambda stored: transition_text(stored.change)),
         Column(
-            "status", lambda one: f"{one.regression.state}, {confirmation_text(one.regression)}"
+            "status",
+            lambda stored: f"{stored.regression.state}, {confirmation_text(stored.regression)}",
         ),
-        Column("evidence", lambda one: one.change.evidence),
+        Column("evidence", lambda stored: stored.change.evidence),
         if_empty="None stored for these series.",
     )
 
 
 def show_values(view: View, series: Sequence[Series]) -> None:
-    for one, name in zip(series, series_names(series), strict=True):
-        st.markdown(f"{code_span(name)}, {one.key.definition.title}")
-        write = one.key.definition.format
+    for line, name in zip(series, series_names(series), strict=True):
+        st.markdown(f"{code_span(name)}, {line.key.definition.title}")
+        write = line.key.definition.format
         show_table(
-            one.points,
+            line.points,
             Column("commit", lambda point: point.commit.short_sha),
             Column("subject", lambda point: point.commit.subject),
             Column("outcome", lambda point: point.outcome, outcome_text),

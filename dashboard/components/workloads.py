@@ -2,7 +2,7 @@
 step changed.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from operator import itemgetter
@@ -35,6 +35,8 @@ from roofwatch.spec.workload import WORKLOADS
 
 CPU_NOTE = "Rates and times of a CPU say nothing about a GPU."
 _ROWS_AT_FIRST = 10
+_Subject = tuple[str, str]
+"""Case ID and implementation."""
 
 
 @dataclass(frozen=True)
@@ -49,32 +51,30 @@ class _Newest:
     @property
     def rates(self) -> list[float]:
         """Return the tokens per second of each run; empty without tokens."""
-        return (
-            [self.token_count / median_ns * 1e9 for median_ns in self.series.values]
-            if self.token_count
-            else []
-        )
+        if not self.token_count:
+            return []
+        return [self.token_count / median_ns * 1e9 for median_ns in self.series.values]
 
     @property
-    def place(self) -> tuple[object, ...]:
+    def rank(self) -> tuple[object, ...]:
         """Return the sort key: GPUs first."""
-        return self.is_cpu, natural_order(self.series.key.case_id), self.series.key.runner_class
+        key = self.series.key
+        return self.is_cpu, natural_order(key.case_id), key.runner_class
 
 
 def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
     """Show the newest rate and time of each workload on each runner against the run before, if
     there are any.
     """
-    found = sorted(
-        (one for runner in recent for one in _newest_of(view, runner)), key=lambda one: one.place
-    )
-    if not found:
+    workloads = [newest for runner in recent for newest in _newest_of(view, runner)]
+    if not workloads:
         return
+    workloads.sort(key=lambda newest: newest.rank)
     st.header("Workloads", anchor=False)
-    if len(found) > _ROWS_AT_FIRST and not view.link.switch(
-        f"Show more than the first {_ROWS_AT_FIRST} workloads", parameter="workloads"
-    ):
-        found = found[:_ROWS_AT_FIRST]
+    if len(workloads) > _ROWS_AT_FIRST:
+        label = f"Show more than the first {_ROWS_AT_FIRST} workloads"
+        if not view.link.switch(label, parameter="workloads"):
+            workloads = workloads[:_ROWS_AT_FIRST]
     titles = (
         "workload",
         "runner",
@@ -84,70 +84,94 @@ def show_workloads(view: View, recent: Sequence[RecentRuns]) -> None:
         "newest runs",
         "",
     )
-    show_html_table(([f"<td>{cell}</td>" for cell in _cells(view, one)] for one in found), *titles)
+    show_html_table((_row(view, newest) for newest in workloads), *titles)
+    note = CPU_NOTE if any(newest.is_cpu for newest in workloads) else ""
     st.caption(
         "The run before → the newest run, with the implementation that is the fastest there. "
-        f"{CPU_NOTE if any(one.is_cpu for one in found) else ''}"
+        f"{note}"
     )
 
 
 def _newest_of(view: View, runner: RecentRuns) -> list[_Newest]:
     """Return the fastest implementation of each workload in its newest run."""
     facets = view.filters.facets
-    tokens = {
-        case.case_id: case.costs.get("tokens_per_s")
-        for case in facets.cases
-        if case.family == WORKLOADS
-    }
-    own = [
-        one
-        for one in runner.series
-        if one.key.metric == TIME.key
-        and one.key.case_id in tokens
-        and view.filters.admits_series(one.key)
+    workload_cases = [case for case in facets.cases if case.family == WORKLOADS]
+    token_counts = {case.case_id: case.costs.get("tokens_per_s") for case in workload_cases}
+    times = [line for line in runner.series if line.key.metric == TIME.key]
+    of_workloads = [line for line in times if line.key.case_id in token_counts]
+    admitted = [line for line in of_workloads if view.filters.admits_series(line.key)]
+    fastest: dict[str, RecentSeries] = {}
+    for case_id, series in grouped(admitted, lambda line: line.key.case_id).items():
+        # of the newest commit that any implementation was measured at
+        fastest[case_id] = min(
+            series,
+            key=lambda line: (-line.places[-1], line.values[-1]),
+        )
+    unchanged = _unchanged_cases(fastest.values())
+    return [
+        _Newest(
+            series=series,
+            token_count=token_counts[case_id],
+            is_cpu=runner.runner_class in facets.cpu_classes,
+            is_within_noise=case_id in unchanged,
+        )
+        for case_id, series in fastest.items()
     ]
-    by_case = grouped(own, lambda one: one.key.case_id)
-    best = {
-        case: min(own, key=lambda one: (-one.places[-1], one.values[-1]))
-        for case, own in by_case.items()
-    }
-    known = {
-        (case, one.key.implementation): one.values
-        for case, one in best.items()
-        if len(one.values) > 1
-    }
-    spreads = {
-        case: spread
-        for case, medians_ns in known.items()
-        if (spread := Spread.of(medians_ns)) is not None
-    }
-    judged = compare_medians(
-        {case: (medians_ns[-2], medians_ns[-1]) for case, medians_ns in known.items()}, spreads
-    )
-    quiet = {case for (case, _), one in judged.items() if one.verdict is Verdict.UNCHANGED}
-    is_cpu = runner.runner_class in facets.cpu_classes
-    return [_Newest(one, tokens[case], is_cpu, case in quiet) for case, one in best.items()]
 
 
-def _cells(view: View, one: _Newest) -> Iterator[str]:
+def _unchanged_cases(series: Iterable[RecentSeries]) -> set[str]:
+    """Cases whose newest two runs differ by no more than their noise."""
+    medians: dict[_Subject, tuple[float, float]] = {}
+    spreads: dict[_Subject, Spread] = {}
+    for line in series:
+        if len(line.values) < 2:
+            continue
+        subject = line.key.case_id, line.key.implementation
+        *_, previous_ns, newest_ns = line.values
+        medians[subject] = previous_ns, newest_ns
+        spread = Spread.of(line.values)
+        if spread is not None:
+            spreads[subject] = spread
+    comparisons = compare_medians(medians, spreads)
+    return {
+        case_id
+        for (case_id, _), comparison in comparisons.items()
+        if comparison.verdict is Verdict.UNCHANGED
+    }
+
+
+def _row(view: View, newest: _Newest) -> list[str]:
+    return [f"<td>{cell}</td>" for cell in _cells(view, newest)]
+
+
+def _cells(view: View, newest: _Newest) -> Iterator[str]:
     """Write the cells of a row as HTML. Text from records is escaped."""
-    key, times_ns = one.series.key, one.series.values
-    name = "tokens_per_s" if one.token_count else "median_ns"
+    key = newest.series.key
+    times_ns = newest.series.values
     case = escape(shortened(key.case_id.removeprefix(f"{key.kernel}/")))
     yield (
         f"<b>{escape(shortened(key.kernel))}</b> {escape(shortened(key.implementation))}<br>{case}"
     )
-    yield (
-        f"{escape(shortened(key.runner_class))} "
-        f"{'<span class=rw-badge>CPU</span>' if one.is_cpu else ''}"
+    badge = "<span class=rw-badge>CPU</span>" if newest.is_cpu else ""
+    yield f"{escape(shortened(key.runner_class))} {badge}"
+    yield " → ".join(map(metric("tokens_per_s").format, newest.rates[-2:]))
+    yield " → ".join(map(metric("median_ns").format, times_ns[-2:]))
+    change = ""
+    # a rate rises when the time falls
+    if len(times_ns) > 1:
+        change = percent(times_ns[-2] / times_ns[-1] - 1)
+    if newest.is_within_noise:
+        change += ", within noise"
+    yield change
+    yield sparkline(newest.rates or times_ns)
+    yield view.anchor(
+        "Trend",
+        "trends",
+        kernel=key.kernel,
+        metric="tokens_per_s" if newest.token_count else "median_ns",
+        case=key.case_id,
+        runner=key.runner_class,
     )
-    for unit, values in (("tokens_per_s", one.rates), ("median_ns", times_ns)):
-        yield " → ".join(map(metric(unit).format, values[-2:]))
-    change = percent(times_ns[-2] / times_ns[-1] - 1) if len(times_ns) > 1 else ""
-    yield f"{change}{', within noise' if one.is_within_noise else ''}"
-    yield sparkline(one.rates or times_ns)
-    asked = {"kernel": key.kernel, "metric": name, "case": key.case_id, "runner": key.runner_class}
-    yield view.anchor("Trend", "trends", **asked)
 
 
 # --- one run
@@ -160,8 +184,11 @@ def show_step_values(part: RunRecord) -> None:
     """Show the values of each workload of a record, with the formula of each."""
     st.header("Values of a step", anchor=False)
     show_table(
-        sorted(_values_of(part), key=lambda row: (natural_order(row[0]), row[1])),
-        *(Column(title, itemgetter(at)) for at, title in enumerate(_STEP_COLUMNS)),
+        sorted(
+            _values_of(part),
+            key=lambda row: (natural_order(row[0]), row[1]),
+        ),
+        *(Column(title, itemgetter(index)) for index, title in enumerate(_STEP_COLUMNS)),
         if_empty="This run has no measurement of this workload.",
         key=MAIN_FIGURE,
     )
@@ -171,20 +198,22 @@ def show_step_values(part: RunRecord) -> None:
 
 def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
     token_counts = {case.case_id: case.token_count for case in part.cases}
-    for one in part.measurements:
-        if one.median_ns is not None:
-            count, time = token_counts[one.case_id], format_ns(one.median_ns)
-            yield one.case_id, one.implementation, "time", time, "median of the block medians"
-            if count:
-                rate = metric("tokens_per_s")
-                text = rate.format(count / one.median_ns * 1e9)
-                yield (
-                    one.case_id,
-                    one.implementation,
-                    rate.title,
-                    text,
-                    f"{count:,.0f} tokens / {time}",
-                )
+    rate = metric("tokens_per_s")
+    for measurement in part.measurements:
+        if measurement.median_ns is None:
+            continue
+        subject = measurement.case_id, measurement.implementation
+        time = format_ns(measurement.median_ns)
+        yield (*subject, "time", time, "median of the block medians")
+        token_count = token_counts[measurement.case_id]
+        if token_count:
+            rate_text = rate.format(token_count / measurement.median_ns * 1e9)
+            yield (
+                *subject,
+                rate.title,
+                rate_text,
+                f"{token_count:,.0f} tokens / {time}",
+            )
     for value in part.imported:
         if value.value is not None:
             unit = metric(value.key)
@@ -201,7 +230,10 @@ def _values_of(part: RunRecord) -> Iterator[tuple[str, ...]]:
 
 
 def show_step_changes(
-    view: View, rows: Sequence[ComparedCase], base_id: UUID, head_id: UUID
+    view: View,
+    rows: Sequence[ComparedCase],
+    base_id: UUID,
+    head_id: UUID,
 ) -> None:
     """Show the difference of a step as a sum over kernels, gaps and overlap, if both runs profiled
     any of the rows.
@@ -212,7 +244,8 @@ def show_step_changes(
     st.header("Why a step changed", anchor=False)
     title = view.link.choose("Step of", list(profiled), parameter="step")
     records = data.ask(questions.read_case_of_runs, base_id, head_id, profiled[title].case_id)
-    ledger = next(one for one in ledgers_of_records(*records) if one.title == title)
+    ledgers = {ledger.title: ledger for ledger in ledgers_of_records(*records)}
+    ledger = ledgers[title]
     show_table(
         terms(ledger),
         Column("term", lambda term: term.name),

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import streamlit as st
 
-from roofwatch.collector.profiling.activities import Activity
+from roofwatch.collector.profiling.activities import DeviceActivity
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runs import (
@@ -289,7 +289,7 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
         )
 
 
-def _activities_of(content: bytes, name: str) -> list[Activity]:
+def _activities_of(content: bytes, name: str) -> list[DeviceActivity]:
     """Read kernels, copies and fills of a torch.profiler trace, gzipped or not."""
     trace = Trace.read(read_document(BytesIO(content), max_bytes=_MAX_UNPACKED_BYTES), name)
     if trace is None:

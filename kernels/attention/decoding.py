@@ -16,7 +16,11 @@ from torch import Tensor
 
 from roofwatch.kernels.attention.tiles import LOWEST, add_scores
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
+from roofwatch.kernels.building_blocks.target import (
+    DeviceTarget,
+    current_target,
+    multiprocessor_count,
+)
 from roofwatch.kernels.building_blocks.tiles import dot
 
 _PROGRAMS_PER_MULTIPROCESSOR = 16
@@ -152,7 +156,7 @@ def _merge_splits_kernel(
 
 
 def paged_decode_attention_config(
-    group: int, D: int, itemsize: int, target: Target
+    group: int, D: int, itemsize: int, target: DeviceTarget
 ) -> dict[str, int]:
     """Choose tiles of 16 KiB of keys and 16 KiB of values. A matrix product needs at least 16 rows
     of heads.

@@ -10,14 +10,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.operands import is_aligned
-from roofwatch.kernels.building_blocks.target import Target
+from roofwatch.kernels.building_blocks.target import DeviceTarget
 
 _CACHED_BYTES = 16 * 2**20
 """Part of the L2 cache, which has 40 MiB on an A100 and 50 MiB on an H100."""
 
 
 @dataclass(frozen=True)
-class Tiling:
+class AttentionTiling:
     """A tile of `BLOCK_M` queries and `BLOCK_N` keys, and launch options."""
 
     BLOCK_M: int
@@ -32,46 +32,102 @@ class Tilings:
     block.
     """
 
-    forward: Tiling
-    query_gradient: Tiling
-    key_gradient: Tiling
+    forward: AttentionTiling
+    query_gradient: AttentionTiling
+    key_gradient: AttentionTiling
 
 
 # The largest tiles tried that fit the shared memory without spills, by head dim rounded up to a
 # power of two. Unaligned rows may spill, and a window one register at 128 on sm_90.
 _HALF: Mapping[str, Mapping[int, Tilings]] = {
     "sm_80": {
-        64: Tilings(Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 2), Tiling(32, 128, 8, 2)),
-        128: Tilings(Tiling(128, 32, 8, 3), Tiling(64, 64, 8, 2), Tiling(64, 64, 8, 2)),
-        256: Tilings(Tiling(64, 32, 8, 2), Tiling(64, 32, 8, 1), Tiling(32, 32, 8, 1)),
+        64: Tilings(
+            AttentionTiling(128, 64, 8, 3),
+            AttentionTiling(128, 64, 8, 2),
+            AttentionTiling(32, 128, 8, 2),
+        ),
+        128: Tilings(
+            AttentionTiling(128, 32, 8, 3),
+            AttentionTiling(64, 64, 8, 2),
+            AttentionTiling(64, 64, 8, 2),
+        ),
+        256: Tilings(
+            AttentionTiling(64, 32, 8, 2),
+            AttentionTiling(64, 32, 8, 1),
+            AttentionTiling(32, 32, 8, 1),
+        ),
     },
     "sm_90": {
-        64: Tilings(Tiling(128, 128, 8, 3), Tiling(128, 128, 8, 2), Tiling(64, 128, 8, 3)),
-        128: Tilings(Tiling(128, 128, 8, 2), Tiling(128, 64, 8, 3), Tiling(64, 128, 8, 2)),
-        256: Tilings(Tiling(64, 64, 8, 2), Tiling(64, 64, 8, 2), Tiling(16, 64, 8, 2)),
+        64: Tilings(
+            AttentionTiling(128, 128, 8, 3),
+            AttentionTiling(128, 128, 8, 2),
+            AttentionTiling(64, 128, 8, 3),
+        ),
+        128: Tilings(
+            AttentionTiling(128, 128, 8, 2),
+            AttentionTiling(128, 64, 8, 3),
+            AttentionTiling(64, 128, 8, 2),
+        ),
+        256: Tilings(
+            AttentionTiling(64, 64, 8, 2),
+            AttentionTiling(64, 64, 8, 2),
+            AttentionTiling(16, 64, 8, 2),
+        ),
     },
     "sm_100": {
-        64: Tilings(Tiling(128, 128, 8, 3), Tiling(128, 64, 8, 3), Tiling(64, 128, 8, 3)),
-        128: Tilings(Tiling(128, 64, 8, 3), Tiling(128, 64, 8, 3), Tiling(32, 128, 8, 2)),
-        256: Tilings(Tiling(64, 64, 8, 2), Tiling(64, 32, 8, 2), Tiling(32, 64, 8, 2)),
+        64: Tilings(
+            AttentionTiling(128, 128, 8, 3),
+            AttentionTiling(128, 64, 8, 3),
+            AttentionTiling(64, 128, 8, 3),
+        ),
+        128: Tilings(
+            AttentionTiling(128, 64, 8, 3),
+            AttentionTiling(128, 64, 8, 3),
+            AttentionTiling(32, 128, 8, 2),
+        ),
+        256: Tilings(
+            AttentionTiling(64, 64, 8, 2),
+            AttentionTiling(64, 32, 8, 2),
+            AttentionTiling(32, 64, 8, 2),
+        ),
     },
     "gfx942": {
-        64: Tilings(Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1), Tiling(64, 128, 4, 1)),
-        128: Tilings(Tiling(128, 64, 4, 1), Tiling(128, 64, 4, 1), Tiling(16, 128, 4, 1)),
-        256: Tilings(Tiling(64, 32, 4, 1), Tiling(64, 32, 4, 1), Tiling(32, 32, 4, 1)),
+        64: Tilings(
+            AttentionTiling(128, 64, 4, 1),
+            AttentionTiling(128, 64, 4, 1),
+            AttentionTiling(64, 128, 4, 1),
+        ),
+        128: Tilings(
+            AttentionTiling(128, 64, 4, 1),
+            AttentionTiling(128, 64, 4, 1),
+            AttentionTiling(16, 128, 4, 1),
+        ),
+        256: Tilings(
+            AttentionTiling(64, 32, 4, 1),
+            AttentionTiling(64, 32, 4, 1),
+            AttentionTiling(32, 32, 4, 1),
+        ),
     },
 }
 # a float32 product takes three TF32 products; the widest heads spill
 _SINGLE: Mapping[int, Tilings] = {
-    64: Tilings(Tiling(32, 32, 4, 2), Tiling(32, 16, 4, 1), Tiling(16, 32, 4, 1)),
-    128: Tilings(Tiling(32, 32, 8, 2), Tiling(16, 16, 4, 1), Tiling(16, 16, 4, 1)),
-    256: Tilings(Tiling(16, 16, 8, 1), Tiling(16, 16, 8, 1), Tiling(16, 16, 8, 1)),
+    64: Tilings(
+        AttentionTiling(32, 32, 4, 2), AttentionTiling(32, 16, 4, 1), AttentionTiling(16, 32, 4, 1)
+    ),
+    128: Tilings(
+        AttentionTiling(32, 32, 8, 2), AttentionTiling(16, 16, 4, 1), AttentionTiling(16, 16, 4, 1)
+    ),
+    256: Tilings(
+        AttentionTiling(16, 16, 8, 1), AttentionTiling(16, 16, 8, 1), AttentionTiling(16, 16, 8, 1)
+    ),
 }
 # few and large: the interpreter's time depends on the number of operations
-_INTERPRETED = Tilings(Tiling(64, 32, 4, 1), Tiling(64, 32, 4, 1), Tiling(32, 64, 4, 1))
+_INTERPRETED = Tilings(
+    AttentionTiling(64, 32, 4, 1), AttentionTiling(64, 32, 4, 1), AttentionTiling(32, 64, 4, 1)
+)
 
 
-def attention_config(D: int, itemsize: int, target: Target) -> Tilings:
+def attention_config(D: int, itemsize: int, target: DeviceTarget) -> Tilings:
     """Choose tiles for head dim `D`; a GPU that is not listed uses the tiles of the
     smallest one.
     """
@@ -93,7 +149,7 @@ def as_heads(packed: Tensor) -> Tensor:
     return packed.transpose(0, 1).unsqueeze(0)
 
 
-def as_tiles(heads: Tensor, block: int, target: Target) -> Any:
+def as_tiles(heads: Tensor, block: int, target: DeviceTarget) -> Any:
     """Return a TMA descriptor for tiles of `block` rows if target and layout allow it, else the
     tensor.
     """

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from roofwatch.kernels.building_blocks.target import IS_INTERPRETED, Target, current_target
+from roofwatch.kernels.building_blocks.target import IS_INTERPRETED, DeviceTarget, current_target
 
 # float32 numbers near 1.5 * 2^23 have a spacing of 1, so adding it rounds to integers, ties to even
 _ROUNDER = tl.constexpr(12_582_912.0)
@@ -38,7 +38,7 @@ def round_half_even(x):
 E4M3_MAX = 448.0
 
 
-def has_e4m3(target: Target) -> bool:
+def has_e4m3(target: DeviceTarget) -> bool:
     """Whether Triton supports e4m3: NVIDIA since compute capability 8.9, AMD since CDNA 4.
 
     The interpreter rounds wrongly (7.9 becomes 4), so it counts as unsupported.

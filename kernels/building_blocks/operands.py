@@ -83,8 +83,8 @@ def require_contiguous(kernel: str, **operands: Tensor) -> None:
 def require_equal(kernel: str, property_name: str, **values: object) -> None:
     """Require equal values, for example of a dim that two operands share."""
     if len(set(values.values())) > 1:
-        shown = ", ".join(f"{name} {value}" for name, value in values.items())
-        raise KernelError(f"{kernel}: {property_name} must be equal, got {shown}")
+        listed = ", ".join(f"{name} {value}" for name, value in values.items())
+        raise KernelError(f"{kernel}: {property_name} must be equal, got {listed}")
 
 
 def refuse_gradients(kernel: str, **operands: Tensor) -> None:
@@ -134,8 +134,10 @@ def supports_tma(tensor: Tensor) -> bool:
 
 def is_aligned(*tensors: Tensor) -> bool:
     """Whether every row starts at a multiple of 16 bytes, for vector loads."""
-    return all(
-        tensor.data_ptr() % 16 == 0
-        and all(stride * tensor.element_size() % 16 == 0 for stride in tensor.stride()[:-1])
-        for tensor in tensors
-    )
+    for tensor in tensors:
+        item_bytes = tensor.element_size()
+        if tensor.data_ptr() % 16:
+            return False
+        if any(stride * item_bytes % 16 for stride in tensor.stride()[:-1]):
+            return False
+    return True

@@ -118,8 +118,8 @@ def _set_gradient(forward: Operator, backward: Operator, same_gradient: Mapping[
             **dict(zip(ctx.tensors, ctx.saved_tensors, strict=True)),
             **of_results,
         }
-        found = _as_tuple(backward.call(*(values[name] for name in backward.inputs)))
-        of_inputs = dict(zip(backward.results, found, strict=True))
+        input_gradients = _as_tuple(backward.call(*(values[name] for name in backward.inputs)))
+        of_inputs = dict(zip(backward.results, input_gradients, strict=True))
         return tuple(
             of_inputs.get(f"grad_{same_gradient.get(name, name)}") for name in forward.inputs
         )

@@ -92,10 +92,11 @@ def with_choice(workloads: Iterable[Workload], **choice: int | str) -> list[Work
 
 def with_dimensions(workloads: Iterable[Workload], *names: str) -> list[Workload]:
     """Reduce every shape to these dimensions."""
-    return [
-        replace(workload, shape={name: workload.shape[name] for name in names})
-        for workload in workloads
-    ]
+
+    def reduced(workload: Workload) -> Workload:
+        return replace(workload, shape={name: workload.shape[name] for name in names})
+
+    return list(map(reduced, workloads))
 
 
 def _steps(
@@ -136,7 +137,7 @@ def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
     The first and third are split by columns over the tensor-parallel group, the others by rows.
     Source: Shoeybi et al., Megatron-LM, 2019 (arXiv 1909.08053).
     """
-    found = []
+    workloads = []
     for model, degree, M, tags in _steps(models):
         q_and_kv = (model.n_heads + 2 * model.n_kv_heads) * model.head_dim
         for N, K in (
@@ -145,15 +146,18 @@ def projections(models: Iterable[ModelConfig] = DENSE_MODELS) -> list[Workload]:
             (2 * model.ffn // degree, model.hidden),
             (model.hidden, model.ffn // degree),
         ):
-            found.append(Workload({"M": M, "N": N, "K": K}, tags))
-    return found
+            workloads.append(Workload({"M": M, "N": N, "K": K}, tags))
+    return workloads
 
 
 def weights_first(models: Iterable[ModelConfig]) -> list[Workload]:
     """`M N K` of the projections with the weight [M, K] on the left, as sparse products take it."""
     return [
-        Workload({"M": found.shape["N"], "N": found.shape["M"], "K": found.shape["K"]}, found.tags)
-        for found in projections(models)
+        Workload(
+            {"M": projection.shape["N"], "N": projection.shape["M"], "K": projection.shape["K"]},
+            projection.tags,
+        )
+        for projection in projections(models)
     ]
 
 
@@ -172,10 +176,10 @@ def projection_weights() -> list[Workload]:
     """`n_rows` output channels of `n_cols` inputs of the projections' weights, in training."""
     return [
         Workload(
-            {"n_rows": found.shape["N"], "n_cols": found.shape["K"]},
-            (found.tags - {"prefill"}) | {"train"},
+            {"n_rows": projection.shape["N"], "n_cols": projection.shape["K"]},
+            (projection.tags - {"prefill"}) | {"train"},
         )
-        for found in only(projections(), "prefill")
+        for projection in only(projections(), "prefill")
     ]
 
 
@@ -238,12 +242,12 @@ def decode_attention(
 def _attention(
     models: Iterable[ModelConfig], phase: str, batches: Sequence[int], lengths: Sequence[int]
 ) -> list[Workload]:
-    found = []
+    workloads = []
     for model, degree, B, T in product(models, TENSOR_PARALLEL_DEGREES, batches, lengths):
         heads = heads_of(model, degree)
         shape = {"B": B, "H": heads["H"], "H_KV": heads["H_KV"], "T": T, "D": heads["D"]}
-        found.append(Workload(shape, model.tags | {phase, f"tp{degree}"}))
-    return found
+        workloads.append(Workload(shape, model.tags | {phase, f"tp{degree}"}))
+    return workloads
 
 
 def expert_tokens(
@@ -254,12 +258,12 @@ def expert_tokens(
     With `expert_parallel` above 1, as many GPUs share the experts. Each brings its own tokens, so
     the load of one GPU's experts does not change.
     """
-    found = []
+    workloads = []
     for model, _, n_tokens, tags in _steps(models, [1]):
         experts = {"E": model.n_experts // expert_parallel, "top_k": model.experts_per_token}
         shape = {"T": n_tokens, **experts, "hidden": model.hidden, "ffn": model.expert_ffn}
-        found.append(Workload(shape, tags | {f"ep{expert_parallel}"}))
-    return found
+        workloads.append(Workload(shape, tags | {f"ep{expert_parallel}"}))
+    return workloads
 
 
 def shared_activations() -> list[Workload]:

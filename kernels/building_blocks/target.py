@@ -15,7 +15,7 @@ _INTERPRETED_PROGRAMS = 3
 
 
 @dataclass(frozen=True)
-class Target:
+class DeviceTarget:
     """A compilation target of Triton.
 
     Args:
@@ -44,12 +44,15 @@ class Target:
         return 8 if self.arch in {"gfx942", "gfx950"} else 1
 
 
-def current_target() -> Target:
+def current_target() -> DeviceTarget:
     """The target of the current device."""
     if triton.knobs.runtime.interpret:
-        return Target("interpreter", "")
-    found = triton.runtime.driver.active.get_current_target()
-    return Target(found.backend, f"sm_{found.arch}" if found.backend == "cuda" else str(found.arch))
+        return DeviceTarget("interpreter", "")
+    target = triton.runtime.driver.active.get_current_target()
+    arch = str(target.arch)
+    if target.backend == "cuda":
+        arch = f"sm_{arch}"
+    return DeviceTarget(target.backend, arch)
 
 
 def multiprocessor_count(tensor: Tensor) -> int:
@@ -63,7 +66,7 @@ def multiprocessor_count(tensor: Tensor) -> int:
 
 def persistent_program_count(tensor: Tensor, n_tiles: int) -> int:
     """Programs of a persistent kernel: one per multiprocessor, at most one per tile."""
-    return min(
-        n_tiles,
-        _INTERPRETED_PROGRAMS if triton.knobs.runtime.interpret else multiprocessor_count(tensor),
-    )
+    n_programs = multiprocessor_count(tensor)
+    if triton.knobs.runtime.interpret:  # programs run one after the other
+        n_programs = _INTERPRETED_PROGRAMS
+    return min(n_tiles, n_programs)

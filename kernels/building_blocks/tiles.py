@@ -175,5 +175,5 @@ def groups_per_split(
     n_groups: int, n_tiles: int, n_multiprocessors: int, programs_per_multiprocessor: int
 ) -> int:
     """Groups along the split dim per program, to have `programs_per_multiprocessor` programs."""
-    wanted = max(programs_per_multiprocessor * n_multiprocessors // n_tiles, 1)
-    return -(-n_groups // min(wanted, n_groups))
+    n_splits = max(programs_per_multiprocessor * n_multiprocessors // n_tiles, 1)
+    return -(-n_groups // min(n_splits, n_groups))

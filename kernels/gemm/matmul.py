@@ -24,7 +24,7 @@ from roofwatch.kernels.building_blocks.operands import (
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.shapes import model_cases, only, projections, small_cases
 from roofwatch.kernels.building_blocks.target import (
-    Target,
+    DeviceTarget,
     current_target,
     multiprocessor_count,
     persistent_program_count,
@@ -82,13 +82,13 @@ def _matmul_persistent_kernel(
         tile_m, tile_n = tile_of(stored_tile, n_tiles_m, n_tiles_n, _GROUP_M)
         if STORES_HALVES:  # needs half the shared memory, which allows one more stage
             halves = acc.reshape(BLOCK_M, 2, BLOCK_N // 2).permute(0, 2, 1)
-            left, right = halves.split()
+            first_half, second_half = halves.split()
             out_desc.store(
-                [tile_m * BLOCK_M, tile_n * BLOCK_N], left.to(out_desc.dtype)
+                [tile_m * BLOCK_M, tile_n * BLOCK_N], first_half.to(out_desc.dtype)
             )  # [BLOCK_M, BLOCK_N / 2]
             middle = tile_n * BLOCK_N + BLOCK_N // 2
             out_desc.store(
-                [tile_m * BLOCK_M, middle], right.to(out_desc.dtype)
+                [tile_m * BLOCK_M, middle], second_half.to(out_desc.dtype)
             )  # [BLOCK_M, BLOCK_N / 2]
         else:
             out_desc.store(
@@ -136,7 +136,7 @@ def _matmul_kernel(
     store_product(out_ptr, acc, offs_m, offs_n, M, N, out_row_stride)
 
 
-class Tiling(NamedTuple):
+class MatmulTiling(NamedTuple):
     """Tile sizes and launch options, and the estimated speed."""
 
     BLOCK_M: int
@@ -157,42 +157,42 @@ class Tiling(NamedTuple):
 # for small products. _COPIED is used with TMA; the tiles of sm_120 fit every other target.
 _COPIED = {
     "sm_90": (
-        Tiling(128, 256, 64, 8, 4, 1.0),
-        Tiling(128, 128, 64, 8, 4, 0.9),
-        Tiling(64, 64, 128, 4, 5, 0.5),
+        MatmulTiling(128, 256, 64, 8, 4, 1.0),
+        MatmulTiling(128, 128, 64, 8, 4, 0.9),
+        MatmulTiling(64, 64, 128, 4, 5, 0.5),
     ),
     "sm_100": (
-        Tiling(128, 256, 64, 8, 4, 1.0),
-        Tiling(128, 128, 64, 8, 5, 0.8),
-        Tiling(128, 64, 64, 8, 6, 0.5),
+        MatmulTiling(128, 256, 64, 8, 4, 1.0),
+        MatmulTiling(128, 128, 64, 8, 5, 0.8),
+        MatmulTiling(128, 64, 64, 8, 6, 0.5),
     ),
-    "sm_120": (Tiling(128, 128, 64, 8, 3, 1.0), Tiling(64, 64, 64, 4, 4, 0.6)),
-    "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
+    "sm_120": (MatmulTiling(128, 128, 64, 8, 3, 1.0), MatmulTiling(64, 64, 64, 4, 4, 0.6)),
+    "interpreter": (MatmulTiling(64, 64, 32, 4, 2, 1.0),),
 }
 _LOADED = {
     "sm_80": (
-        Tiling(128, 256, 32, 8, 4, 1.0),
-        Tiling(128, 128, 32, 8, 4, 0.9),
-        Tiling(64, 64, 32, 4, 4, 0.5),
+        MatmulTiling(128, 256, 32, 8, 4, 1.0),
+        MatmulTiling(128, 128, 32, 8, 4, 0.9),
+        MatmulTiling(64, 64, 32, 4, 4, 0.5),
     ),
     "gfx942": (
-        Tiling(256, 256, 64, 8, 2, 1.0),
-        Tiling(128, 128, 64, 4, 2, 0.8),
-        Tiling(64, 64, 64, 4, 2, 0.4),
+        MatmulTiling(256, 256, 64, 8, 2, 1.0),
+        MatmulTiling(128, 128, 64, 4, 2, 0.8),
+        MatmulTiling(64, 64, 64, 4, 2, 0.4),
     ),
     "gfx950": (
-        Tiling(256, 256, 32, 8, 4, 1.0),
-        Tiling(128, 128, 64, 4, 3, 0.8),
-        Tiling(64, 64, 64, 4, 4, 0.4),
+        MatmulTiling(256, 256, 32, 8, 4, 1.0),
+        MatmulTiling(128, 128, 64, 4, 3, 0.8),
+        MatmulTiling(64, 64, 64, 4, 4, 0.4),
     ),
-    "cuda": (Tiling(128, 128, 32, 8, 4, 1.0), Tiling(64, 64, 32, 4, 4, 0.5)),
-    "interpreter": (Tiling(64, 64, 32, 4, 2, 1.0),),
+    "cuda": (MatmulTiling(128, 128, 32, 8, 4, 1.0), MatmulTiling(64, 64, 32, 4, 4, 0.5)),
+    "interpreter": (MatmulTiling(64, 64, 32, 4, 2, 1.0),),
 }
 # a float32 product takes three TF32 products, so small tiles keep the tensor cores busy
 _FLOAT32 = {
-    "cuda": (Tiling(128, 64, 32, 8, 3, 1.0), Tiling(64, 64, 16, 8, 4, 0.8)),
-    "hip": (Tiling(128, 128, 32, 8, 2, 1.0), Tiling(64, 64, 16, 8, 2, 0.6)),
-    "interpreter": (Tiling(64, 64, 16, 4, 2, 1.0),),
+    "cuda": (MatmulTiling(128, 64, 32, 8, 3, 1.0), MatmulTiling(64, 64, 16, 8, 4, 0.8)),
+    "hip": (MatmulTiling(128, 128, 32, 8, 2, 1.0), MatmulTiling(64, 64, 16, 8, 2, 0.6)),
+    "interpreter": (MatmulTiling(64, 64, 16, 4, 2, 1.0),),
 }
 
 
@@ -200,11 +200,11 @@ def matmul_config(
     M: int,
     N: int,
     itemsize: int,
-    target: Target,
+    target: DeviceTarget,
     n_multiprocessors: int,
     *,
     is_copied: bool = False,
-) -> Tiling:
+) -> MatmulTiling:
     """Choose the tiling with the lowest estimated time, in waves of one tile per multiprocessor."""
     if itemsize == 4:
         tilings = _FLOAT32[target.backend]
@@ -214,7 +214,7 @@ def matmul_config(
         fallback = _LOADED["gfx942" if target.backend == "hip" else target.backend]
         tilings = _LOADED.get(target.arch, fallback)
 
-    def rounds_time(tiling: Tiling) -> float:
+    def rounds_time(tiling: MatmulTiling) -> float:
         n_tiles = triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N)
         return float(
             triton.cdiv(n_tiles, n_multiprocessors) * tiling.BLOCK_M * tiling.BLOCK_N / tiling.rate

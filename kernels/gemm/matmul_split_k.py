@@ -21,7 +21,11 @@ from roofwatch.kernels.building_blocks.shapes import (
     small_cases,
     with_choice,
 )
-from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
+from roofwatch.kernels.building_blocks.target import (
+    DeviceTarget,
+    current_target,
+    multiprocessor_count,
+)
 from roofwatch.kernels.building_blocks.tiles import product_of, store_product, sum_shares
 from roofwatch.kernels.gemm.matmul import (
     empty_product,
@@ -78,7 +82,7 @@ def _split_kernel(
     store_product(partial_ptr + split.to(tl.int64) * M * N, acc, offs_m, offs_n, M, N, N)
 
 
-def matmul_split_k_config(M: int, itemsize: int, target: Target) -> dict[str, int]:
+def matmul_split_k_config(M: int, itemsize: int, target: DeviceTarget) -> dict[str, int]:
     """Choose tiles of b with at least 32 KiB in flight per multiprocessor, which saturates 5 TB/s
     at 800 ns latency.
     """
@@ -106,8 +110,8 @@ def split_length(K: int, block_k: int, n_tiles: int, n_multiprocessors: int) -> 
     multiprocessor.
     """
     n_steps = triton.cdiv(K, block_k)
-    wanted = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
-    n_splits = max(1, min(wanted, n_steps // _MIN_STEPS_PER_SPLIT))
+    n_useful_splits = n_multiprocessors * _PROGRAMS_PER_MULTIPROCESSOR // n_tiles
+    n_splits = max(1, min(n_useful_splits, n_steps // _MIN_STEPS_PER_SPLIT))
     return int(triton.cdiv(n_steps, n_splits)) * block_k
 
 

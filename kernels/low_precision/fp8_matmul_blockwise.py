@@ -19,7 +19,11 @@ from roofwatch.kernels.building_blocks.errors import KernelError
 from roofwatch.kernels.building_blocks.formats import as_kernel_operand
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
-from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
+from roofwatch.kernels.building_blocks.target import (
+    DeviceTarget,
+    current_target,
+    multiprocessor_count,
+)
 from roofwatch.kernels.building_blocks.tiles import (
     dot_8_bit,
     load_factors,
@@ -28,7 +32,7 @@ from roofwatch.kernels.building_blocks.tiles import (
 )
 from roofwatch.kernels.low_precision.scaled_matmul import (
     MAX_DECODE_ROWS,
-    Tiling,
+    ScaledTiling,
     empty_scaled_product,
     scaled_cases,
     scaled_edges,
@@ -89,15 +93,17 @@ def _fp8_matmul_blockwise_kernel(
 # The largest tiles without register spills that fit the target's shared memory. The sum of a block
 # and the total both stay in registers.
 _TILINGS = {
-    "sm_80": Tiling(128, 64, SCALE_BLOCK, 8, 4),
-    "sm_120": Tiling(128, 128, SCALE_BLOCK, 8, 3),
-    "cuda": Tiling(128, 128, SCALE_BLOCK, 8, 4),
-    "hip": Tiling(128, 128, SCALE_BLOCK, 8, 2),
-    "interpreter": Tiling(32, 32, SCALE_BLOCK, 4, 2),
+    "sm_80": ScaledTiling(128, 64, SCALE_BLOCK, 8, 4),
+    "sm_120": ScaledTiling(128, 128, SCALE_BLOCK, 8, 3),
+    "cuda": ScaledTiling(128, 128, SCALE_BLOCK, 8, 4),
+    "hip": ScaledTiling(128, 128, SCALE_BLOCK, 8, 2),
+    "interpreter": ScaledTiling(32, 32, SCALE_BLOCK, 4, 2),
 }
 
 
-def fp8_matmul_blockwise_config(M: int, N: int, target: Target, n_multiprocessors: int) -> Tiling:
+def fp8_matmul_blockwise_config(
+    M: int, N: int, target: DeviceTarget, n_multiprocessors: int
+) -> ScaledTiling:
     """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if
     tiles are too few.
     """

@@ -26,7 +26,11 @@ from roofwatch.kernels.building_blocks.formats import as_kernel_operand
 from roofwatch.kernels.building_blocks.operands import require_equal, require_operands
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.shapes import model_cases, projections, small_cases
-from roofwatch.kernels.building_blocks.target import Target, current_target, multiprocessor_count
+from roofwatch.kernels.building_blocks.target import (
+    DeviceTarget,
+    current_target,
+    multiprocessor_count,
+)
 from roofwatch.kernels.building_blocks.tiles import (
     dot_8_bit,
     load_factors,
@@ -84,7 +88,7 @@ def _scaled_matmul_kernel(
     store_product(out_ptr, out, offs_m, offs_n, M, N, N)
 
 
-class Tiling(NamedTuple):
+class ScaledTiling(NamedTuple):
     """Tile sizes and launch options."""
 
     BLOCK_M: int
@@ -98,34 +102,34 @@ class Tiling(NamedTuple):
 # fp8 in a second set of registers, so its tile is smaller than for int8. Data-centre Blackwell
 # accumulates in tensor memory.
 _FP8 = {
-    "sm_80": Tiling(128, 128, 64, 8, 3),
-    "sm_100": Tiling(128, 256, 128, 8, 4),
-    "sm_120": Tiling(128, 128, 128, 8, 3),
-    "cuda": Tiling(128, 128, 128, 8, 4),
-    "hip": Tiling(128, 128, 128, 8, 2),
-    "interpreter": Tiling(32, 32, 64, 4, 2),
+    "sm_80": ScaledTiling(128, 128, 64, 8, 3),
+    "sm_100": ScaledTiling(128, 256, 128, 8, 4),
+    "sm_120": ScaledTiling(128, 128, 128, 8, 3),
+    "cuda": ScaledTiling(128, 128, 128, 8, 4),
+    "hip": ScaledTiling(128, 128, 128, 8, 2),
+    "interpreter": ScaledTiling(32, 32, 64, 4, 2),
 }
 _INT8 = {
-    "sm_80": Tiling(128, 128, 128, 8, 4),
-    "sm_90": Tiling(128, 256, 128, 8, 3),
-    "sm_120": Tiling(128, 128, 128, 8, 3),
-    "cuda": Tiling(128, 128, 128, 8, 4),
-    "hip": Tiling(128, 128, 128, 8, 2),
-    "interpreter": Tiling(32, 32, 64, 4, 2),
+    "sm_80": ScaledTiling(128, 128, 128, 8, 4),
+    "sm_90": ScaledTiling(128, 256, 128, 8, 3),
+    "sm_120": ScaledTiling(128, 128, 128, 8, 3),
+    "cuda": ScaledTiling(128, 128, 128, 8, 4),
+    "hip": ScaledTiling(128, 128, 128, 8, 2),
+    "interpreter": ScaledTiling(32, 32, 64, 4, 2),
 }
 
 
 def scaled_matmul_config(
-    M: int, N: int, dtype: torch.dtype, target: Target, n_multiprocessors: int
-) -> Tiling:
+    M: int, N: int, dtype: torch.dtype, target: DeviceTarget, n_multiprocessors: int
+) -> ScaledTiling:
     """Choose narrow tiles for a few rows of x, else the target's large tile, or a smaller one if
     tiles are too few.
     """
     if M <= MAX_DECODE_ROWS:
         block_m = max(16, triton.next_power_of_2(M))
         if target.backend == "cuda":
-            return Tiling(block_m, 32, 256, 4, 3 if target.arch == "sm_120" else 4)
-        return Tiling(block_m, 32, 128, 4, 2)
+            return ScaledTiling(block_m, 32, 256, 4, 3 if target.arch == "sm_120" else 4)
+        return ScaledTiling(block_m, 32, 128, 4, 2)
     tilings = _INT8 if dtype is torch.int8 else _FP8
     tiling = tilings.get(target.arch) or tilings[target.backend]
     if triton.cdiv(M, tiling.BLOCK_M) * triton.cdiv(N, tiling.BLOCK_N) < n_multiprocessors:

@@ -33,7 +33,7 @@ from roofwatch.kernels.building_blocks.shapes import (
 )
 from roofwatch.kernels.building_blocks.target import (
     IS_INTERPRETED,
-    Target,
+    DeviceTarget,
     current_target,
     multiprocessor_count,
 )
@@ -132,7 +132,7 @@ def _ternary_matmul_kernel(
     store_product(share_ptr + split.to(tl.int64) * M * N, share, offs_m, offs_n, M, N, N)
 
 
-def ternary_matmul_config(M: int, target: Target) -> dict[str, int]:
+def ternary_matmul_config(M: int, target: DeviceTarget) -> dict[str, int]:
     """Choose narrow tiles for few rows, else the largest that fit all targets without register
     spills.
 

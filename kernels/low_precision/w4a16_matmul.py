@@ -51,7 +51,7 @@ from roofwatch.kernels.building_blocks.shapes import (
 )
 from roofwatch.kernels.building_blocks.target import (
     IS_INTERPRETED,
-    Target,
+    DeviceTarget,
     current_target,
     multiprocessor_count,
 )
@@ -222,7 +222,7 @@ def _w4a16_tiles_kernel(
     store_product(share_ptr + split.to(tl.int64) * M * N, acc, offs_m, offs_n, M, N, N)
 
 
-def w4a16_matmul_config(M: int, target: Target) -> dict[str, int]:
+def w4a16_matmul_config(M: int, target: DeviceTarget) -> dict[str, int]:
     """Choose narrow tiles for few rows, else larger ones. A word has eight columns."""
     is_amd = target.backend == "hip"
     if M <= MAX_FEW_ROWS:

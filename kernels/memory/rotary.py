@@ -156,10 +156,10 @@ def _empty_gradients(
 @backward_operator("rotary", _empty_gradients)
 def _rotary_backward(grad_q_out, grad_k_out, cos, sin, grad_q, grad_k):
     # autograd may pass an expanded scalar
-    given = [
+    gradients = [
         grad if grad.stride(-1) == 1 else grad.contiguous() for grad in (grad_q_out, grad_k_out)
     ]
-    _launch(*given, cos, sin, grad_q, grad_k, is_back=True)
+    _launch(*gradients, cos, sin, grad_q, grad_k, is_back=True)
 
 
 def _empty_heads(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ from roofwatch.kernels.building_blocks.operands import (
 from roofwatch.kernels.building_blocks.operators import operator
 from roofwatch.kernels.building_blocks.shapes import expert_tokens, model_cases, small_cases
 from roofwatch.kernels.building_blocks.target import (
-    Target,
+    DeviceTarget,
     current_target,
     persistent_program_count,
 )
@@ -97,7 +97,9 @@ def _grouped_gemm_kernel(
         store_product(out_ptr, acc, offs_m, offs_n, end_row, N, N)
 
 
-def grouped_gemm_config(rows_per_expert: int, itemsize: int, target: Target) -> dict[str, int]:
+def grouped_gemm_config(
+    rows_per_expert: int, itemsize: int, target: DeviceTarget
+) -> dict[str, int]:
     """Choose tiles by the average rows per expert, so that two programs fit on a multiprocessor."""
     is_amd = target.backend == "hip"
     if itemsize == 4:

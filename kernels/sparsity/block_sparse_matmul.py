@@ -30,7 +30,7 @@ from roofwatch.kernels.building_blocks.shapes import (
     weights_first,
     with_choice,
 )
-from roofwatch.kernels.building_blocks.target import Target, current_target
+from roofwatch.kernels.building_blocks.target import DeviceTarget, current_target
 from roofwatch.kernels.building_blocks.tiles import dot, tile_of
 
 BLOCK_SIZES = (32, 64, 128)
@@ -79,7 +79,9 @@ def _block_sparse_matmul_kernel(
     )  # [BLOCK, BLOCK_N]
 
 
-def block_sparse_matmul_config(block: int, N: int, itemsize: int, target: Target) -> dict[str, int]:
+def block_sparse_matmul_config(
+    block: int, N: int, itemsize: int, target: DeviceTarget
+) -> dict[str, int]:
     """Choose tiles of one block by up to 128 columns, narrower for float32.
 
     On NVIDIA two of the stages cover the latency of the column index.
@@ -149,10 +151,10 @@ def _kept_count(case: Case) -> int:
 def _inputs(case: Case, make: InputMaker) -> dict[str, Any]:
     block, K = case["block"], case["K"]
     n_rows, n_columns, n_kept = case["M"] // block, K // block, _kept_count(case)
-    kept = make.permutation(n_rows * n_columns)[:n_kept].sort().values
-    row_lengths = torch.bincount(kept // n_columns, minlength=n_rows)
+    stored_positions = make.permutation(n_rows * n_columns)[:n_kept].sort().values
+    row_lengths = torch.bincount(stored_positions // n_columns, minlength=n_rows)
     row_pointers = torch.nn.functional.pad(row_lengths.cumsum(0), (1, 0)).int()
-    column_indices = (kept % n_columns).int()
+    column_indices = (stored_positions % n_columns).int()
     blocks = make.normal(n_kept, block, block)
     return {
         "blocks": blocks,
@@ -247,9 +249,9 @@ def block_sparse_matmul(
     )
     n_blocks, height, width = blocks.shape
     if height != width or width not in BLOCK_SIZES:
-        known = ", ".join(map(str, BLOCK_SIZES))
+        sizes = ", ".join(map(str, BLOCK_SIZES))
         raise KernelError(
-            f"{name}: blocks of {height} x {width} are not supported; use square blocks of {known}"
+            f"{name}: blocks of {height} x {width} are not supported; use square blocks of {sizes}"
         )
     require_contiguous(name, blocks=blocks)
     if x.shape[0] % width:

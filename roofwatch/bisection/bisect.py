@@ -21,7 +21,7 @@ from roofwatch.bisection.commits import (
 from roofwatch.ci.bisect.pairs import PairResult, read_pair
 from roofwatch.ci.bisect.search import (
     Measure,
-    Result,
+    SearchEnd,
     SearchPlan,
     begin_search,
     compare_ends,
@@ -98,7 +98,7 @@ def bisect(
     fork_server: ForkServer,
     on_progress: OnProgress,
     on_step: Callable[[BisectionProgress], None],
-) -> tuple[BisectionProgress, Result]:
+) -> tuple[BisectionProgress, SearchEnd]:
     """Find the commit. Every measurement is on disk before the next begins; `on_step` is called
     after each.
 
@@ -160,7 +160,7 @@ class _Bisection:
                 f"{path}: damaged, or written by another version: delete the folder"
             ) from None
 
-    def run(self) -> tuple[BisectionProgress, Result]:
+    def run(self) -> tuple[BisectionProgress, SearchEnd]:
         while True:
             move = self._next_move(self.found)
             if move is None:
@@ -173,10 +173,10 @@ class _Bisection:
                     path, self.commits, plan, target, server, self.on_progress, benchmarks
                 )
                 self._save(with_inputs(self.found, inputs))
-            elif isinstance(move, Result):
+            elif isinstance(move, SearchEnd):
                 return self.found, move
             elif time.monotonic() > self.deadline and self.found.steps:
-                return self.found, Result(BisectionState.UNDECIDED)
+                return self.found, SearchEnd(BisectionState.UNDECIDED)
             else:
                 sha = self.commits.shas[move.position]
                 destination = self.folder / f"{len(self.found.steps):02}-{sha[:12]}"
@@ -187,15 +187,15 @@ class _Bisection:
 
     def _next_move(
         self, found: BisectionProgress, at: int | None = None
-    ) -> Measure | Result | None:
+    ) -> Measure | SearchEnd | None:
         """Choose what to do next; None once the ends are known to differ."""
         if found.is_weighed:
-            return next_move(found.commits, self.plan.search, at=at)
+            return next_move(found.commits, self.plan.search, current=at)
         bad_end = found.commits[-1]
         if bad_end.status is CommitStatus.SKIPPED:
             raise SuiteError(f"the bad end cannot be measured: {bad_end.reason}")
         missing = compare_ends(bad_end.log_ratios, self.plan.search)
-        if isinstance(missing, Result):
+        if isinstance(missing, SearchEnd):
             return missing
         return Measure(len(found.commits) - 1, missing) if missing else None
 

@@ -20,7 +20,7 @@ from roofwatch.ci.bisect.pairs import (
     series_to_bisect,
     step_size,
 )
-from roofwatch.ci.bisect.search import SAME_CODE, Result
+from roofwatch.ci.bisect.search import SAME_CODE, SearchEnd
 from roofwatch.ci.messages import count_of, on_one_line
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -195,7 +195,7 @@ def read_regression(
 # --- the result as values and as text
 
 
-def result_of(found: BisectionProgress, end: Result, threshold: float) -> BisectionResult:
+def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
     """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction,
     count as equal.
     """

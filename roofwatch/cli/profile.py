@@ -212,7 +212,7 @@ def profile(
     """Run any PyTorch program unchanged and show where its time goes;
     its exit status is passed on.
     """
-    from roofwatch.collector.profiling.profile_program import Window, profile_program
+    from roofwatch.collector.profiling.profile_program import RecordingWindow, profile_program
     from roofwatch.collector.redaction import Redaction, parse_kept
     from roofwatch.profiles.report import folder_for, print_report, report_of
 
@@ -220,7 +220,7 @@ def profile(
     capture = profile_program(
         command,
         folder,
-        window=Window(
+        window=RecordingWindow(
             after_s=after,
             for_s=seconds or None,
             warmup_steps=warmup,

@@ -6,7 +6,7 @@ from typing import Any
 
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose, subjects_of
 from roofwatch.ci.diagnosis.evidence import Evidence, Limit
-from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding
 from roofwatch.ci.messages import listed
 from roofwatch.collector.runs.run_plan import RunPlan, matches
 from roofwatch.model.errors import RecordError
@@ -14,6 +14,8 @@ from roofwatch.model.metrics import metric
 from roofwatch.model.record import RunRecord
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
 
+_RATE_METRICS = {"memory": "memory_bytes_per_s", "compute": "flop_per_s"}
+"""Metric that formats the rate of a ceiling, by its resource."""
 _MIN_SPEEDUP = 1.05
 """Smaller speedups are not printed."""
 
@@ -21,32 +23,39 @@ _MIN_SPEEDUP = 1.05
 def plan_for(plan: RunPlan, case_pattern: str) -> RunPlan:
     """Narrow a plan to the cases of a pattern; the name of a kernel selects its usual cases."""
     kernel, slash, _ = case_pattern.partition("/")
-    return replace(plan, kernels=(kernel,), cases=(case_pattern,) if slash else None)
+    cases = (case_pattern,) if slash else None
+    return replace(plan, kernels=(kernel,), cases=cases)
 
 
 def diagnose_record(
-    record: RunRecord, case_pattern: str, implementations: Sequence[str] | None, *, name: str
+    record: RunRecord,
+    case_pattern: str,
+    implementations: Sequence[str] | None,
+    *,
+    name: str,
 ) -> list[Diagnosis]:
     """Diagnose the cases of a record that a pattern matches, or those of a kernel.
 
     Raises:
         RecordError: no case matches.
     """
-    every = subjects_of(record)
-    selected = [
-        (case_id, implementation)
-        for case_id, implementation in every
-        if matches(case_id, [case_pattern]) or case_id.partition("/")[0] == case_pattern
-        if not implementations or matches(implementation, implementations)
-    ]
+    subjects = subjects_of(record)
+    selected: list[tuple[str, str]] = []
+    for case_id, implementation in subjects:
+        kernel, _, _ = case_id.partition("/")
+        is_case = kernel == case_pattern or matches(case_id, [case_pattern])
+        is_implementation = not implementations or matches(implementation, implementations)
+        if is_case and is_implementation:
+            selected.append((case_id, implementation))
     if not selected:
-        known = listed(dict.fromkeys(case_id for case_id, _ in every))
-        wanted = (
-            f"{case_pattern} by {' '.join(implementations)}" if implementations else case_pattern
-        )
-        raise RecordError(
-            f"{name}: has no results of {wanted}{f'; it has {known}' if known else ''}"
-        )
+        request = case_pattern
+        if implementations:
+            request += f" by {' '.join(implementations)}"
+        case_ids = listed(dict.fromkeys(case_id for case_id, _ in subjects))
+        message = f"{name}: has no results of {request}"
+        if case_ids:
+            message += f"; it has {case_ids}"
+        raise RecordError(message)
     return list(map(diagnose, collect_evidence(record, selected)))
 
 
@@ -55,8 +64,9 @@ def exit_status(diagnosed: Sequence[Diagnosis]) -> int:
     rules = {finding.rule for diagnosis in diagnosed for finding in diagnosis.findings}
     if rules & {"failed", "too_large_to_launch", "failed_to_compile"}:
         return EXIT_WRONG
-    is_known = rules or any(diagnosis.limit is not Limit.UNDETERMINED for diagnosis in diagnosed)
-    return 0 if is_known else EXIT_CANNOT
+    if rules or any(diagnosis.limit is not Limit.UNDETERMINED for diagnosis in diagnosed):
+        return 0
+    return EXIT_CANNOT
 
 
 def to_lines(diagnosis: Diagnosis) -> Iterator[str]:
@@ -71,31 +81,29 @@ def to_lines(diagnosis: Diagnosis) -> Iterator[str]:
         yield f"  missing: {missing}"
 
 
-def _speedup(finding: Finding) -> str:
+def _speedup(finding: DiagnosisFinding) -> str:
     if finding.most_speedup is None or finding.most_speedup < _MIN_SPEEDUP:
         return ""
     times = f"{finding.most_speedup:.3g} times as fast"
-    return f" ({times}, measured)" if finding.is_measured else f" (at most {times})"
+    if finding.is_measured:
+        return f" ({times}, measured)"
+    return f" (at most {times})"
 
 
 def _ceilings(evidence: Evidence) -> Iterator[str]:
     """The measured ceilings of the case, compared with the datasheet if the device is known."""
-    binding = {
-        ceiling.method
-        for ceiling in (evidence.roof.memory, evidence.roof.compute)
-        if ceiling is not None
-    }
+    roof_ceilings = (evidence.roof.memory, evidence.roof.compute)
+    binding_methods = {ceiling.method for ceiling in roof_ceilings if ceiling is not None}
     parts = []
-    for each in evidence.published:
-        if each.measured.method in binding:
-            write = metric(
-                "memory_bytes_per_s" if each.measured.resource == "memory" else "flop_per_s"
-            ).format
-            parts.append(
-                f"{each.measured.dtype or 'memory'} {write(each.measured.per_s)}, "
-                f"{each.share:.0%} of the datasheet's "
-                f"{write(each.at_clock_per_s)}"
-            )
+    for comparison in evidence.published:
+        measured = comparison.measured
+        if measured.method not in binding_methods:
+            continue
+        write = metric(_RATE_METRICS[measured.resource]).format
+        parts.append(
+            f"{measured.dtype or 'memory'} {write(measured.per_s)}, {comparison.share:.0%} of the "
+            f"datasheet's {write(comparison.at_clock_per_s)}"
+        )
     if parts:
         yield f"  measured ceilings: {'; '.join(parts)}"
 
@@ -105,11 +113,11 @@ def to_json(diagnosed: Sequence[Diagnosis], record: str) -> dict[str, Any]:
     return {
         "record": record,
         "exit_status": exit_status(diagnosed),
-        "diagnoses": list(map(_one_to_json, diagnosed)),
+        "diagnoses": list(map(_diagnosis_to_json, diagnosed)),
     }
 
 
-def _one_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
+def _diagnosis_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
     evidence = diagnosis.evidence
     return {
         "case_id": evidence.case.case_id,
@@ -128,25 +136,23 @@ def _one_to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         },
         "ceilings": [
             {
-                "resource": each.measured.resource,
-                "dtype": each.measured.dtype,
-                "measured_per_s": each.measured.per_s,
-                "datasheet_per_s": each.published_per_s,
-                "datasheet_at_clock_per_s": each.at_clock_per_s,
+                "resource": comparison.measured.resource,
+                "dtype": comparison.measured.dtype,
+                "measured_per_s": comparison.measured.per_s,
+                "datasheet_per_s": comparison.published_per_s,
+                "datasheet_at_clock_per_s": comparison.at_clock_per_s,
             }
-            for each in evidence.published
+            for comparison in evidence.published
         ],
-        "findings": [
-            {
-                **{
-                    name: value
-                    for name, value in asdict(finding).items()
-                    if name not in {"text", "words"}
-                },
-                "weight": finding.weight.name.lower(),
-                "evidence": str(finding.evidence),
-            }
-            for finding in diagnosis.findings
-        ],
+        "findings": list(map(_finding_to_json, diagnosis.findings)),
         "missing": list(map(str, diagnosis.missing)),
     }
+
+
+def _finding_to_json(finding: DiagnosisFinding) -> dict[str, Any]:
+    document = asdict(finding)
+    # text and words are one sentence to a reader: the evidence
+    del document["text"], document["words"]
+    document["weight"] = finding.weight.name.lower()
+    document["evidence"] = str(finding.evidence)
+    return document

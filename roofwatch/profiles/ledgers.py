@@ -1,6 +1,6 @@
 """`roofwatch diff`: read two traces or records, and show what made the step slower."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from roofwatch.model.errors import ProfileError
 from roofwatch.model.metrics import format_ns
 from roofwatch.model.record import RunRecord
 from roofwatch.pages import page
+from roofwatch.profiles.report import text_or_none
 from roofwatch.terminal import make_table
 
 _MOST_ROWS = 20
@@ -38,14 +39,16 @@ def read_ledgers(base: Path, head: Path) -> list[StepLedger]:
 
     Raises:
         ProfileError: a file is neither, the two are of different kinds, or they have nothing in
-        common. RecordError: a record is not valid.
+            common.
+        RecordError: a record is not valid.
     """
-    before, after = _read(base), _read(head)
-    if isinstance(before, Trace) and isinstance(after, Trace):
-        ledgers = _of_traces(before, after)
+    base_document = _read(base)
+    head_document = _read(head)
+    if isinstance(base_document, Trace) and isinstance(head_document, Trace):
+        ledgers = _of_traces(base_document, head_document)
         missing = f"{base} and {head}: no device is in both traces"
-    elif isinstance(before, RunRecord) and isinstance(after, RunRecord):
-        ledgers = ledgers_of_records(before, after)
+    elif isinstance(base_document, RunRecord) and isinstance(head_document, RunRecord):
+        ledgers = ledgers_of_records(base_document, head_document)
         missing = (
             f"{base} and {head}: no case is profiled in both records; measure both with "
             f"roofwatch run --profile"
@@ -70,17 +73,32 @@ def _read(path: Path) -> Trace | RunRecord:
 
 
 def _of_traces(base: Trace, head: Trace) -> list[StepLedger]:
+    # markers of one side only would compare steps of different lengths
     by_marker = has_markers(base) and has_markers(head)
-    before, after = (read_steps(trace, by_marker=by_marker) for trace in (base, head))
-    if len(before) == len(after) == 1 and (before[0].device == HOST) == (after[0].device == HOST):
-        pairs = [(before[0], after[0])]  # the number of the GPU may differ
-    else:
-        by_device = {times.device: times for times in after}
-        pairs = [(times, by_device[times.device]) for times in before if times.device in by_device]
-    return [
-        find_ledger(one, other, title="host" if one.device == HOST else f"GPU {one.device}")
-        for one, other in pairs
-    ]
+    base_devices = read_steps(base, by_marker=by_marker)
+    head_devices = read_steps(head, by_marker=by_marker)
+    ledgers = []
+    for base_times, head_times in _pairs_of_devices(base_devices, head_devices):
+        is_host = base_times.device == HOST
+        title = f"GPU {base_times.device}"
+        if is_host:
+            title = "host"
+        ledgers.append(find_ledger(base_times, head_times, title=title))
+    return ledgers
+
+
+def _pairs_of_devices(
+    base_devices: list[StepTimes],
+    head_devices: list[StepTimes],
+) -> list[tuple[StepTimes, StepTimes]]:
+    if len(base_devices) == len(head_devices) == 1:
+        base_times, head_times = base_devices[0], head_devices[0]
+        # of single GPUs, the number may differ
+        if (base_times.device == HOST) == (head_times.device == HOST):
+            return [(base_times, head_times)]
+    head_by_device = {times.device: times for times in head_devices}
+    in_both = [times for times in base_devices if times.device in head_by_device]
+    return [(times, head_by_device[times.device]) for times in in_both]
 
 
 def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
@@ -91,20 +109,20 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
     yield make_table(("", "base", "head", "change"), map(_term_cells, terms(ledger)), left=1)
     rows = changed_rows(ledger)
     if rows:
-        shown = [_cells(row) for row in rows[:_MOST_ROWS]]
+        printed_rows = list(map(_cells, rows[:_MOST_ROWS]))
         yield make_table(
             _COLUMNS,
-            shown,
-            title=f"launches that changed most ({len(shown)} of {len(rows)})",
+            printed_rows,
+            title=f"launches that changed most ({len(printed_rows)} of {len(rows)})",
             left=3,
         )
     gaps = _gaps(ledger)
     if gaps:
-        cells = [
-            (short_name((row.head_names or row.base_names)[0]), row.place, signed_ns(ns))
-            for row, ns in gaps
-        ]
-        yield make_table(("gaps before", "place", "change of the step"), cells, left=2)
+        gap_cells = []
+        for row, change_ns in gaps:
+            names = row.head_names or row.base_names
+            gap_cells.append((short_name(names[0]), row.place, signed_ns(change_ns)))
+        yield make_table(("gaps before", "place", "change of the step"), gap_cells, left=2)
     yield from sentences(ledger)
 
 
@@ -112,42 +130,44 @@ def to_html(ledgers: list[StepLedger], base: Path, head: Path) -> str:
     """Write the tables as one page."""
     lines = [f"# {messages.code(base.name)} → {messages.code(head.name)}", ""]
     for ledger in ledgers:
-        term_rows = [
-            [messages.code(cell or "") for cell in _term_cells(term)] for term in terms(ledger)
-        ]
-        rows = [
-            [messages.code(cell, limit=400) for cell in _cells(row)] for row in changed_rows(ledger)
-        ]
-        lines += [f"## {messages.code(ledger.title)}", "", what_a_step_is(ledger), ""]
-        lines += [
-            *messages.table(("term", "base", "head", "change"), term_rows),
-            "",
-            *sentences(ledger),
-            "",
-        ]
-        lines += [*messages.table(_COLUMNS, rows), ""] if rows else []
+        lines += _html_lines(ledger)
     return page(f"{base.name} and {head.name}", "\n".join(lines))
+
+
+def _html_lines(ledger: StepLedger) -> list[str]:
+    term_rows = [_code_cells(_term_cells(term)) for term in terms(ledger)]
+    rows = [_code_cells(_cells(row), limit=400) for row in changed_rows(ledger)]
+    lines = [
+        f"## {messages.code(ledger.title)}",
+        "",
+        what_a_step_is(ledger),
+        "",
+    ]
+    lines += messages.table(("term", "base", "head", "change"), term_rows)
+    lines += ["", *sentences(ledger), ""]
+    if rows:
+        lines += [*messages.table(_COLUMNS, rows), ""]
+    return lines
+
+
+def _code_cells(cells: Iterable[str | None], **options: int) -> list[str]:
+    return [messages.code(cell or "", **options) for cell in cells]
 
 
 def to_json(ledgers: list[StepLedger]) -> list[dict[str, Any]]:
     """Times are in ns: of a side, totals over its steps; of changes and rows, those of one step."""
-    return [
-        {
-            **_values(
-                ledger,
-                *StepLedger.__dataclass_fields__,
-                "step_change_ns",
-                "residual_ns",
-                "is_explained",
-            ),
-            "base": _side(ledger.base),
-            "head": _side(ledger.head),
-            "rows": [
-                _values(row, *LedgerRow.__dataclass_fields__, "change_ns") for row in ledger.rows
-            ],
-        }
-        for ledger in ledgers
-    ]
+    return list(map(_ledger_to_json, ledgers))
+
+
+def _ledger_to_json(ledger: StepLedger) -> dict[str, Any]:
+    computed = ("step_change_ns", "residual_ns", "is_explained")
+    row_fields = (*LedgerRow.__dataclass_fields__, "change_ns")
+    return {
+        **_values(ledger, *StepLedger.__dataclass_fields__, *computed),
+        "base": _side(ledger.base),
+        "head": _side(ledger.head),
+        "rows": [_values(row, *row_fields) for row in ledger.rows],
+    }
 
 
 def _side(times: StepTimes) -> dict[str, Any]:
@@ -156,8 +176,8 @@ def _side(times: StepTimes) -> dict[str, Any]:
     return _values(times, *names, *more)
 
 
-def _values(of: object, *names: str) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in names}
+def _values(source: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(source, name) for name in names}
 
 
 def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
@@ -166,9 +186,8 @@ def _gaps(ledger: StepLedger) -> list[tuple[LedgerRow, float]]:
 
 
 def _term_cells(term: Term) -> tuple[str | None, ...]:
-    base, head = (
-        None if side_ns is None else format_ns(side_ns) for side_ns in (term.base_ns, term.head_ns)
-    )
+    base = text_or_none(format_ns, term.base_ns)
+    head = text_or_none(format_ns, term.head_ns)
     return term.name, base, head, signed_ns(term.change_ns)
 
 

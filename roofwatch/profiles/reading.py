@@ -23,9 +23,9 @@ from roofwatch.model.measurement import CaseRecord
 from roofwatch.model.metrics import format_bytes, format_counter, format_ns
 from roofwatch.model.record import Commit, RunRecord
 from roofwatch.model.results import Counters
-from roofwatch.model.worker_protocol import SuiteInfo
+from roofwatch.model.worker_protocol import ImplementationInfo, SuiteInfo
 from roofwatch.options import EXIT_CANNOT, EXIT_WRONG
-from roofwatch.profiles.report import percent
+from roofwatch.profiles.report import percent, text_or_none
 from roofwatch.terminal import make_table
 
 _KERNELS_OF_A_TABLE = 8
@@ -38,9 +38,11 @@ def tables(profile: dict[str, Any], *, top: int | None) -> Iterator[Table]:
     if profile["format"].startswith("ncu"):
         kernels = profile["kernels"]
         sizes = {
-            title: [_dimensions(kernel[title]) for kernel in kernels] for title in ("grid", "block")
+            "grid": [_dimensions(kernel["grid"]) for kernel in kernels],
+            "block": [_dimensions(kernel["block"]) for kernel in kernels],
         }
-        yield from _counter_tables(counters_of(kernels, profile["format"], "ncu"), sizes, top)
+        counters = counters_of(kernels, profile["format"], "ncu")
+        yield from _counter_tables(counters, sizes, top)
         return
     yield _devices(profile)
     yield _kernels(profile["kernels"])
@@ -54,22 +56,26 @@ def _devices(profile: dict[str, Any]) -> Table:
     for device, summary in profile["devices"].items():
         busy = summary.get("all_gpu_activity", summary)
         times = [_us(busy[name]) for name in ("span_us", "busy_us", "idle_us")]
-        rows.append((device, busy["activities"], *times, percent(busy["busy_fraction"])))
+        rows.append(
+            (
+                device,
+                busy["activities"],
+                *times,
+                percent(busy["busy_fraction"]),
+            )
+        )
         collectives = summary.get("collectives")
         if collectives:
-            overlap = (
-                f"{percent(collectives['overlapped_fraction_of_collectives'])} overlap with compute"
+            overlap = percent(collectives["overlapped_fraction_of_collectives"])
+            collective_cells = (
+                "  collectives",
+                collectives["kernels"],
+                "",
+                _us(collectives["union_us"]),
+                "",
+                f"{overlap} overlap with compute",
             )
-            rows.append(
-                (
-                    "  collectives",
-                    collectives["kernels"],
-                    "",
-                    _us(collectives["union_us"]),
-                    "",
-                    overlap,
-                )
-            )
+            rows.append(collective_cells)
     return make_table(
         ("device", "activities", "span", "busy", "idle", "busy share"),
         rows,
@@ -94,7 +100,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
     )
     rows = []
     for row in kernels["top_by_total_time"]:
-        first, occupancy_pct = row["first_launch"], row.get("occupancy_pct")
+        first = row["first_launch"]
         share = row["sum_us"] / kernels["sum_us"] if kernels["sum_us"] else None
         cells = (
             short_name(row["name"]),
@@ -107,7 +113,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
             _dimensions(first.get("block")),
             first.get("registers_per_thread"),
             _shared_memory(first),
-            None if occupancy_pct is None else f"{occupancy_pct:.0f} %",
+            text_or_none("{:.0f} %".format, row.get("occupancy_pct")),
         )
         rows.append(cells)
     title = (
@@ -116,26 +122,36 @@ def _kernels(kernels: dict[str, Any]) -> Table:
     )
     if len(rows) < kernels["distinct_names"]:
         title += f"; the first {len(rows)}, --top 0 shows all"
-    return make_table(columns, rows, title=title, left=1, omit_empty=True)
+    return make_table(
+        columns,
+        rows,
+        title=title,
+        left=1,
+        omit_empty=True,
+    )
 
 
 def _transfers(profile: dict[str, Any]) -> Table:
     rows = []
     for totals in (profile["memcpy"], profile["memset"]):
-        by_name = {row["name"]: row for row in totals.get("by_name", ())} | totals.get(
-            "by_kind", {}
-        )
-        rows += [
-            (short_name(name), row["count"], _us(row["sum_us"]), format_bytes(row["bytes"]))
-            for name, row in by_name.items()
-        ]
+        # traces have rows by name, Nsight Systems has totals by kind
+        by_name = {row["name"]: row for row in totals.get("by_name", ())}
+        by_name |= totals.get("by_kind", {})
+        for name, row in by_name.items():
+            cells = (
+                short_name(name),
+                row["count"],
+                _us(row["sum_us"]),
+                format_bytes(row["bytes"]),
+            )
+            rows.append(cells)
     return make_table(("copies and fills", "count", "total", "bytes"), rows, left=1)
 
 
 def _launches(launches: dict[str, Any]) -> Table:
-    by_name = launches.get("kernel_launch_calls_by_name") or launches.get(
-        "kernel_launches_by_name", {}
-    )
+    by_name = launches.get("kernel_launch_calls_by_name")
+    if not by_name:  # the name in files of Nsight Systems
+        by_name = launches.get("kernel_launches_by_name", {})
     rows = [(short_name(name), count) for name, count in by_name.items()]
     if "kernels_without_a_launch_call" in launches:
         rows.append(("kernels without a launch call", launches["kernels_without_a_launch_call"]))
@@ -148,15 +164,17 @@ def _launches(launches: dict[str, Any]) -> Table:
 
 def _shared_memory(launch: dict[str, Any]) -> str:
     """Shared memory of a block, as a whole or as static and dynamic parts."""
-    parts = [launch.get(f"{part}shared_memory_bytes") for part in ("", "static_", "dynamic_")]
-    known = [part for part in parts if part is not None]
-    return format_bytes(sum(known)) if known else ""
+    sizes = [launch.get(f"{part}shared_memory_bytes") for part in ("", "static_", "dynamic_")]
+    reported_bytes = [size for size in sizes if size is not None]
+    if not reported_bytes:
+        return ""
+    return format_bytes(sum(reported_bytes))
 
 
 def _dimensions(lengths: Any) -> str:
-    return (
-        "x".join(map(str, lengths)) if isinstance(lengths, list) else str(lengths or "").strip("()")
-    )
+    if isinstance(lengths, list):
+        return "x".join(map(str, lengths))
+    return str(lengths or "").strip("()")  # text of Nsight Compute's CSV
 
 
 def _us(microseconds: float) -> str:
@@ -164,61 +182,74 @@ def _us(microseconds: float) -> str:
 
 
 def _counter_tables(
-    counters: Sequence[Counters], sizes: Mapping[str, Sequence[str]], top: int | None
+    counters: Sequence[Counters],
+    sizes: Mapping[str, Sequence[str]],
+    top: int | None,
 ) -> Iterator[Table]:
     """Sizes, facts and stall reasons of the first `top` kernels, and the advice of Nsight Compute
     about them.
     """
-    shown = counters[:top]
-    names = dict.fromkeys(name for each in shown for name in each.values)
-    stalls = stalls_of({name: max(each.values.get(name, 0.0) for each in shown) for name in names})
-    titles = {
-        name: _UNIT.sub("", name).replace("_", " ")
-        for name in names
-        if not name.startswith("stall_")
-    }
-    for reason in list(stalls)[:_MAX_STALLS]:
-        titles[f"stall_{reason}_share"] = f"waits for {STALL_REASONS.get(reason, reason)}"
-    note = (
-        f"{len(counters)} kernels, the first {len(shown)}" if len(counters) > len(shown) else None
-    )
-    for start in range(0, len(shown), _KERNELS_OF_A_TABLE):
-        part = shown[start : start + _KERNELS_OF_A_TABLE]
-        rows: list[tuple[str | None, ...]] = [
-            (title, *cells[start : start + len(part)]) for title, cells in sizes.items()
-        ]
-        rows += [
-            (
-                title,
-                *(
-                    format_counter(name, each.values[name]) if name in each.values else None
-                    for each in part
-                ),
-            )
-            for name, title in titles.items()
-        ]
-        yield make_table(
-            ["", *(short_name(each.function) for each in part)], rows, title=note, left=1
-        )
-    found = [(finding, each.function) for each in shown for finding in each.findings]
-    advice = []
-    for finding, function in sorted(found, key=lambda pair: finding_rank(pair[0])):
-        scope = " of a part" if finding.is_estimate_of_a_part else ""
-        saving = (
-            None if finding.estimated_speedup is None else f"{finding.estimated_speedup:.0%}{scope}"
-        )
-        advice.append((saving, short_name(function), finding.message))
+    kernels = counters[:top]
+    titles = _counter_titles(kernels)
+    note = None
+    if len(counters) > len(kernels):
+        note = f"{len(counters)} kernels, the first {len(kernels)}"
+    # a terminal has room for a few columns
+    for start in range(0, len(kernels), _KERNELS_OF_A_TABLE):
+        part = kernels[start : start + _KERNELS_OF_A_TABLE]
+        rows: list[list[str | None]] = []
+        for title, cells in sizes.items():
+            rows.append([title, *cells[start : start + len(part)]])
+        for name, title in titles.items():
+            rows.append([title, *(_counter_cell(kernel, name) for kernel in part)])
+        functions = [short_name(kernel.function) for kernel in part]
+        yield make_table(["", *functions], rows, title=note, left=1)
+    advice = _advice_rows(kernels)
     if advice:
-        yield make_table(
-            ("may save", "kernel", "finding"), advice, title="advice of Nsight Compute", left=3
-        )
+        columns = ("may save", "kernel", "finding")
+        yield make_table(columns, advice, title="advice of Nsight Compute", left=3)
+
+
+def _counter_titles(kernels: Sequence[Counters]) -> dict[str, str]:
+    """Titles of the counters to show, of stall reasons only the largest."""
+    names = dict.fromkeys(name for kernel in kernels for name in kernel.values)
+    titles: dict[str, str] = {}
+    largest: dict[str, float] = {}
+    for name in names:
+        largest[name] = max(kernel.values.get(name, 0.0) for kernel in kernels)
+        if not name.startswith("stall_"):
+            titles[name] = _UNIT.sub("", name).replace("_", " ")
+    for reason in list(stalls_of(largest))[:_MAX_STALLS]:
+        titles[f"stall_{reason}_share"] = f"waits for {STALL_REASONS.get(reason, reason)}"
+    return titles
+
+
+def _counter_cell(kernel: Counters, name: str) -> str | None:
+    if name not in kernel.values:
+        return None
+    return format_counter(name, kernel.values[name])
+
+
+def _advice_rows(kernels: Sequence[Counters]) -> list[tuple[str | None, str, str]]:
+    findings = [(finding, kernel.function) for kernel in kernels for finding in kernel.findings]
+    findings.sort(key=lambda pair: finding_rank(pair[0]))
+    rows = []
+    for finding, function in findings:
+        saving = None
+        if finding.estimated_speedup is not None:
+            scope = " of a part" if finding.is_estimate_of_a_part else ""
+            saving = f"{finding.estimated_speedup:.0%}{scope}"
+        rows.append((saving, short_name(function), finding.message))
+    return rows
 
 
 # --- `roofwatch ncu`
 
 
 def select_calls(
-    info: SuiteInfo, case_pattern: str, implementations: Sequence[str] | None
+    info: SuiteInfo,
+    case_pattern: str,
+    implementations: Sequence[str] | None,
 ) -> tuple[CaseRecord, tuple[str, ...]]:
     """Select one case, by ID, shell pattern or the name of a kernel with one case, and
     implementations by pattern.
@@ -229,45 +260,59 @@ def select_calls(
         SuiteError: not exactly one case matches, no implementation does, or several ranks make the
         call.
     """
-    every = [(kernel, case) for kernel in info.kernels for case in kernel.cases]
-    found = [
+    all_cases = [(kernel, case) for kernel in info.kernels for case in kernel.cases]
+    matching = [
         (kernel, case)
-        for kernel, case in every
+        for kernel, case in all_cases
         if case_pattern == kernel.name or matches(case.case_id, [case_pattern])
     ]
-    if not found:
-        example = every[0][1].case_id
+    if not matching:
+        _, first_case = all_cases[0]
+        example = first_case.case_id
         raise SuiteError(
             f"no case matches {case_pattern}; a case ID is for example {example} (see roofwatch "
             f"list)"
         )
-    if len(found) > 1:
-        names = listed(case.case_id for _, case in found)
-        raise SuiteError(f"{case_pattern} matches {len(found)} cases; name one: {names}")
-    kernel, case = found[0]
+    if len(matching) > 1:
+        names = listed(case.case_id for _, case in matching)
+        raise SuiteError(f"{case_pattern} matches {len(matching)} cases; name one: {names}")
+    kernel, case = matching[0]
     if kernel.rank_count(case) > 1:
         raise SuiteError(
             f"{case.case_id}: {kernel.rank_count(case)} ranks make the call, but Nsight Compute "
             f"profiles one at a time"
         )
-    able = [each for each in kernel.implementations if case.direction in each.directions]
-    if implementations:
-        wanted = [each for each in able if matches(each.name, implementations)]
-    else:
-        wanted = [each for each in able if each.language != "torch"] or [
-            each for each in able if not each.is_compiled
-        ]
-    if not wanted:
+    able = [
+        implementation
+        for implementation in kernel.implementations
+        if case.direction in implementation.directions
+    ]
+    selected = _selected_names(able, implementations)
+    if not selected:
         raise SuiteError(
             f"{case.case_id}: no implementation matches {' '.join(implementations or ())}; there "
-            f"are "
-            f"{', '.join(each.name for each in able)}"
+            f"are {', '.join(implementation.name for implementation in able)}"
         )
-    return case, tuple(each.name for each in wanted)
+    return case, selected
+
+
+def _selected_names(
+    able: Sequence[ImplementationInfo],
+    patterns: Sequence[str] | None,
+) -> tuple[str, ...]:
+    if patterns:
+        return tuple(info.name for info in able if matches(info.name, patterns))
+    # the user's own code is of interest; of torch's, compiling would take part of the time
+    own_names = tuple(info.name for info in able if info.language != "torch")
+    return own_names or tuple(info.name for info in able if not info.is_compiled)
 
 
 def with_counters(
-    record: RunRecord, commit: Commit, calls: Sequence[CountedCall], *, name: str
+    record: RunRecord,
+    commit: Commit,
+    calls: Sequence[CountedCall],
+    *,
+    name: str,
 ) -> RunRecord:
     """Add counters of a commit to a record; they replace those of the same case and implementation.
 
@@ -275,29 +320,30 @@ def with_counters(
         RecordError: the record has another commit or device, or lacks the case.
     """
     counted = [call for call in calls if call.outcome is Outcome.OK]
+    # counters of other code would explain the wrong times
     if record.commit.sha != commit.sha:
         raise RecordError(
             f"{name}: the record is of commit {record.commit.sha[:12]}, the counters are of "
             f"{commit.sha[:12]}; check "
             "out that commit, or measure this one first"
         )
-    known = {case.case_id for case in record.cases}
+    case_ids = {case.case_id for case in record.cases}
+    device_name = record.environment.device_name
     for call in counted:
-        if call.case_id not in known:
+        if call.case_id not in case_ids:
             raise RecordError(f"{name}: has no case {call.case_id}; measure it first")
-        if call.device_name is not None and not record.environment.device_name.startswith(
-            call.device_name
-        ):
+        # Nsight Compute may leave out the end of a name, such as the memory size
+        if call.device_name is not None and not device_name.startswith(call.device_name):
             raise RecordError(
-                f"{name}: the record is of {record.environment.device_name}, the counters are of "
-                f"{call.device_name}"
+                f"{name}: the record is of {device_name}, the counters are of {call.device_name}"
             )
     replaced = {(call.case_id, call.implementation) for call in counted}
-    kept = tuple(
-        each for each in record.counters if (each.case_id, each.implementation) not in replaced
-    )
-    new = tuple(counters for call in counted for counters in call.counters)
-    return record.model_copy(update={"counters": (*kept, *new)})
+    counters = [
+        entry for entry in record.counters if (entry.case_id, entry.implementation) not in replaced
+    ]
+    for call in counted:
+        counters.extend(call.counters)
+    return record.model_copy(update={"counters": tuple(counters)})
 
 
 def exit_status(calls: Sequence[CountedCall]) -> int:
@@ -305,12 +351,15 @@ def exit_status(calls: Sequence[CountedCall]) -> int:
     outcomes = {call.outcome for call in calls} - {Outcome.OK}
     if outcomes - {Outcome.UNSUPPORTED}:
         return EXIT_WRONG
-    return EXIT_CANNOT if outcomes else 0
+    if outcomes:
+        return EXIT_CANNOT
+    return 0
 
 
 def describe(calls: Iterable[CountedCall]) -> Iterator[Table | str]:
     for call in calls:
-        yield f"{call.case_id} {call.implementation}" + (
-            f" on {call.device_name}" if call.device_name else ""
-        )
+        title = f"{call.case_id} {call.implementation}"
+        if call.device_name:
+            title += f" on {call.device_name}"
+        yield title
         yield from _counter_tables(call.counters, {}, _KERNELS_OF_A_TABLE)

@@ -2,7 +2,7 @@
 tables.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -12,19 +12,21 @@ from rich.table import Table
 
 from roofwatch.ci.messages import short_name
 from roofwatch.collector.profiling.profile_program import (
-    Capture,
     CapturedKernel,
     CapturedProcess,
+    CapturedProgram,
     CapturedTrace,
 )
-from roofwatch.collector.profiling.time_spent import Gap, TimeRow, TimeSpent
+from roofwatch.collector.profiling.time_spent import IdleGap, TimeRow, TimeSpent
 from roofwatch.model.metrics import format_bytes, format_ns
 from roofwatch.terminal import console, make_table
 
 _MOSTLY_IDLE = 0.5
 """Busy share below which the GPU waits for the program more than it works."""
 _SIGNAL_BASE = 128
+"""A program that signal n ended has the status 128 + n, as in a shell."""
 _EXPECTED_ENDS = {"the program ended", "the program ended at once", "the steps were done"}
+"""Ends of a recording that need no note."""
 
 
 @dataclass(frozen=True)
@@ -42,15 +44,19 @@ class ProfileReport:
 def folder_for(command: Sequence[str]) -> Path:
     """Name a new folder after the time and the program."""
     scripts = [word for word in command if word.endswith(".py")]
-    modules = [after for before, after in pairwise(command) if before == "-m"]
-    name = Path((scripts or modules or list(command))[0]).stem
+    modules = [module for option, module in pairwise(command) if option == "-m"]
+    candidates = scripts or modules or list(command)
+    name = Path(candidates[0]).stem
     return Path("roofwatch-profiles") / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{name}"
 
 
-def report_of(capture: Capture, folder: Path) -> ProfileReport:
+def report_of(capture: CapturedProgram, folder: Path) -> ProfileReport:
     """Rank the traces of a profile by their work, and summarise the first."""
     traces = [trace for process in capture.processes for trace in process.traces]
-    traces.sort(key=lambda trace: (_busy_ns(trace.time), trace.time.host_inside_ns), reverse=True)
+    traces.sort(
+        key=lambda trace: (_busy_ns(trace.time), trace.time.host_inside_ns),
+        reverse=True,
+    )
     return ProfileReport(
         folder=str(folder),
         exit_status=capture.exit_status,
@@ -62,7 +68,16 @@ def report_of(capture: Capture, folder: Path) -> ProfileReport:
 
 
 def percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+    if share is None:
+        return ""
+    return f"{share:.1%}"
+
+
+def text_or_none(write: Callable[[float], str], value: float | None) -> str | None:
+    """The cell of a value that may be missing."""
+    if value is None:
+        return None
+    return write(value)
 
 
 def _busy_ns(time: TimeSpent) -> int:
@@ -76,7 +91,10 @@ def _summary(
         yield _why_nothing_was_recorded(processes)
         return
     time = traces[0].time
-    yield from _device_sentences(time) if time.devices else _host_sentences(time)
+    if time.devices:
+        yield from _device_sentences(time)
+    else:
+        yield from _host_sentences(time)
     if len(traces) > 1:
         yield f"{len(traces) - 1} more trace(s) were written."
 
@@ -119,10 +137,11 @@ def _host_sentences(time: TimeSpent) -> Iterator[str]:
             "recording."
         )
         return
-    inside, first = time.host_inside_ns / time.window_ns, time.operators[0]
+    inside_share = time.host_inside_ns / time.window_ns
+    first = time.operators[0]
     yield (
         f"No GPU was used in the recorded {format_ns(time.window_ns)}. The busiest thread spent "
-        f"{inside:.0%} of the "
+        f"{inside_share:.0%} of the "
         "time in PyTorch operators."
     )
     yield (
@@ -130,12 +149,13 @@ def _host_sentences(time: TimeSpent) -> Iterator[str]:
         f"the time, in "
         f"{first.count} call(s) of {format_ns(first.mean_ns)}."
     )
-    mark = next(
-        (mark for mark in time.marks if (mark.share or 0) > max(inside, _MOSTLY_IDLE)), None
-    )
-    if mark is not None:
+    # an annotation that covers more than the operators tells where the rest went
+    covering_share = max(inside_share, _MOSTLY_IDLE)
+    covering_marks = [mark for mark in time.marks if (mark.share or 0) > covering_share]
+    if covering_marks:
+        mark = covering_marks[0]
         yield f"The annotation {short_name(mark.name)} covers {_percent(mark.share)} of it."
-    elif inside < _MOSTLY_IDLE:
+    elif inside_share < _MOSTLY_IDLE:
         yield (
             "Most of the time passed outside PyTorch: in Python, loading data, or waiting; faster "
             "operators will gain "
@@ -157,19 +177,19 @@ def _why_nothing_was_recorded(processes: Sequence[CapturedProcess]) -> str:
     return "Nothing was recorded: the program ended before the recording began; start it earlier."
 
 
-def _notes(capture: Capture) -> Iterator[str]:
+def _notes(capture: CapturedProgram) -> Iterator[str]:
     if capture.was_ended:
         yield "The program was ended after --max-seconds."
+    # a program that was ended has a status, but no fault
     elif capture.exit_status:
-        kept = (
-            "; the profile shows what it did until then"
-            if any(each.traces for each in capture.processes)
-            else ""
-        )
+        consequence = ""
+        if any(process.traces for process in capture.processes):
+            consequence = "; the profile shows what it did until then"
         if capture.exit_status > _SIGNAL_BASE:
-            yield f"The program was ended by signal {capture.exit_status - _SIGNAL_BASE}{kept}."
+            signal_number = capture.exit_status - _SIGNAL_BASE
+            yield f"The program was ended by signal {signal_number}{consequence}."
         else:
-            yield f"The program ended with status {capture.exit_status}{kept}."
+            yield f"The program ended with status {capture.exit_status}{consequence}."
     for process in capture.processes:
         if process.has_recorded and not process.traces and not process.errors:
             yield f"Process {process.pid} was killed before its trace could be written."
@@ -189,7 +209,9 @@ def _notes(capture: Capture) -> Iterator[str]:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.0%}"
+    if share is None:
+        return ""
+    return f"{share:.0%}"
 
 
 # --- tables
@@ -217,37 +239,58 @@ def _tables(report: ProfileReport) -> Iterator[Table]:
         if time.devices:
             yield _devices(time)
         if time.kernels:
-            yield _time_rows("kernel", "launches", "share of busy", time.kernels, time.kernel_names)
+            yield _time_rows(
+                "kernel",
+                "launches",
+                "share of busy",
+                time.kernels,
+                time.kernel_names,
+            )
         if time.transfers:
             yield _time_rows(
-                "copies and fills", "count", "share of busy", time.transfers, len(time.transfers)
+                "copies and fills",
+                "count",
+                "share of busy",
+                time.transfers,
+                len(time.transfers),
             )
         if time.gaps:
             yield _gaps(time)
         if time.operators:
             yield _time_rows(
-                "on the host", "calls", "share of time", time.operators, time.operator_names
+                "on the host",
+                "calls",
+                "share of time",
+                time.operators,
+                time.operator_names,
             )
         if time.marks:
-            yield _time_rows("annotations", "count", "share of time", time.marks, len(time.marks))
+            yield _time_rows(
+                "annotations",
+                "count",
+                "share of time",
+                time.marks,
+                len(time.marks),
+            )
     if report.kernels:
         yield _compiled(report.kernels)
 
 
 def _traces(report: ProfileReport) -> Table:
-    rows = [
-        (
+    rows = []
+    for trace in report.traces:
+        time = trace.time
+        busy_shares = [device.busy_share for device in time.devices]
+        inside_share = time.host_inside_ns / time.window_ns if time.window_ns else None
+        cells = (
             trace.trace,
             trace.pid if trace.rank is None else f"rank {trace.rank}",
             short_name(trace.command),
-            format_ns(trace.time.window_ns),
-            percent(max((device.busy_share for device in trace.time.devices), default=None)),
-            percent(
-                trace.time.host_inside_ns / trace.time.window_ns if trace.time.window_ns else None
-            ),
+            format_ns(time.window_ns),
+            percent(max(busy_shares, default=None)),
+            percent(inside_share),
         )
-        for trace in report.traces
-    ]
+        rows.append(cells)
     return make_table(
         ("trace", "process", "command", "recorded", "GPU busy", "in operators"), rows, left=3
     )
@@ -264,7 +307,6 @@ def _devices(time: TimeSpent) -> Table:
         "copies and fills",
         "launch delay",
     )
-    delay_ns = time.median_launch_delay_ns
     rows = [
         (
             device.device,
@@ -274,7 +316,7 @@ def _devices(time: TimeSpent) -> Table:
             device.kernel_count,
             format_ns(device.kernel_ns),
             format_ns(device.transfer_ns),
-            None if delay_ns is None else format_ns(delay_ns),
+            text_or_none(format_ns, time.median_launch_delay_ns),
         )
         for device in time.devices
     ]
@@ -282,9 +324,15 @@ def _devices(time: TimeSpent) -> Table:
 
 
 def _time_rows(
-    what: str, count: str, share: str, rows: Sequence[TimeRow], name_count: int
+    kind: str,
+    count: str,
+    share: str,
+    rows: Sequence[TimeRow],
+    name_count: int,
 ) -> Table:
-    title = f"the first {len(rows)} of {name_count} names" if name_count > len(rows) else None
+    title = None
+    if name_count > len(rows):
+        title = f"the first {len(rows)} of {name_count} names"
     cells = [
         (
             short_name(row.name),
@@ -297,7 +345,7 @@ def _time_rows(
         for row in rows
     ]
     return make_table(
-        (what, count, "total", share, "mean", "registers"),
+        (kind, count, "total", share, "mean", "registers"),
         cells,
         title=title,
         left=1,
@@ -320,7 +368,7 @@ def _gaps(time: TimeSpent) -> Table:
     return make_table(columns, rows, left=3)
 
 
-def _host_work(gap: Gap) -> Iterator[str]:
+def _host_work(gap: IdleGap) -> Iterator[str]:
     for name, ns in gap.host:
         yield f"{short_name(name)} {format_ns(ns)}"
     outside_ns = gap.length_ns - gap.host_inside_ns
@@ -347,7 +395,7 @@ def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
             kernel.stages,
             kernel.registers,
             _spills(kernel),
-            None if kernel.shared_bytes is None else format_bytes(kernel.shared_bytes),
+            text_or_none(format_bytes, kernel.shared_bytes),
             "cached" if kernel.was_cached else format_ns(sum(kernel.compile_ns.values())),
         )
         for kernel in kernels
@@ -358,4 +406,6 @@ def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
 def _spills(kernel: CapturedKernel) -> str | None:
     if kernel.spilled_registers is not None:
         return str(kernel.spilled_registers)
-    return f"{kernel.spill_bytes} B" if kernel.spill_bytes else None
+    if not kernel.spill_bytes:
+        return None
+    return f"{kernel.spill_bytes} B"

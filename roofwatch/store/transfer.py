@@ -10,7 +10,7 @@ from uuid import UUID
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, HttpSender
-from roofwatch.collector.outbox.spool import Delivery, Spool
+from roofwatch.collector.outbox.spool import Spool, SpoolDelivery
 from roofwatch.collector.redaction import Redaction
 from roofwatch.model.errors import RecordError, SpoolError
 from roofwatch.model.files import reason_of
@@ -38,9 +38,9 @@ def sender_and_spool(url: str | None, folder: Path | None) -> tuple[HttpSender, 
     return HttpSender(server_url(url), os.environ.get(TOKEN_VARIABLE) or None), spool
 
 
-def summary(delivery: Delivery, spool: Spool) -> list[str]:
+def summary(delivery: SpoolDelivery, spool: Spool) -> list[str]:
     """Return one line for the sent records, and one for each record that was not sent."""
-    if delivery == Delivery():
+    if delivery == SpoolDelivery():
         return [f"no records to send in {spool.folder}; name record files or their folder"]
     lines = [f"{len(delivery.sent)} record(s) sent and acknowledged"]
     lines += [
@@ -51,7 +51,7 @@ def summary(delivery: Delivery, spool: Spool) -> list[str]:
     return lines
 
 
-def exit_status(delivery: Delivery) -> int:
+def exit_status(delivery: SpoolDelivery) -> int:
     if delivery.left:
         return EXIT_CANNOT
     return EXIT_WRONG if delivery.refused or delivery.incomplete else 0

@@ -7,7 +7,7 @@ from typing import Any
 
 from roofwatch.ci.diagnosis.diagnose import collect_evidence, diagnose
 from roofwatch.ci.diagnosis.evidence import Evidence
-from roofwatch.ci.diagnosis.finding import Diagnosis, Finding
+from roofwatch.ci.diagnosis.finding import Diagnosis, DiagnosisFinding
 from roofwatch.model.machine import Ceiling, DeviceState, Environment, Outcome
 from roofwatch.model.measurement import (
     AutotuneTiming,
@@ -161,7 +161,7 @@ def diagnosed(of: RunRecord, implementation: str = "triton") -> Diagnosis:
     return diagnose(evidence(of, implementation))
 
 
-def found(of: RunRecord, rule: str, implementation: str = "triton") -> Finding | None:
+def found(of: RunRecord, rule: str, implementation: str = "triton") -> DiagnosisFinding | None:
     """Return the finding of a rule about the first case of a record."""
     return next(
         (each for each in diagnosed(of, implementation).findings if each.rule == rule), None

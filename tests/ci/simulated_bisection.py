@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from roofwatch.ci.bisect.search import Measure, Result, SearchPlan, compare_ends, next_move
+from roofwatch.ci.bisect.search import Measure, SearchEnd, SearchPlan, compare_ends, next_move
 from roofwatch.model.triage import BisectionCommit, CommitStatus
 from tests.builders import make_commit_ref
 
@@ -92,7 +92,7 @@ def search(scenario: Scenario, seed: int) -> Trial:
     last = scenario.commit_count - 1
     pairs: list[list[float]] = [[] for _ in range(scenario.commit_count)]
     while missing := compare_ends(pairs[last], plan):
-        if isinstance(missing, Result):
+        if isinstance(missing, SearchEnd):
             return Trial(False, machine.sample_count)
         pairs[last] += [machine.pair(last) for _ in range(missing)]
     found = finish(machine, [1.0] * scenario.commit_count, pairs, plan)
@@ -105,7 +105,7 @@ def finish(
     pairs: list[list[float]],
     plan: SearchPlan,
     unmeasurable: tuple[int, ...] = (),
-) -> Result:
+) -> SearchEnd:
     """Search when the ends are known to differ; adds to the pairs of each commit."""
     at: int | None = None
     while True:
@@ -119,7 +119,7 @@ def finish(
             )
             for position, weight in enumerate(weights)
         ]
-        move = next_move(commits, plan, at=at)
+        move = next_move(commits, plan, current=at)
         if not isinstance(move, Measure):
             return move
         assert move.position not in unmeasurable

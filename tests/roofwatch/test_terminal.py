@@ -14,7 +14,7 @@ from typing import IO, Any
 import pytest
 from rich.table import Table
 
-from roofwatch.ci.changepoint.detect import NoiseFloor
+from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.collector.runs.run_plan import Progress
 from roofwatch.comparison_tables import runs_table, series_table
 from roofwatch.model.history import Series, SeriesPoint
@@ -159,7 +159,7 @@ def test_an_unknown_metric_is_shown_as_a_number_and_failures_are_counted(
 
     keys = [make_series_key("of_tomorrow", runner_class=name) for name in ("H100", "H200")]
     both = [Series(keys[0], points), Series(keys[1], points[1:])]
-    print_table(series_table(list(zip(both, [None, NoiseFloor(0.0123, 0.0567)], strict=True))))
+    print_table(series_table(list(zip(both, [None, SeriesNoise(0.0123, 0.0567)], strict=True))))
 
     rows = [line for line in capsys.readouterr().out.splitlines() if "rms_norm" in line]
     cells = [[cell.strip() for cell in row.strip("│").split("│")] for row in rows]

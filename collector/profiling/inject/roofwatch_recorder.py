@@ -29,20 +29,19 @@ _COMPILE_WORKER = "torch/_inductor/compile_worker"
 _CODE_SUFFIXES = (".cubin", ".amdgcn")
 
 
-class Journal:
+class EventFile:
     """Appends the events of this process to its own file."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, event: str, **facts: Any) -> None:
-        line = (
-            json.dumps({"event": event, "pid": os.getpid(), "at_ns": time.time_ns(), **facts})
-            + "\n"
-        )
+        pid = os.getpid()
+        document = {"event": event, "pid": pid, "at_ns": time.time_ns(), **facts}
+        line = json.dumps(document) + "\n"
         try:
             # one unbuffered write, which no other thread can interrupt
-            with (self.folder / f"{os.getpid()}.jsonl").open("ab", buffering=0) as file:
+            with (self.folder / f"{pid}.jsonl").open("ab", buffering=0) as file:
                 file.write(line.encode())
         except OSError:
             pass  # the program goes on if roofwatch ended or the disk is full
@@ -55,10 +54,10 @@ class Journal:
             self.write("failed", message=f"{type(error).__name__}: {error}")
 
 
-class Recorder:
+class SessionRecorder:
     """Runs one session of torch's profiler at a time."""
 
-    def __init__(self, journal: Journal, window: dict[str, Any]) -> None:
+    def __init__(self, journal: EventFile, window: dict[str, Any]) -> None:
         self._journal = journal
         self._window = window
         self._lock = threading.RLock()  # a signal handler may run in the thread that holds it
@@ -118,7 +117,8 @@ class Recorder:
         self._journal.write("recording", device=self._device)
 
     def _stop(self, end_reason: str) -> None:
-        profiler, self._profiler = self._profiler, None
+        profiler = self._profiler
+        self._profiler = None
         try:
             profiler.__exit__(None, None, None)
         except RuntimeError:
@@ -130,7 +130,12 @@ class Recorder:
         unfinished = self._journal.folder / f"{name}.part"
         profiler.export_chrome_trace(str(unfinished))
         unfinished.rename(self._journal.folder / name)
-        self._journal.write("trace", file=name, end_reason=end_reason, device=self._device)
+        self._journal.write(
+            "trace",
+            file=name,
+            end_reason=end_reason,
+            device=self._device,
+        )
 
     def warm_up(self) -> None:
         """Let the profiler register itself; it must do so in the thread that imported torch."""
@@ -168,15 +173,17 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self._callbacks = callbacks
 
     def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+        self,
+        fullname: str,
+        path: Sequence[str] | None,
+        target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
         callback = self._callbacks.pop(fullname, None)
         if callback is None:
             return None
-        spec = importlib.util.find_spec(
-            fullname
-        )  # asks all finders; this one no longer knows the name
+        # asks all finders; this one no longer knows the name
+        spec = importlib.util.find_spec(fullname)
         if spec is None or spec.loader is None or not hasattr(spec.loader, "exec_module"):
             return spec
         exec_module = spec.loader.exec_module
@@ -189,19 +196,22 @@ class ImportHook(importlib.abc.MetaPathFinder):
         return spec
 
 
-class Capture:
+class ProcessCapture:
     """Connects the recorder to the events of the process."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._window: dict[str, Any] = settings["window"]
-        self._journal = Journal(Path(settings["folder"]))
-        self._recorder = Recorder(self._journal, self._window)
+        self._journal = EventFile(Path(settings["folder"]))
+        self._recorder = SessionRecorder(self._journal, self._window)
         self._step_count = 0
         self._exit = os._exit
 
     def prepare(self) -> None:
         self._journal.write(
-            "process", parent=os.getppid(), arguments=sys.orig_argv[1:], rank=os.environ.get("RANK")
+            "process",
+            parent=os.getppid(),
+            arguments=sys.orig_argv[1:],
+            rank=os.environ.get("RANK"),
         )
         listen = partial(self._journal.guard, self._listen_to_compilations)
         sys.meta_path.insert(0, ImportHook({"torch": self._torch_imported, "triton": listen}))
@@ -222,7 +232,8 @@ class Capture:
         if torch.version.cuda or torch.version.hip:
             # asking for a GPU here would make it unusable in forked children
             torch.cuda._lazy_call(lambda: self._recorder.use_device("cuda"))
-        after_s, warmup_steps = self._window.get("after_s") or 0, self._window.get("warmup_steps")
+        after_s = self._window.get("after_s") or 0
+        warmup_steps = self._window.get("warmup_steps")
         if self._window.get("steps") or warmup_steps:
             from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -235,7 +246,8 @@ class Capture:
 
     def _after_step(self, *_: object) -> None:
         self._step_count += 1
-        warmup_steps, steps = self._window.get("warmup_steps") or 0, self._window.get("steps")
+        warmup_steps = self._window.get("warmup_steps") or 0
+        steps = self._window.get("steps")
         if self._step_count == warmup_steps:
             self._recorder.start_window()
         elif steps and self._step_count == warmup_steps + steps:
@@ -270,7 +282,7 @@ class Capture:
 
 
 def _note_kernel(
-    journal: Journal,
+    journal: EventFile,
     *,
     src: Any,
     metadata: dict[str, Any],
@@ -284,6 +296,7 @@ def _note_kernel(
     """
     target = metadata["target"]
     stages_ns = {name: microseconds * 1000 for name, microseconds in times.lowering_stages}
+    code_paths = [path for path in metadata_group.values() if path.endswith(_CODE_SUFFIXES)]
     journal.write(
         "kernel",
         name=metadata.get("name") or getattr(src, "name", ""),
@@ -299,15 +312,18 @@ def _note_kernel(
             **stages_ns,
             "store": times.store_results * 1000,
         },
-        code=next((path for path in metadata_group.values() if path.endswith(_CODE_SUFFIXES)), ""),
+        code=code_paths[0] if code_paths else "",
     )
 
 
 def _field(target: Any, name: str) -> Any:
-    return target.get(name) if isinstance(target, dict) else getattr(target, name, None)
+    # a kernel from Triton's cache has its metadata as JSON
+    if isinstance(target, dict):
+        return target.get(name)
+    return getattr(target, name, None)
 
 
-def _yield_to_other_profilers(recorder: Recorder) -> None:
+def _yield_to_other_profilers(recorder: SessionRecorder) -> None:
     """Stop our session when the program starts one; torch refuses two at once."""
     from torch.autograd.profiler import profile
 
@@ -331,4 +347,4 @@ def prepare() -> None:
     """Prepare the capture that the environment requests, if any."""
     settings = os.environ.get(VARIABLE)
     if settings:
-        Capture(json.loads(settings)).prepare()
+        ProcessCapture(json.loads(settings)).prepare()

@@ -18,7 +18,7 @@ from roofwatch.ci.bisect.search import (
     SAME_CODE_WEIGHT,
     SAME_SOURCES,
     BuildInputs,
-    Result,
+    SearchEnd,
     SearchPlan,
     change_probabilities,
     prior_weights,
@@ -53,7 +53,7 @@ def searched(
     noise: float = 0.01,
     seed: int = 1,
     plan: SearchPlan | None = None,
-) -> tuple[Result, list[list[float]]]:
+) -> tuple[SearchEnd, list[list[float]]]:
     """Search a history of a step of 3 %; the bad end is measured first."""
     machine = Machine(Scenario(commit_count=len(weights), noise=noise), seed)
     machine.change = change

@@ -7,7 +7,7 @@ import pytest
 
 from roofwatch.arguments import suite_at
 from roofwatch.collector.device.device_session import DeviceSession
-from roofwatch.collector.device.device_state import Window
+from roofwatch.collector.device.device_state import BlockWindow
 from roofwatch.collector.device.telemetry import Sampler, join_telemetry
 from roofwatch.collector.runs.journal import ALONE, Journal, make_header
 from roofwatch.collector.runs.measure import measure
@@ -54,8 +54,8 @@ def begun(
     return DeviceSession(lock_mhz, wait=no_wait), calls
 
 
-def whole_run() -> Window:
-    return Window(0, time.monotonic_ns())
+def whole_run() -> BlockWindow:
+    return BlockWindow(0, time.monotonic_ns())
 
 
 def test_two_runs_share_the_readings_of_the_gpu_that_torch_uses_and_they_remain() -> None:

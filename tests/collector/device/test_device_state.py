@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from roofwatch.collector.device.device_state import Window, device_state, energy_between
+from roofwatch.collector.device.device_state import BlockWindow, device_state, energy_between
 from roofwatch.model.machine import DeviceState
 from roofwatch.model.measurement import measured_values
 from tests.builders import make_blocks, make_case, make_measurement
 from tests.collector.nvml import MS, make_reading
 
-WINDOW = Window(100 * MS, 300 * MS)
+WINDOW = BlockWindow(100 * MS, 300 * MS)
 BUSY = [make_reading(at_ms) for at_ms in range(0, 500, 50)]
 
 
@@ -64,7 +64,7 @@ def test_a_clock_that_ranges_over_a_tenth_or_leaves_its_lock_degrades_a_block() 
 
 
 def test_a_short_block_takes_the_nearest_reading() -> None:
-    state = device_state(BUSY, Window(110 * MS, 120 * MS), launch_count=10)
+    state = device_state(BUSY, BlockWindow(110 * MS, 120 * MS), launch_count=10)
 
     assert state.reading_count == 1
     assert state.sm_clock_mhz == 1980
@@ -83,11 +83,11 @@ def test_energy_is_interpolated_and_unknown_if_the_counter_went_back_moved_once_
         for at_ms in range(0, 500, 50)
     ]
 
-    assert energy_between(BUSY, Window(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
+    assert energy_between(BUSY, BlockWindow(110 * MS, 290 * MS)) == pytest.approx(0.4 * 180)
     assert energy_between(went_back, WINDOW) is None
     assert energy_between(moved_once, WINDOW) is None
-    assert energy_between(BUSY, Window(-10 * MS, 300 * MS)) is None
-    assert energy_between(BUSY, Window(100 * MS, 460 * MS)) is None
+    assert energy_between(BUSY, BlockWindow(-10 * MS, 300 * MS)) is None
+    assert energy_between(BUSY, BlockWindow(100 * MS, 460 * MS)) is None
 
 
 def joules_of(*energies_j: float | None) -> float | None:

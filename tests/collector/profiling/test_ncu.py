@@ -18,7 +18,7 @@ from roofwatch.collector.profiling.ncu_count import (
     profile_command,
 )
 from roofwatch.collector.profiling.ncu_metrics import (
-    Metric,
+    NcuMetric,
     counters_of,
     facts,
     stall_shares,
@@ -215,8 +215,8 @@ WAIT = "smsp__average_warps_issue_stalled_wait_per_issue_active.ratio"
 SELECTED = "smsp__average_warps_issue_stalled_selected_per_issue_active.ratio"
 
 
-def of(**values: float) -> dict[str, list[Metric]]:
-    return {name: [Metric(value, "")] for name, value in values.items()}
+def of(**values: float) -> dict[str, list[NcuMetric]]:
+    return {name: [NcuMetric(value, "")] for name, value in values.items()}
 
 
 def test_findings_are_sorted_by_estimated_speedup() -> None:
@@ -283,4 +283,4 @@ def test_dram_bytes_are_reads_plus_writes_unless_reported() -> None:
     ],
 )
 def test_the_tensor_metric_of_each_architecture_is_read(name: str, architecture: str) -> None:
-    assert facts({name: [Metric(61.0, "%")]})["tensor_pipe_pct"] == 61.0, architecture
+    assert facts({name: [NcuMetric(61.0, "%")]})["tensor_pipe_pct"] == 61.0, architecture

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.profile_program import Capture, Window, profile_program
+from roofwatch.collector.profiling.profile_program import (
+    CapturedProgram,
+    RecordingWindow,
+    profile_program,
+)
 from roofwatch.collector.redaction import EVERYTHING, Redaction
 
 MULTIPLY = """
@@ -53,13 +57,13 @@ for target in (GPUTarget("cuda", 90, 32), GPUTarget("hip", "gfx942", 64)):
 """
 
 
-def profiled(folder: Path, script: str, **options: Any) -> Capture:
+def profiled(folder: Path, script: str, **options: Any) -> CapturedProgram:
     (folder / "program.py").write_text(script)
-    usual: dict[str, Any] = {"window": Window(), "redaction": Redaction()}
+    usual: dict[str, Any] = {"window": RecordingWindow(), "redaction": Redaction()}
     return profile_program([str(folder / "program.py")], folder / "profile", **usual | options)
 
 
-def trace_of(folder: Path, capture: Capture) -> dict[str, Any]:
+def trace_of(folder: Path, capture: CapturedProgram) -> dict[str, Any]:
     (trace,) = [trace for process in capture.processes for trace in process.traces]
     document: dict[str, Any] = json.loads(read_bytes(folder / "profile" / trace.trace))
     return document
@@ -127,7 +131,7 @@ def test_our_session_stops_when_the_program_starts_a_profiler(
 
 @pytest.mark.slow
 def test_a_window_of_optimizer_steps_holds_only_those_steps(tmp_path: Path) -> None:
-    capture = profiled(tmp_path, OPTIMIZED, window=Window(warmup_steps=3, steps=4))
+    capture = profiled(tmp_path, OPTIMIZED, window=RecordingWindow(warmup_steps=3, steps=4))
 
     assert operators(trace_of(tmp_path, capture))["aten::addmm"] == 4
 

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 import torch
 
-from roofwatch.collector.timing.cupti import Activity, Recorder, Window, recorder, samples_of
+from roofwatch.collector.timing.cupti import (
+    CuptiActivity,
+    CuptiRecorder,
+    LaunchWindow,
+    recorder,
+    samples_of,
+)
 from roofwatch.model.errors import TimerError
 from roofwatch.spec import UnsupportedError
 
@@ -81,8 +87,8 @@ def kernel(name: str, start: int, end: int) -> SimpleNamespace:
     return SimpleNamespace(kind=int(Kind.CONCURRENT_KERNEL), name=name, start=start, end=end)
 
 
-def recorder_of(stand_in: StandIn) -> Recorder:
-    return Recorder(stand_in)  # type: ignore[arg-type]  # all that is used of the module
+def recorder_of(stand_in: StandIn) -> CuptiRecorder:
+    return CuptiRecorder(stand_in)  # type: ignore[arg-type]  # all that is used of the module
 
 
 @pytest.mark.parametrize("kernel_count", [1, 2, 3])
@@ -96,8 +102,8 @@ def test_a_partly_filled_buffer_is_flushed_and_what_has_no_name_is_named_by_its_
             SimpleNamespace(kind=2, start=20, end=30), *[kernel("last", 31, 32)] * kernel_count
         )
         assert records.activities() == [
-            Activity("memset", 20, 30),
-            *[Activity("last", 31, 32)] * kernel_count,
+            CuptiActivity("memset", 20, 30),
+            *[CuptiActivity("last", 31, 32)] * kernel_count,
         ]
 
 
@@ -156,9 +162,9 @@ def test_a_missing_driver_is_explained() -> None:
 
 
 def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
-    early = [Activity("mine", 9_900, 9_990), Activity("mine", 19_950, 20_040)]
+    early = [CuptiActivity("mine", 9_900, 9_990), CuptiActivity("mine", 19_950, 20_040)]
 
-    samples = samples_of(early, [Window(10_000, 10_100, 0), Window(20_000, 20_100, 0)])
+    samples = samples_of(early, [LaunchWindow(10_000, 10_100, 0), LaunchWindow(20_000, 20_100, 0)])
 
     assert [sample.busy_ns for sample in samples] == [90, 90]
     assert [sample.launch_delay_ns for sample in samples] == [0, 0]
@@ -166,21 +172,21 @@ def test_a_kernel_that_seems_to_start_before_its_launch_counts() -> None:
 
 def test_overlapping_kernels_are_busy_once_and_gaps_count_only_in_the_span() -> None:
     activities = [
-        Activity("first", 1_010, 1_050),
-        Activity("second", 1_030, 1_060),
-        Activity("memset", 1_100, 1_110),
+        CuptiActivity("first", 1_010, 1_050),
+        CuptiActivity("second", 1_030, 1_060),
+        CuptiActivity("memset", 1_100, 1_110),
     ]
 
-    (sample,) = samples_of(activities[::-1], [Window(1_000, 1_200, 0)])
+    (sample,) = samples_of(activities[::-1], [LaunchWindow(1_000, 1_200, 0)])
 
     assert (sample.busy_ns, sample.span_ns) == (60, 100)
     assert sample.kernels == ("first", "memset", "second")
 
 
 def test_a_kernel_below_the_clocks_resolution_takes_one_ns_and_an_empty_launch_is_refused() -> None:
-    empty = Activity("empty", 1_010, 1_010)
-    (sample,) = samples_of([empty], [Window(1_000, 1_100, 0)])
+    empty = CuptiActivity("empty", 1_010, 1_010)
+    (sample,) = samples_of([empty], [LaunchWindow(1_000, 1_100, 0)])
 
     assert sample.busy_ns == 1
     with pytest.raises(UnsupportedError, match="in 1 of 2 launches"):
-        samples_of([empty], [Window(1_000, 1_100, 0), Window(2_000, 2_100, 0)])
+        samples_of([empty], [LaunchWindow(1_000, 1_100, 0), LaunchWindow(2_000, 2_100, 0)])

@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
-from roofwatch.collector.profiling.activities import Activity
+from roofwatch.collector.profiling.activities import DeviceActivity
 from roofwatch.dashboard.charts.runs import (
     MAX_KERNELS,
     MAX_SHOWN,
@@ -109,7 +109,7 @@ def test_text_from_records_is_escaped_on_the_timeline() -> None:
 
 def make_activity(
     name: str = "softmax", *, start_ns: int = 0, duration_ns: int = 1_000, **fields: Any
-) -> Activity:
+) -> DeviceActivity:
     defaults: dict[str, Any] = {
         "kind": "kernel",
         "device": "0",
@@ -118,7 +118,9 @@ def make_activity(
         "bytes": 0,
         "launch": {},
     }
-    return Activity(name=name, start_ns=start_ns, duration_ns=duration_ns, **defaults | fields)
+    return DeviceActivity(
+        name=name, start_ns=start_ns, duration_ns=duration_ns, **defaults | fields
+    )
 
 
 def test_each_stream_is_a_row_and_time_starts_at_the_first_activity() -> None:

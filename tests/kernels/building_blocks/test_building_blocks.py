@@ -10,7 +10,7 @@ from roofwatch.kernels.building_blocks.formats import (
     has_e4m3,
 )
 from roofwatch.kernels.building_blocks.rows import MAX_COLS_IN_REGISTERS, piece_of_row, row_config
-from roofwatch.kernels.building_blocks.target import Target
+from roofwatch.kernels.building_blocks.target import DeviceTarget
 from roofwatch.kernels.building_blocks.tiles import by_chiplet, tile_of
 
 EVERY_BYTE = torch.arange(256, dtype=torch.uint8)
@@ -47,7 +47,7 @@ def test_targets_without_e4m3_are_given_its_bytes(monkeypatch):
         ("hip", "gfx950", True),
         ("interpreter", "", False),
     ]:
-        target = Target(backend, arch)
+        target = DeviceTarget(backend, arch)
         assert has_e4m3(target) is has_it
         monkeypatch.setattr(
             "roofwatch.kernels.building_blocks.formats.current_target", lambda target=target: target
@@ -121,23 +121,25 @@ def test_programs_of_one_chiplet_become_neighbours(device: str, n_programs: int)
 @pytest.mark.parametrize(
     ("target", "has_tma"),
     [
-        (Target("cuda", "sm_80"), False),
-        (Target("cuda", "sm_90"), True),
-        (Target("cuda", "sm_120"), True),
-        (Target("hip", "gfx942"), False),
-        (Target("interpreter", ""), True),
+        (DeviceTarget("cuda", "sm_80"), False),
+        (DeviceTarget("cuda", "sm_90"), True),
+        (DeviceTarget("cuda", "sm_120"), True),
+        (DeviceTarget("hip", "gfx942"), False),
+        (DeviceTarget("interpreter", ""), True),
     ],
 )
 def test_tiles_are_copied_by_an_engine_from_hopper_on_and_in_the_interpreter(
-    target: Target, has_tma: bool
+    target: DeviceTarget, has_tma: bool
 ):
     assert target.has_tma is has_tma
 
 
 def test_the_amd_targets_have_chiplets():
-    assert [Target("hip", arch).chiplet_count for arch in ("gfx942", "gfx950", "gfx1100")] == [
+    assert [
+        DeviceTarget("hip", arch).chiplet_count for arch in ("gfx942", "gfx950", "gfx1100")
+    ] == [
         8,
         8,
         1,
     ]
-    assert Target("cuda", "sm_100").chiplet_count == 1
+    assert DeviceTarget("cuda", "sm_100").chiplet_count == 1

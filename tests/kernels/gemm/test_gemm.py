@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from roofwatch.kernels.building_blocks.errors import KernelError
-from roofwatch.kernels.building_blocks.target import Target
+from roofwatch.kernels.building_blocks.target import DeviceTarget
 from roofwatch.kernels.gemm.matmul import matmul, matmul_config
 from roofwatch.kernels.gemm.matmul_split_k import matmul_split_k
 
@@ -45,7 +45,7 @@ def test_a_matrix_that_is_contiguous_along_neither_dim_is_refused():
     ],
 )
 def test_the_tiles_are_as_large_as_fills_an_h200(M: int, N: int, tile: tuple[int, int]):
-    assert matmul_config(M, N, 2, Target("cuda", "sm_90"), 132, is_copied=True)[:2] == tile
+    assert matmul_config(M, N, 2, DeviceTarget("cuda", "sm_90"), 132, is_copied=True)[:2] == tile
 
 
 @EACH

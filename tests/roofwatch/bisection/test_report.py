@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 
 from roofwatch.bisection.job import StoredBisection, exit_status, result_of, sentences
 from roofwatch.ci.bisect.pairs import PairResult
-from roofwatch.ci.bisect.search import BuildInputs, Result, begin_search, with_inputs, with_pair
+from roofwatch.ci.bisect.search import BuildInputs, SearchEnd, begin_search, with_inputs, with_pair
 from roofwatch.db.bisections import ClaimLostError, begin_bisection
 from roofwatch.model.triage import (
     BisectionProgress,
@@ -44,7 +44,7 @@ def progress_of(bad_end: Visit, *others: Visit, has_inputs: bool = True) -> Bise
 
 def found_in(first: int, last: int, *visits: Visit) -> BisectionResult:
     state = BisectionState.FOUND if first == last else BisectionState.NARROWED
-    return result_of(progress_of(*visits), Result(state, first, last, 0.99), 0.01)
+    return result_of(progress_of(*visits), SearchEnd(state, first, last, 0.99), 0.01)
 
 
 def test_the_result_names_commit_author_change_and_skipped_commits() -> None:
@@ -95,7 +95,7 @@ def test_commits_that_cannot_be_measured_give_a_range() -> None:
 def test_without_a_difference_of_the_ends_no_commit_is_named(
     pairs: tuple[float, ...], state: BisectionState, note: str
 ) -> None:
-    ended = result_of(progress_of((4, pairs), has_inputs=False), Result(state), 0.01)
+    ended = result_of(progress_of((4, pairs), has_inputs=False), SearchEnd(state), 0.01)
 
     assert (ended.state, ended.answer, exit_status(ended)) == (state, None, 1)
     assert note in ended.notes[0]

@@ -12,7 +12,11 @@ from typing import Any
 import pytest
 
 from roofwatch.collector.profiling.profile_file import read_bytes
-from roofwatch.collector.profiling.profile_program import Capture, CapturedProcess, CapturedTrace
+from roofwatch.collector.profiling.profile_program import (
+    CapturedProcess,
+    CapturedProgram,
+    CapturedTrace,
+)
 from roofwatch.collector.profiling.time_spent import TimeSpent, time_spent
 from roofwatch.collector.profiling.trace import Trace
 from roofwatch.model.record import RunRecord
@@ -51,7 +55,9 @@ def process_of(**fields: Any) -> CapturedProcess:
 
 
 def report_on(*processes: CapturedProcess, exit_status: int = 0) -> ProfileReport:
-    return report_of(Capture(exit_status, was_ended=False, processes=processes, kernels=()), DATA)
+    return report_of(
+        CapturedProgram(exit_status, was_ended=False, processes=processes, kernels=()), DATA
+    )
 
 
 def traced(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from roofwatch.collector.outbox.artefact_folder import ArtefactFolder
-from roofwatch.collector.outbox.spool import Delivery, Spool
+from roofwatch.collector.outbox.spool import Spool, SpoolDelivery
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.record import RunRecord
 from roofwatch.options import EXIT_CANNOT
@@ -134,7 +134,7 @@ def test_each_answer_decides_what_happens_to_the_record(
                 delivery = spool.deliver(server.sender(), attempts=2, sleep=waits.append)
                 status = exit_status(delivery)
             except SpoolError:
-                delivery, status = Delivery(), EXIT_CANNOT
+                delivery, status = SpoolDelivery(), EXIT_CANNOT
             place = place_of(spool, record)
             again = "in this push" if waits else "by the next push" if place == "stays" else "no"
             assert (place, again, status) == expected, (number, delivery)

@@ -1,0 +1,198 @@
+"""Refuse idioms that save lines and cost readers; CONTRIBUTING.md has the rules.
+
+    python bench/check_idioms.py [FOLDER...]
+
+Without folders, all code is checked except what NOT_YET_CLEAN lists.
+"""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+
+ROOT = Path(__file__).parents[1]
+
+NOT_YET_CLEAN = (
+    "api/artefacts.py",
+    "api/auth.py",
+    "api/comparison.py",
+    "api/limits.py",
+    "api/models.py",
+    "api/problems.py",
+    "api/questions.py",
+    "api/regressions.py",
+    "api/runs.py",
+    "api/series.py",
+    "ci/ab/",
+    "ci/agenda.py",
+    "ci/github/",
+    "ci/gitlab.py",
+    "ci/history/",
+    "ci/messages.py",
+    "ci/report/",
+    "ci/static/",
+    "ci/submission.py",
+    "collector/accuracy/",
+    "collector/autotune.py",
+    "collector/compile/",
+    "collector/git.py",
+    "collector/jobs/",
+    "collector/redaction.py",
+    "collector/redaction_patterns.py",
+    "collector/runs/",
+    "collector/suite.py",
+    "collector/workers/",
+    "collector/workload_values.py",
+    "dashboard/access.py",
+    "dashboard/comparison.py",
+    "dashboard/components/page.py",  # `place=` in the calls of dashboard/views
+    "dashboard/components/permalink.py",
+    "dashboard/data.py",
+    "dashboard/filters.py",
+    "dashboard/views/",
+    "dashboard/wording.py",
+    "db/access.py",
+    "db/bisections.py",
+    "db/engine/",
+    "db/ingest/",
+    "db/maintenance/",
+    "db/queries/",
+    "db/regressions/",
+    "db/schema/",
+    "docs/check_prose.py",
+    "docs/reference_pages.py",
+    "roofwatch/agent_jobs.py",
+    "roofwatch/alerting.py",
+    "roofwatch/bisection/",
+    "roofwatch/cli/",
+    "roofwatch/comparison_tables.py",
+    "roofwatch/cuda.py",
+    "roofwatch/demo/",
+    "roofwatch/github_action.py",
+    "roofwatch/importers/",
+    "roofwatch/mcp_server.py",
+    "roofwatch/measurement/",
+    "roofwatch/model/",
+    "roofwatch/options.py",
+    "roofwatch/pages.py",
+    "roofwatch/posting.py",
+    "roofwatch/proposing.py",
+    "roofwatch/pytest_plugin.py",
+    "roofwatch/records.py",
+    "roofwatch/settings.py",
+    "roofwatch/spec/",
+    "roofwatch/store/",
+    "roofwatch/tables.py",
+    "roofwatch/terminal.py",
+    "roofwatch/watch/",
+    "tests/",
+)
+"""Path prefixes that are not checked yet. The list only shrinks."""
+
+_VAGUE_NAMES = """
+    asked at each found given kept known left meant one own place shown such those told wanted what
+"""
+VAGUE_NAMES = frozenset(_VAGUE_NAMES.split())
+"""Names that stand for anything; a local or parameter is named after its quantity."""
+
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
+MAX_CLAUSES = 2
+
+
+@dataclass(frozen=True, order=True)
+class PackedIdiom:
+    """An idiom to unpack, and how."""
+
+    line: int
+    advice: str
+
+
+def problems_of(tree: ast.AST) -> Iterator[PackedIdiom]:
+    """All problems of a file, in no order."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.IfExp) and _contains(node, ast.IfExp):
+            yield PackedIdiom(node.lineno, "nested ternary: write `if` statements")
+        elif isinstance(node, Comprehension):
+            yield from _problems_of_comprehension(node)
+        elif isinstance(node, ast.Starred) and isinstance(node.value, ast.Tuple | ast.List):
+            yield PackedIdiom(node.lineno, "literal splat: write the values, one a line")
+        elif isinstance(node, ast.stmt):
+            yield from _problems_of_statement(node)
+    for name, line in _bound_names(tree):
+        if name in VAGUE_NAMES:
+            yield PackedIdiom(line, f"name `{name}`: name it after its quantity")
+
+
+def _problems_of_comprehension(node: Comprehension) -> Iterator[PackedIdiom]:
+    if _contains(node, Comprehension):
+        yield PackedIdiom(
+            node.lineno, "comprehension in a comprehension: write a loop or a function"
+        )
+    n_conditions = sum(len(clause.ifs) for clause in node.generators)
+    if len(node.generators) + n_conditions > MAX_CLAUSES:
+        yield PackedIdiom(
+            node.lineno, "comprehension with three clauses: write a loop or a function"
+        )
+
+
+def _problems_of_statement(node: ast.stmt) -> Iterator[PackedIdiom]:
+    for expression in ast.iter_child_nodes(node):
+        if not isinstance(expression, ast.expr):
+            continue
+        n_walruses = sum(isinstance(inner, ast.NamedExpr) for inner in ast.walk(expression))
+        if n_walruses > 1:
+            yield PackedIdiom(expression.lineno, "two walruses in an expression: assign first")
+
+
+def _contains(outer: ast.AST, kind: type[ast.AST] | UnionType) -> bool:
+    return any(isinstance(node, kind) for node in ast.walk(outer) if node is not outer)
+
+
+def _bound_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Locals and parameters; fields of a class may be part of a stored format."""
+    fields: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            fields.update(child.target for child in node.body if isinstance(child, ast.AnnAssign))
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            if node not in fields:
+                yield node.id, node.lineno
+        elif isinstance(node, ast.arg):
+            yield node.arg, node.lineno
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs) and node.name is not None:
+            yield node.name, node.lineno
+
+
+def _tracked_files(folders: list[str]) -> list[Path]:
+    command = ["git", "ls-files", "--", *(folders or ["*.py"])]
+    listed = subprocess.run(
+        command,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    names = [name for name in listed.splitlines() if name.endswith(".py")]
+    if not folders:
+        names = [name for name in names if not name.startswith(NOT_YET_CLEAN)]
+    return [ROOT / name for name in names]
+
+
+def main(folders: list[str]) -> int:
+    """Print all problems; exit status 1 if there are any."""
+    n_problems = 0
+    files = _tracked_files(folders)
+    for file in files:
+        for problem in sorted(problems_of(ast.parse(file.read_text()))):
+            print(f"{file.relative_to(ROOT)}:{problem.line}: {problem.advice}")
+            n_problems += 1
+    if n_problems == 0:
+        print(f"idioms: no problem found in {len(files)} files")
+    return min(n_problems, 1)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
