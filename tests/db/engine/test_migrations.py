@@ -173,6 +173,7 @@ def tables_of_revision(revision: str) -> set[str]:
     return {*named, "alembic_version"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("revision", REVISIONS)
 def test_backup_and_export_work_on_every_revision(
     first_release: Engine, tmp_path: Path, revision: str
@@ -221,6 +222,7 @@ def test_code_refuses_a_newer_schema_that_removed_something(store: Engine) -> No
             refuse(store)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_does_and_takes_a_backup(
     first_release: Engine, tmp_path: Path
 ) -> None:
