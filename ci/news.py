@@ -12,7 +12,7 @@ from roofwatch.model.history import CommitRef, Regression, RegressionState
 from roofwatch.model.verdict import Verdict
 
 UNCONFIRMED_AFTER = timedelta(days=2)
-"""Age from which on a suspicion that no pair decided is told: two nights."""
+"""Age from which on a suspicion that no pair decided becomes news: two nights."""
 
 
 class NewsKind(StrEnum):

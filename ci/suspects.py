@@ -13,7 +13,7 @@ from roofwatch.model.history import CommitRef, Pair, Series
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _JOBS_THAT_DECIDE = 2
-"""Jobs that must show a change before it is told: a disturbed machine can falsify one."""
+"""Jobs that must show a change before it is news: a disturbed machine can falsify one."""
 _CHANGED = (Verdict.REGRESSED, Verdict.IMPROVED)
 
 

@@ -56,12 +56,14 @@ _MAX_DRIFT_STEPS = 3
 """Newest steps that may be one drift: a drift cut into more moved by a fifth at least, and is not
 slow.
 """
-_SURE_CHANCE = 0.01
+_SURE_CHANCE = 0.001
 """Largest p-value of a step that alerts without a pair: docs/explanation/error-rates.md has the
 false alerts that it allows.
 """
-_SURE_VALUES = 5
+_SURE_VALUES = 8
 """Values that its new level needs."""
+_FIRST_VALUES = 5
+"""Of these, values that must be suspicious together."""
 _VALUES_FOR_NOISE = 20
 """Values before it, from which the noise of the series is known."""
 _SURE_OF_A_DRIFT = 6.0
@@ -164,7 +166,7 @@ def is_sure_step(values: Sequence[float], step: Step, chance: float) -> bool:
     if chance > _SURE_CHANCE or is_short:
         return False
     suspicion = find_suspicion(
-        values[: step.index + _SURE_VALUES], min_relative_change=THRESHOLDS.relative_change
+        values[: step.index + _FIRST_VALUES], min_relative_change=THRESHOLDS.relative_change
     )
     return suspicion is not None and suspicion.value_count > 1
 

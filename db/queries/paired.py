@@ -35,8 +35,8 @@ def list_paired(session: Session, project: str, row_ids: Collection[int]) -> set
 
 
 def list_bridged(session: Session, project: str, row_ids: Collection[int]) -> set[tuple[str, str]]:
-    """List case id and implementation of the times of which a commit was measured with several
-    drivers or toolchains, of some cases (by row id).
+    """List case id and implementation of the times that several drivers or toolchains measured at
+    one commit, of some cases (by row id).
     """
     environment = EnvironmentRow
     software = func.concat_ws(

@@ -1,4 +1,4 @@
-"""What was told about a branch, so that nothing is told twice or forgotten."""
+"""What was reported about a branch: nothing twice, and nothing forgotten."""
 
 import contextlib
 import fcntl

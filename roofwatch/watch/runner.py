@@ -138,7 +138,7 @@ class Watch:
         return jobs[0] if jobs else None
 
     def news(self) -> list[News]:
-        """List what was decided and not told yet; `ledger.add` is called once it is told."""
+        """List what was decided and not told yet; call `ledger.add` after showing them."""
         history = self.read()
         return list_news(history.state, history.regressions, self.ledger.told, now=utc_now())
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from starlette.testclient import TestClient
 
 from roofwatch.api.limits import Limits
 from roofwatch.collector.outbox.http_client import HttpClient
+from roofwatch.db.agenda import take_job
 from roofwatch.db.bisections import request_bisection
 from roofwatch.db.errors import StoreError
 from roofwatch.db.ingest.artefacts import store_artefact
@@ -30,6 +32,7 @@ from roofwatch.db.queries.questions import QUESTIONS, SUBJECTS, Question, Subjec
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.model.agenda import Job, JobKind
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Regression, Scope
 from roofwatch.model.metrics import SHARE_OF_STEP
@@ -154,6 +157,8 @@ def _filled(engine: Engine) -> Filled:
                 engine, runs[project][0].run_id, make_artefact(content).sha256, io.BytesIO(content)
             )
         regressions[project] = _judged(engine, project)
+        planned = Job(kind=JobKind.NEW, reason="new", seconds=1.0, head=make_commit_ref(HOT_AT))
+        take_job(engine, project, gpu().runner_class, [planned.planned()], UUID(int=1))
     aside, released = make_record(1), make_record(2)
     for record in (aside, released):
         ingest_record(engine, record, is_quarantined=True)

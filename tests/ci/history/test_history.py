@@ -58,7 +58,7 @@ def test_a_step_of_the_median_time_is_a_regression_of_its_commit() -> None:
     ("old_count", "new_count", "is_alert"),
     [
         (80, 4, False),
-        (80, 8, True),
+        (80, 12, True),
         (80, 20, True),
         (12, 30, False),
         (20, 20, True),
