@@ -153,6 +153,12 @@ def call_with_or_without_data(call: Callable[..., _Result]) -> _Result:
             raise
 
 
+def has_inputs(spec: KernelSpec, case: Case) -> bool:
+    """Return whether a case has inputs; a captured launch has stand-ins for its arguments."""
+    with without_data():
+        return bool(spec.inputs(case, InputMaker(case, "cpu", only_integers=True)))
+
+
 def _size(value: object) -> int:
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
