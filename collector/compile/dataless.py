@@ -153,6 +153,15 @@ def call_with_or_without_data(call: Callable[..., _Result]) -> _Result:
             raise
 
 
+def has_inputs(spec: KernelSpec, case: Case) -> bool:
+    """Return whether a case has inputs; a captured launch has stand-ins for its arguments."""
+    with without_data():
+        try:
+            return bool(spec.inputs(case, InputMaker(case, "cpu", only_integers=True)))
+        except Exception:  # noqa: BLE001  inputs that need data
+            return True
+
+
 def _size(value: object) -> int:
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 

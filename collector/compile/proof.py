@@ -13,7 +13,11 @@ import torch
 from roofwatch.collector.accuracy.evaluation import make_inputs
 from roofwatch.collector.compile.bounds import Launch
 from roofwatch.collector.compile.counted_calls import CallCounts, CountingMode
-from roofwatch.collector.compile.dataless import call_for_target, call_with_or_without_data
+from roofwatch.collector.compile.dataless import (
+    call_for_target,
+    call_with_or_without_data,
+    has_inputs,
+)
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.overflow import Access, Finding, check_accesses
 from roofwatch.collector.compile.size_limits import FoundLimits, find_limits
@@ -54,6 +58,8 @@ def prove_case(
     named = {"case_id": case.id, "implementation": implementation.name}
     prover = _Prover(spec, implementation, target)
     try:
+        if not has_inputs(spec, case):
+            return _not_called(named, "a captured launch has no sizes")
         trace = prover.trace(case)
     except UnsupportedError as error:
         return _not_called(named, str(error))
