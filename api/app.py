@@ -210,8 +210,8 @@ def metrics(request: Request, reader: Reader) -> Response:
     del reader
     state = state_of(request)
     with state.reading() as session:
-        found = read_service_state(session, state.now())
-    state.metrics.service.update(found, is_disk_full=state.health.is_disk_full)
+        service_state = read_service_state(session, state.now())
+    state.metrics.service.update(service_state, is_disk_full=state.health.is_disk_full)
     return Response(generate_latest(state.metrics.registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 

@@ -257,7 +257,9 @@ def _counters(kernel: str, record_name: str, results: Path) -> list[str]:
     record = RunRecord.read(results / record_name)
     kernels = {case.case_id: case.kernel for case in record.cases}
     timed = [
-        one.case_id for one in record.measurements if one.blocks and kernels[one.case_id] == kernel
+        measurement.case_id
+        for measurement in record.measurements
+        if measurement.blocks and kernels[measurement.case_id] == kernel
     ]
     if not timed:
         raise ValueError(f"{kernel}: no case of it was timed")
@@ -278,8 +280,8 @@ def run_step(step: Step, folder: Path, seconds: float) -> str | None:
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"{type(error).__name__}: {error}".splitlines()[0]
     text = done.stdout.decode(errors="replace")
-    with log.open("a") as kept:
-        kept.write(text)
+    with log.open("a") as log_file:
+        log_file.write(text)
     if output.suffix == ".json" and "--json" in command and text.startswith(("{", "[")):
         output.write_text(text)
     if not output.exists():
@@ -294,14 +296,14 @@ def peer_times_ns() -> dict[str, dict[str, float]]:
     import torch
     from triton import testing
 
-    one = torch.ones(1, device="cuda")
+    number = torch.ones(1, device="cuda")
     source = torch.ones(2**28, device="cuda")
     target = torch.empty_like(source)
     launches: dict[str, Callable[[], object]] = {
-        "add of one number": lambda: one.add_(1),
+        "add of number number": lambda: number.add_(1),
         "add of 2^28 numbers": lambda: torch.add(source, 1, out=target),
     }
-    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # a graph cannot use the default one
+    with torch.cuda.stream(torch.cuda.Stream()):  # type: ignore[no-untyped-call]  # a graph cannot use the default number
         return {
             name: {
                 "do_bench": 1e6 * testing.do_bench(launch, return_mode="median"),

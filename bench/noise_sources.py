@@ -32,7 +32,7 @@ def residuals_of(values: Values) -> Values:
     """Distances of the logs from a running median of 31 values."""
     logs, half = np.log(values), _MEDIAN // 2
     medians = np.array(
-        [np.median(logs[max(0, place - half) : place + half + 1]) for place in range(len(logs))]
+        [np.median(logs[max(0, index - half) : index + half + 1]) for index in range(len(logs))]
     )
     residuals: Values = logs - medians
     return residuals

@@ -118,7 +118,7 @@ class Watch:
         return commit == self.series.step_at or bool(self.rng.random() < _CODE_SHARE)
 
     def _confirmed(self, commit: int, measured: Sequence[int]) -> Alerts:
-        values = [float(self.series.values[place]) for place in measured]
+        values = [float(self.series.values[index]) for index in measured]
         suspicion = find_suspicion(values, min_relative_change=THRESHOLDS.relative_change)
         if suspicion is None:
             return
@@ -156,9 +156,9 @@ def fixed_threshold(limit: float) -> Callable[[Values], Alerts]:
     """Alert to each value that differs from the one before by a fraction."""
 
     def alerts(values: Values) -> Alerts:
-        for place in range(1, len(values)):
-            if abs(math.log(values[place] / values[place - 1])) > math.log1p(limit):
-                yield place + 1, place
+        for index in range(1, len(values)):
+            if abs(math.log(values[index] / values[index - 1])) > math.log1p(limit):
+                yield index + 1, index
 
     return alerts
 
@@ -166,11 +166,11 @@ def fixed_threshold(limit: float) -> Callable[[Values], Alerts]:
 def perfherder(values: Values) -> Alerts:
     """Welch's t between the 12 values before and after, above 7, as Perfherder does."""
     for seen in range(24, len(values) + 1):
-        for place in range(12, seen - 11):
-            before, after = values[place - 12 : place], values[place : place + 12]
+        for index in range(12, seen - 11):
+            before, after = values[index - 12 : index], values[index : index + 12]
             error = math.sqrt(before.var(ddof=1) / 12 + after.var(ddof=1) / 12)
             if error > 0 and abs(after.mean() - before.mean()) / error > 7:
-                yield seen, place
+                yield seen, index
 
 
 def three_in_a_row(values: Values) -> Alerts:
@@ -185,10 +185,10 @@ def three_in_a_row(values: Values) -> Alerts:
 def history_alone(values: Values) -> Alerts:
     """The steps of single runs that alert without a pair."""
     for seen in range(30, len(values) + 1, 2):
-        known = values[:seen]
-        steps = find_time_steps(known, np.full(seen, math.nan))
-        for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
-            if is_sure_step(known.tolist(), step, chance):
+        newest = values[:seen]
+        steps = find_time_steps(newest, np.full(seen, math.nan))
+        for step, chance in zip(steps, chances_of_steps(newest, steps), strict=True):
+            if is_sure_step(newest.tolist(), step, chance):
                 yield seen, step.index
 
 
@@ -210,20 +210,20 @@ class Score:
         self.value_count += len(series.values)
         self.step_count += series.step_at is not None
         places: set[int] = set()
-        for seen, place in alerts:
-            if place in places:
+        for seen, index in alerts:
+            if index in places:
                 continue
-            places.add(place)
-            if place == series.step_at:
-                self.delays.append(seen - place)
-            elif series.step_at is None or abs(place - series.step_at) > 2:
+            places.add(index)
+            if index == series.step_at:
+                self.delays.append(seen - index)
+            elif series.step_at is None or abs(index - series.step_at) > 2:
                 self.false_count += 1
 
+    def _share_within(self, nights: int) -> float:
+        return sum(delay <= nights for delay in self.delays) / max(1, self.step_count)
+
     def row(self) -> str:
-        shares = [
-            f"{sum(delay <= most for delay in self.delays) / max(1, self.step_count):.0%}"
-            for most in _NIGHTS
-        ]
+        shares = [f"{self._share_within(nights):.0%}" for nights in _NIGHTS]
         false_rate = 1_000 * self.false_count / self.value_count
         relative_cost = self.cost / self.value_count if self.cost else 1.0
         return " | ".join([*shares, f"{false_rate:.1f}", f"{relative_cost:.2f}"])

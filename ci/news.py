@@ -8,7 +8,7 @@ from enum import StrEnum
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.steps import TIME
 from roofwatch.model.agenda import SuspectCase, WatchState
-from roofwatch.model.history import CommitRef, Regression, RegressionState
+from roofwatch.model.history import ChangePoint, CommitRef, Regression, RegressionState
 from roofwatch.model.verdict import Verdict
 
 UNCONFIRMED_AFTER = timedelta(days=2)
@@ -50,10 +50,10 @@ class News:
 
 
 def list_news(
-    state: WatchState, regressions: Sequence[Regression], told: Iterable[News], *, now: datetime
+    state: WatchState, regressions: Sequence[Regression], decided: Iterable[News], *, now: datetime
 ) -> list[News]:
     """List what was decided and not told yet. A change that only one pair shows waits."""
-    earlier = list(told)
+    earlier = list(decided)
     news: list[News] = []
     for candidate in (*_changes(state, regressions), *_old_suspicions(state.suspects, now)):
         if not _is_told(candidate, earlier):
@@ -62,8 +62,8 @@ def list_news(
     return news
 
 
-def _is_told(candidate: News, told: Sequence[News]) -> bool:
-    same_change = [other for other in told if other.is_about(candidate)]
+def _is_told(candidate: News, earlier: Sequence[News]) -> bool:
+    same_change = [other for other in earlier if other.is_about(candidate)]
     if candidate.kind is NewsKind.RECOVERED:
         was_told = any(other.kind is NewsKind.REGRESSED for other in same_change)
         return not was_told or any(other.kind is NewsKind.RECOVERED for other in same_change)
@@ -110,14 +110,17 @@ def _waits(state: WatchState, regression: Regression) -> bool:
     ]
     if len(timed_points) < len(regression.change_points):
         return False
-    return all(
-        any(
-            suspect.subject == (point.series.case_id, point.series.implementation)
-            and suspect.base < point.commit
-            and point.previous_commit < suspect.head
-            for suspect in state.suspects
-        )
-        for point in timed_points
+    return all(_has_suspect(point, state.suspects) for point in timed_points)
+
+
+def _has_suspect(point: ChangePoint, suspects: Iterable[SuspectCase]) -> bool:
+    """Whether a suspicion of the same subject spans the change."""
+    subject = (point.series.case_id, point.series.implementation)
+    return any(
+        suspect.subject == subject
+        and suspect.base < point.commit
+        and point.previous_commit < suspect.head
+        for suspect in suspects
     )
 
 

@@ -97,7 +97,7 @@ def list_suspects(
     """
     decisions = Decisions(pairs)
     suspects = list(decisions.open_changes())
-    known = {(suspect.subject, suspect.base, suspect.head) for suspect in suspects}
+    listed = {(suspect.subject, suspect.base, suspect.head) for suspect in suspects}
     for one_series in series:
         suspect = _suspect(one_series)
         if suspect is None:
@@ -105,7 +105,7 @@ def list_suspects(
         commits = (suspect.subject, suspect.base, suspect.head)
         if any(_is_across(suspect, bridge) for bridge in bridges):
             continue
-        if commits not in known and decisions.is_open(*commits):
+        if commits not in listed and decisions.is_open(*commits):
             suspects.append(suspect)
     return suspects
 

@@ -107,11 +107,11 @@ def finish_job(
 ) -> bool:
     """End the lease of a job; False if another runner has taken it over."""
     row = AgendaJobRow
-    own = select(ProjectRow.id).where(ProjectRow.name == project).scalar_subquery()
+    project_row_id = select(ProjectRow.id).where(ProjectRow.name == project).scalar_subquery()
     finished = (
         update(row)
         .where(
-            row.project_id == own,
+            row.project_id == project_row_id,
             row.runner_class == runner_class,
             row.key == key,
             row.claim_id == claim_id,

@@ -87,5 +87,5 @@ def suite_at(path: Path | None, project: str | None) -> SuiteAt:
     if source.path is not None:
         commit, name = commit_of(source.path)
         return SuiteAt(source, commit, project or name)
-    own = carried_commit() or commit_of(PACKAGE_DIR)[0]
-    return SuiteAt(source, own, project or "roofwatch")
+    commit = carried_commit() or commit_of(PACKAGE_DIR)[0]
+    return SuiteAt(source, commit, project or "roofwatch")

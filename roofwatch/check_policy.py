@@ -39,8 +39,8 @@ def read_policy(
     """
     base = _base_commit(variables, event)
     check = load_settings(repository).check if base is None else _check_at(base, repository)
-    given = {"requires": requires, "untimed": untimed}
-    fields = check.model_dump() | {name: value for name, value in given.items() if value}
+    options = {"requires": requires, "untimed": untimed}
+    fields = check.model_dump() | {name: value for name, value in options.items() if value}
     try:
         return Check.model_validate(fields).policy
     except ValueError as error:

@@ -98,14 +98,14 @@ class StaticAnswer:
     @property
     def unsafe(self) -> tuple[OverflowProof, ...]:
         """Proofs of an overflow that the baseline does not accept."""
-        found: list[OverflowProof] = []
+        unaccepted: list[OverflowProof] = []
         for proof in self.proofs:
             (analysis,) = analyses_of([proof], [])
             entry = self.baseline.get(function_key(analysis))
             is_accepted = entry is not None and judge_entry(entry, analysis) is Verdict.UNCHANGED
             if proof.proof is Proof.UNSAFE and not is_accepted:
-                found.append(proof)
-        return tuple(found)
+                unaccepted.append(proof)
+        return tuple(unaccepted)
 
 
 def answer(

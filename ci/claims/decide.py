@@ -74,7 +74,7 @@ class CodeComparison:
 
 
 def _compiled(facts: Iterable[StaticFacts]) -> set[Key]:
-    return {(one.case_id, one.implementation) for one in facts if one.outcome is Outcome.OK}
+    return {(fact.case_id, fact.implementation) for fact in facts if fact.outcome is Outcome.OK}
 
 
 # --- one case
@@ -176,9 +176,9 @@ def claim_of(
 
 def claim_of_regression(regression: Regression) -> str:
     """Say what the stored evidence of a regression proves, in the words of a case."""
-    times = [one for one in regression.change_points if one.series.metric == "median_ns"]
-    layers = {one.series.definition.layer for one in regression.change_points}
-    if any(one.before is not None and one.after is not None for one in times):
+    times = [point for point in regression.change_points if point.series.metric == "median_ns"]
+    layers = {point.series.definition.layer for point in regression.change_points}
+    if any(point.before is not None and point.after is not None for point in times):
         text = _TIMED_WORDS.get(regression.verdict, "undecided")
         return text if regression.is_confirmed else f"{text}, not confirmed by a pair"
     if times or Layer.ACCURACY in layers:

@@ -85,12 +85,10 @@ def _to_build(
 
 def _package_folders(distributions: Sequence[Distribution]) -> tuple[Path, ...]:
     """Folders of distributions other than those that also hold their tests and tools."""
-    return tuple(
-        root
-        for distribution in distributions
-        for root in distribution.roots
-        if root != distribution.folder
-    )
+    folders: list[Path] = []
+    for distribution in distributions:
+        folders += [root for root in distribution.roots if root != distribution.folder]
+    return tuple(folders)
 
 
 def _import_roots(

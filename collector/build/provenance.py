@@ -233,10 +233,9 @@ class Provenance:
             Origin.BUILD: source.builds,
             Origin.WORK_TREE: [source.work_tree],
         }
-        self._folders = {
-            origin: [_with_slash(folder) for folder in folders if folder is not None]
-            for origin, folders in places.items()
-        }
+        self._folders: dict[Origin, list[str]] = {}
+        for origin, folders in places.items():
+            self._folders[origin] = [_with_slash(folder) for folder in folders if folder]
         self.files: dict[str, LoadedFile] = {}
         """By origin, path and digest."""
         self._digested: set[_Version] = set()

@@ -30,10 +30,10 @@ def suite_at_revision(
         SuiteError: the suite does not exist or cannot be measured there; file names are relative to
         the checkout.
     """
-    own = (path or Path(__file__)).resolve()
-    repository = find_repository(own)
+    measured = (path or Path(__file__)).resolve()
+    repository = find_repository(measured)
     if repository is None:
-        raise GitError(f"{own}: is in no git repository, so it has no revision {revision!r}")
+        raise GitError(f"{measured}: is in no git repository, so it has no revision {revision!r}")
     with (
         tempfile.TemporaryDirectory(prefix="roofwatch-suite-") as folder,
         checked_out(repository, revision, Path(folder) / "suite") as work_tree,
@@ -42,13 +42,15 @@ def suite_at_revision(
             if path is None:
                 yield SuiteAt(SuiteSource(None, (work_tree,)), read_commit(work_tree), "roofwatch")
                 return
-            commit, name = read_commit(work_tree), own.relative_to(repository.resolve())
+            commit, name = read_commit(work_tree), measured.relative_to(repository.resolve())
             fill_submodules(repository, commit.sha, work_tree)
             then = work_tree / name
             has_own, is_replaced = then.exists(), False
-            if own.is_file() and own.read_text(errors="replace").startswith(CAPTURE_HEADER):
+            if measured.is_file() and measured.read_text(errors="replace").startswith(
+                CAPTURE_HEADER
+            ):
                 then.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(own, then)
+                shutil.copyfile(measured, then)
             elif benchmarks is not None:
                 is_replaced = replace_benchmarks(then, benchmarks)
             if not then.exists():
@@ -63,7 +65,7 @@ def suite_at_revision(
 # --- the head's benchmark files at another commit
 
 
-def replace_benchmarks(own: Path, heads: Path) -> bool:
+def replace_benchmarks(checkout: Path, heads: Path) -> bool:
     """Replace the benchmark files of a checkout by those of the head; return whether any file
     changed.
 
@@ -71,7 +73,7 @@ def replace_benchmarks(own: Path, heads: Path) -> bool:
     head lacks. Otherwise both sides would run the head's code, and its change would not be
     measured.
     """
-    old, new = _files_by_name(own), _files_by_name(heads)
+    old, new = _files_by_name(checkout), _files_by_name(heads)
     if old.keys() - new.keys():
         return False
     is_replaced = False
@@ -79,8 +81,8 @@ def replace_benchmarks(own: Path, heads: Path) -> bool:
         if name not in old or (
             old[name].read_bytes() != file.read_bytes() and _code_of(old[name]) <= _code_of(file)
         ):
-            (own / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, own / name)
+            (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, checkout / name)
             is_replaced = True
     return is_replaced
 

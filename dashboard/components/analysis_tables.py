@@ -20,8 +20,8 @@ def show_analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]
         return cost_of.get((proof.case_id, proof.implementation))
 
     def number(proof: OverflowProof, name: str) -> int | None:
-        found = cost(proof)
-        return None if found is None else int(getattr(found, name))
+        known_cost = cost(proof)
+        return None if known_cost is None else int(getattr(known_cost, name))
 
     show_table(
         proofs,

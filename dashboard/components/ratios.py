@@ -47,13 +47,18 @@ def show_ratios(view: View, part: RunRecord) -> None:
 
 def _ratios_of(part: RunRecord) -> dict[SeriesKey, float]:
     values = [
-        (one.case_id, one.implementation, RATIO_TO_REFERENCE, one.ratio_to_reference)
-        for one in part.measurements
+        (
+            measurement.case_id,
+            measurement.implementation,
+            RATIO_TO_REFERENCE,
+            measurement.ratio_to_reference,
+        )
+        for measurement in part.measurements
     ]
     values += [
-        (one.case_id, one.implementation, one.key, one.value)
-        for one in part.imported
-        if RATIO_TO in one.metric
+        (measurement.case_id, measurement.implementation, measurement.key, measurement.value)
+        for measurement in part.imported
+        if RATIO_TO in measurement.metric
     ]
     runner_class = part.environment.runner_class
     ratios: dict[SeriesKey, float] = {}

@@ -134,7 +134,7 @@ def _index(
 ) -> dict[str, Any]:
     published = root / _DATA / "index.js"
     series = read_script(published)["series"] if published.exists() else {}
-    series |= {series_id(one.key): _description(one.key) for one in history}
+    series |= {series_id(line.key): _description(line.key) for line in history}
     return {
         "format": FORMAT_VERSION,
         "project": project,
