@@ -28,9 +28,9 @@ from numpy.typing import NDArray
 from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
 from roofwatch.ci.ab.compare import compare
 from roofwatch.ci.changepoint.chance import chances_of_steps
+from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
-from roofwatch.ci.suspicion import find_suspicion
 from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _SMALLEST_STEP = 0.05

@@ -33,6 +33,7 @@ from roofwatch.ci.causes.explain import (
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
+from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
@@ -45,7 +46,6 @@ from roofwatch.ci.history.steps import (
     is_judged_import,
     weeks_since,
 )
-from roofwatch.ci.suspicion import find_suspicion
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint
 from roofwatch.model.metrics import metric
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict

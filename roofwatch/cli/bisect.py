@@ -140,7 +140,7 @@ def _locate_facts(
 ) -> None:
     """Find the commit of a change of compiled code or correctness, without timing."""
     from roofwatch.bisection.commits import list_commits
-    from roofwatch.bisection.facts import FactSearch, fact_lines
+    from roofwatch.watch.facts import FactSearch, fact_lines
 
     point = regression.change_points[0]
     target = point.series.target

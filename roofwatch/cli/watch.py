@@ -18,7 +18,7 @@ from roofwatch.options import (
 from roofwatch.terminal import make_table, print_result, print_table, progress
 
 if TYPE_CHECKING:
-    from roofwatch.ci.news import News
+    from roofwatch.ci.watching.news import News
     from roofwatch.model.agenda import Job
     from roofwatch.watch.runner import Done, Watch
 

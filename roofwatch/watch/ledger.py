@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from roofwatch.ci.news import News
+from roofwatch.ci.watching.news import News
 from roofwatch.model.errors import RecordError
 from roofwatch.model.files import atomic_write, make_folder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from roofwatch.bisection.commits import describe_machine
 from roofwatch.ci.agenda import make_agenda
-from roofwatch.ci.news import News, list_news
+from roofwatch.ci.watching.news import News, list_news
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.agenda import ChangedRange, Job, JobKind

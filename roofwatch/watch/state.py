@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.history import analyse_series
-from roofwatch.ci.suspects import list_suspects
+from roofwatch.ci.watching.suspects import list_suspects
 from roofwatch.model.agenda import Bridge, ChangedRange, Subject, WatchState
 from roofwatch.model.history import (
     ChangePoint,

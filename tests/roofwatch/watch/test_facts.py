@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from roofwatch.bisection.commits import list_commits
-from roofwatch.bisection.facts import FactSearch, fact_lines
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.model.record import RunRecord
+from roofwatch.watch.facts import FactSearch, fact_lines
 from tests.git_repository import commit_file, make_repository
 from tests.roofwatch.watch.layers_repository import STEPS, commit_step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from roofwatch.ci.suspicion import find_suspicion
+from roofwatch.ci.changepoint.suspicion import find_suspicion
 
 EDGE = 0.03
 

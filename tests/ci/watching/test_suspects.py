@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roofwatch.ci.suspects import list_suspects
+from roofwatch.ci.watching.suspects import list_suspects
 from roofwatch.model.history import Pair
 from tests.builders import CASE_ID, make_commit_ref
 from tests.ci.values import make_pair, make_series

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from roofwatch.ci.news import News, NewsKind, list_news
+from roofwatch.ci.watching.news import News, NewsKind, list_news
 from roofwatch.model.agenda import SuspectCase, WatchState
 from roofwatch.model.history import Regression
 from roofwatch.model.verdict import Verdict

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
+from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import values_across_bridges
 from roofwatch.ci.history.steps import TIME, timelines
-from roofwatch.ci.suspicion import find_suspicion
 from roofwatch.model.agenda import Bridge, Subject, SuspectCase
 from roofwatch.model.history import CommitRef, Pair, Series
 from roofwatch.model.verdict import THRESHOLDS, Verdict
