@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import tzinfo
 from enum import StrEnum
 
-from roofwatch.ci.ab.comparable import refuse_harness, refuse_method, refuse_runner
+from roofwatch.ci.ab.comparable import refuse_foreign, refuse_harness, refuse_method, refuse_runner
 from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.claims.separate_runs import claims_of_runs
 from roofwatch.ci.history.recent import MedianChange, Spread, compare_medians
@@ -23,7 +23,6 @@ from roofwatch.model.stored_results import (
     MeasuredCase,
     RecentRuns,
     RunDetail,
-    RunSummary,
 )
 from roofwatch.model.verdict import Verdict
 
@@ -222,7 +221,7 @@ def compare_runs(
         {(case.case_id, case.implementation): case for case in side.cases} for side in (base, head)
     )
     base_static, head_static = _static_by_key(base), _static_by_key(head)
-    refusal = why_not_comparable(base.summary, head.summary)
+    refusal = why_not_comparable(base, head)
     changes = defaultdict[tuple[str, str], list[ChangePoint]](list)
     for change in change_points_between(base.summary.commit, head.summary.commit, regressions):
         # compiled code does not depend on the runner
@@ -315,10 +314,11 @@ def change_points_between(
     )
 
 
-def why_not_comparable(base: RunSummary, head: RunSummary) -> Remark | None:
+def why_not_comparable(base: RunDetail, head: RunDetail) -> Remark | None:
     refusals = [
-        *refuse_runner(base.runner_class, head.runner_class),
-        *refuse_harness(base.harness_version, head.harness_version),
+        *refuse_foreign(base.foreign_code, head.foreign_code),
+        *refuse_runner(base.summary.runner_class, head.summary.runner_class),
+        *refuse_harness(base.summary.harness_version, head.summary.harness_version),
     ]
     return next(iter(refusals), None)
 

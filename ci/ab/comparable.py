@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from roofwatch.ci.messages import Remark
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
-from roofwatch.model.provenance import WAY_OUT
+from roofwatch.model.provenance import WAY_OUT, LoadedFile
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.results import Accuracy
 from roofwatch.model.stored_results import MeasuredCase
@@ -72,18 +72,22 @@ def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
         refusals.append(
             Remark("imported results are judged over a history: store them with roofwatch ingest")
         )
-    elif foreign := refuse_foreign(base, head):
+    elif foreign := refuse_foreign(base.foreign_code, head.foreign_code):
         refusals += foreign
     elif not (head.measurements or head.accuracies or head.static_facts):
         refusals.append(Remark("the head record holds no results"))
     return refusals
 
 
-def refuse_foreign(base: RunRecord, head: RunRecord) -> list[Remark]:
-    """Why results that are not of their commits are not compared; empty if they are."""
+def refuse_foreign(base: LoadedFile | None, head: LoadedFile | None) -> list[Remark]:
+    """Why results that are not of their commits are not compared; empty if they are.
+
+    Args:
+        base: A file of the base's run that is not of its commit.
+        head: The same of the head's run.
+    """
     refusals = []
-    for side, record in (("base", base), ("head", head)):
-        file = record.foreign_code
+    for side, file in (("base", base), ("head", head)):
         if file is not None:
             text = f"the {side} loaded {{}} from {file.place} ({{}}), not from its commit"
             refusals.append(Remark(text, (file.module, file.path)))
@@ -96,7 +100,9 @@ def refuse_foreign(base: RunRecord, head: RunRecord) -> list[Remark]:
 
 def refused_reason(base: RunRecord, head: RunRecord) -> Reason:
     """Reason of the cases of two records that are not compared."""
-    return Reason.FOREIGN_CODE if refuse_foreign(base, head) else Reason.NOT_COMPARABLE
+    if base.foreign_code is not None or head.foreign_code is not None:
+        return Reason.FOREIGN_CODE
+    return Reason.NOT_COMPARABLE
 
 
 def refuse_harness(base: str, head: str) -> list[Remark]:

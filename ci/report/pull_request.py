@@ -412,13 +412,17 @@ def _counted_as(item: CaseJudgement | StaticJudgement | Change, policy: CheckPol
         return "new"
     if isinstance(item, CaseJudgement) and item.is_removed:
         return "removed"
+    if isinstance(item, CaseJudgement) and item.reason is Reason.ALREADY_FAILING:
+        return "still failing"
     return item.verdict.value
 
 
 def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
     if counts[Verdict.REGRESSED]:
         return Verdict.REGRESSED
-    nothing_remains = counts["removed"] > 0 and not any(counts[verdict] for verdict in Verdict)
+    # what fails on both sides was not compared
+    uncompared_count = counts["removed"] + counts["still failing"]
+    nothing_remains = uncompared_count > 0 and not any(counts[verdict] for verdict in Verdict)
     if counts[Verdict.INCONCLUSIVE] or is_refused or nothing_remains:
         return Verdict.INCONCLUSIVE
     return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED

@@ -30,7 +30,7 @@ _CASE_WORDS = {
     Reason.NOT_TIMED: "not timed",
     Reason.SAME_CODE: "same code",
 }
-_UNTIMED = frozenset({Reason.NOT_TIMED, Reason.SAME_CODE})
+_NO_TIMES = frozenset({Reason.NOT_TIMED, Reason.SAME_CODE, Reason.ALREADY_FAILING})
 
 
 def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
@@ -113,6 +113,8 @@ def _undecided(judgement: PullRequestJudgement) -> str:
     untimed_count = counts.pop(Reason.NOT_TIMED, 0)
     if not counts and untimed_count:
         return _covered(judgement)
+    if not counts:
+        return f"no result: {_still_failing(judgement) or reason_words(Reason.REMOVED_CASE)}"
     reason, count = counts.most_common(1)[0]
     words = reason_words(reason)
     blocks = [
@@ -176,7 +178,7 @@ def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
     word = "no change" if is_quiet else "no regression"
-    timed = [case for case in compared if case.reason not in _UNTIMED]
+    timed = [case for case in compared if case.reason not in _NO_TIMES]
     same = [case for case in compared if case.reason is Reason.SAME_CODE]
     parts = [f"{word} in {count_of(len(timed), 'benchmark')}"] if timed else []
     if same:
@@ -184,9 +186,17 @@ def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
             parts.append(_accuracy_words(judgement))
         count = count_of(len(same), "benchmark")
         parts.append(f"same code in {count}, time not measured{_why(same)}")
+    if failing := _still_failing(judgement):
+        parts.append(failing)
     if not parts:  # a policy lets missing times pass
         parts = [_covered(judgement)]
     return "; ".join(parts)
+
+
+def _still_failing(judgement: PullRequestJudgement) -> str:
+    """Count what fails on both sides, which is no evidence of anything else."""
+    count = sum(case.reason is Reason.ALREADY_FAILING for case in judgement.cases)
+    return f"{count_of(count, 'benchmark')} still failing" if count else ""
 
 
 def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:

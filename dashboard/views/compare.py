@@ -94,7 +94,7 @@ def show() -> None:
             if view.filters.admits_case(row.case_id)
         ]
         is_shown = SHOWN[view.link.choose("Show", list(SHOWN), parameter="show", place=third)]
-        refusal = why_not_comparable(base.summary, head.summary)
+        refusal = why_not_comparable(base, head)
         if refusal is not None:
             st.warning(
                 f"The times are not comparable, so no change is shown: {refusal.quoted(code_span)}",

@@ -80,6 +80,12 @@ def show() -> None:
             )
         else:
             _show_comparison(view, run, found)
+        if record.foreign_code is not None:
+            st.warning(
+                f"Not the code of this commit: {code_span(record.foreign_code.module)} was loaded "
+                f"from {record.foreign_code.place}. The run is no part of any history.",
+                icon=":material/block:",
+            )
         _show_outcomes(record)
         show_imported_values(record, title="Values")
         if record.environment.imported_from is not None:

@@ -34,6 +34,7 @@ from roofwatch.db.schema.runs import (
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import BOUNDS, OUTCOMES
 from roofwatch.model.machine import Ceiling, Outcome
+from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Pairing, Side
 from roofwatch.model.stored_results import (
     ImportedPair,
@@ -142,9 +143,15 @@ def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[R
             environment=environments[run.environment_id],
             pairing=_pairing(run),
             source_digests=run.document.get("source_digests", {}),
+            foreign_code=_foreign_code(run),
         )
         for run, row in zip(runs, rows, strict=True)
     ]
+
+
+def _foreign_code(run: RunRow) -> LoadedFile | None:
+    files = map(LoadedFile.model_validate, run.document.get("provenance", ()))
+    return next((file for file in files if file.origin.is_foreign), None)
 
 
 def _pairing(run: RunRow) -> Pairing | None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from roofwatch.model.history import CommitRef, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
+from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Artefact, Pairing
 from roofwatch.model.results import CaseProfile, Counters
 
@@ -123,6 +124,8 @@ class RunDetail:
     pairing: Pairing | None = None
     source_digests: Mapping[str, str] = field(default_factory=dict)
     """As in the record, by kernel."""
+    foreign_code: LoadedFile | None = None
+    """A loaded file that is not of the commit, so that nothing here is its result."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from roofwatch.dashboard.components.evidence import code_columns, worst_first
 from roofwatch.dashboard.components.table import frame_of
 from roofwatch.dashboard.views.compare import comparison_columns, to_csv
 from roofwatch.model.machine import Outcome
+from roofwatch.model.provenance import LoadedFile, Origin
 from tests.builders import (
     CASE_ID,
     make_change_point,
@@ -83,10 +84,20 @@ def test_a_change_point_lies_between_only_after_the_base_and_up_to_the_head(
 def test_runs_that_differ_in_runner_class_or_harness_are_refused_with_the_reason(
     differing: dict[str, Any], reason: str
 ) -> None:
-    base = make_run_detail(0).summary
-    head = replace(make_run_detail(1).summary, **differing)
+    base, head = make_run_detail(0), make_run_detail(1)
+    head = replace(head, summary=replace(head.summary, **differing))
     assert reason in str(why_not_comparable(base, head))
     assert why_not_comparable(base, base) is None
+
+
+def test_a_run_of_foreign_code_is_refused_with_the_module_and_its_place() -> None:
+    base, head = make_run_detail(0), make_run_detail(1)
+    installed = LoadedFile(module="qk.ops", path="qk/ops.py", origin=Origin.INSTALLED)
+    head = replace(head, foreign_code=installed)
+
+    refusal = str(why_not_comparable(base, head))
+
+    assert "the head loaded qk.ops from the installed packages" in refusal
 
 
 def compared(differing: dict[str, Any]) -> Any:

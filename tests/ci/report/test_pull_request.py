@@ -361,3 +361,21 @@ def test_a_new_implementation_that_was_not_timed_has_its_reason() -> None:
     ).new_implementations
 
     assert [str(line) for line in new.times] == ["not timed: needs a GPU"]
+
+
+def test_what_fails_on_both_sides_is_no_result_and_never_no_change() -> None:
+    crashed = make_measurement(outcome=Outcome.CRASHED)
+
+    judgement = judge([crashed], [crashed])
+
+    assert (judgement.verdict, judgement.exit_code) == (Verdict.INCONCLUSIVE, 2)
+    assert str(headline(judgement)) == "no result: 1 benchmark still failing"
+
+
+def test_a_benchmark_that_still_fails_is_named_beside_those_that_did_not_change() -> None:
+    crashed = make_measurement(implementation="broken", outcome=Outcome.CRASHED)
+
+    judgement = judge([make_timed(), crashed], [make_timed(), crashed])
+
+    assert (judgement.verdict, judgement.exit_code) == (Verdict.UNCHANGED, 0)
+    assert "1 benchmark still failing" in str(headline(judgement))
