@@ -1,7 +1,7 @@
 """Parameters, bodies and pages of the routes."""
 
 import base64
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 from fastapi import Query, Request
@@ -183,10 +183,23 @@ def json_body(model: type[M]) -> Callable[[Request], Awaitable[M]]:
 
 
 def body_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """OpenAPI of such a body. The types that it refers to are those of the route's response."""
-    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
-    schema.pop("$defs", None)
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    """OpenAPI of such a body, with the types that it refers to in place."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+    whole = _in_place(schema, definitions)
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": whole}}}}
+
+
+def _in_place(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """Replace references by what they refer to; no definition refers to itself."""
+    if isinstance(node, list):
+        return [_in_place(item, definitions) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        return _in_place(definitions[name], definitions)
+    return {key: _in_place(value, definitions) for key, value in node.items()}
 
 
 def check_is_json(request: Request) -> None:
