@@ -52,7 +52,7 @@ _COMMON_NAMES = frozenset(
 _MIN_NAME_LENGTH = 3
 _MIN_SECRET_LENGTH = 6
 _MAX_TEXT_LENGTH = 4_000
-_TEXT_FIELDS = frozenset({"message", "baseline_missing"})
+_TEXT_FIELDS = frozenset({"message", "baseline_missing", "traceback"})
 """Fields of models that hold output of kernels, compilers or profilers."""
 
 

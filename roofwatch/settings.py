@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from roofwatch.model.build_settings import BuildSettings
-from roofwatch.model.claim import CheckPolicy, Evidence
+from roofwatch.model.claim import CheckPolicy, RequiredEvidence
 
 _PREFIX = "ROOFWATCH_"
 
@@ -103,14 +103,14 @@ class Check(BaseModel):
 
     untimed: Literal["undecided", "pass"] = "undecided"
     """`pass`: a changed kernel whose time was not measured does not make the result undecided."""
-    requires: Annotated[tuple[Evidence, ...], BeforeValidator(_split)] = ()
+    requires: Annotated[tuple[RequiredEvidence, ...], BeforeValidator(_split)] = ()
     """Evidence without which a check fails instead of being neutral: `accuracy`, `code`, `time`;
     separated by commas in the environment.
     """
 
     @model_validator(mode="after")
     def _time_is_not_both(self) -> Self:
-        if self.untimed == "pass" and Evidence.TIME in self.requires:
+        if self.untimed == "pass" and RequiredEvidence.TIME in self.requires:
             raise ValueError('untimed = "pass" contradicts requires = ["time"]')
         return self
 

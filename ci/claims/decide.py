@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from roofwatch.ci.ab.comparable import Key, SideResult
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
-from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, Evidence
+from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, RequiredEvidence
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.metrics import Layer
@@ -215,19 +215,19 @@ def missing_evidence(
         return ("comparable records",)
     listed = list(cases)
     missing = []
-    for evidence in Evidence:
+    for evidence in RequiredEvidence:
         count = sum(not _has(evidence, case) for case in listed)
         if evidence in policy.requires and count:
             missing.append(f"{evidence} of {count} of {len(listed)}")
     return tuple(missing)
 
 
-def _has(evidence: Evidence, case: Requirement) -> bool:
+def _has(evidence: RequiredEvidence, case: Requirement) -> bool:
     claim = case.claim
     is_new = claim.reason is Reason.NEW_CASE
-    if evidence is Evidence.ACCURACY:
+    if evidence is RequiredEvidence.ACCURACY:
         return case.is_checked
-    if evidence is Evidence.CODE:
+    if evidence is RequiredEvidence.CODE:
         return case.is_compiled and (is_new or claim.code is not CodeState.UNKNOWN)
     if is_new:
         return case.is_timed

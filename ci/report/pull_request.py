@@ -158,15 +158,15 @@ class PullRequestJudgement:
     the comparisons.
     """
     counter_changes: tuple[Change, ...] = ()
-    """Evidence; the largest first."""
+    """RequiredEvidence; the largest first."""
     launch_moves: tuple[LaunchMove, ...] = ()
-    """Evidence from profiles of both sides."""
+    """RequiredEvidence from profiles of both sides."""
     accuracy_changes: tuple[Change, ...] = ()
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change, ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
-    """Evidence for the slower cases, the slowest first."""
+    """RequiredEvidence for the slower cases, the slowest first."""
     suite: str | None = None
     """Benchmark file or folder of the head, from the root of its repository."""
     source_lines: tuple[SourceLine, ...] = ()
@@ -182,7 +182,7 @@ class PullRequestJudgement:
     """What the changed times cost the steps of workloads; they change no verdict."""
     policy: CheckPolicy = DEFAULT_POLICY
     missing: tuple[str, ...] = ()
-    """Evidence that the policy requires and the records lack."""
+    """RequiredEvidence that the policy requires and the records lack."""
 
     @property
     def exit_code(self) -> int:

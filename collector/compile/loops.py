@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from roofwatch.collector.compile.bounds import Bounds, Constraints, Ranges, joined
 from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import ARITHMETIC, UNBOUNDED, Interval, trip_count
-from roofwatch.collector.compile.ttir import Block, Operation, Value
+from roofwatch.collector.compile.ttir import IrBlock, Operation, Value
 
 
 def bound_counter(ranges: Ranges, loop: Operation) -> Bounds:
@@ -56,7 +56,7 @@ def _bound_iterated(
     return joined((initial, bounds), initial.interval.union(bounds.interval))
 
 
-def bound_while_argument(ranges: Ranges, loop: Operation, value: Value, block: Block) -> Bounds:
+def bound_while_argument(ranges: Ranges, loop: Operation, value: Value, block: IrBlock) -> Bounds:
     last = loop.regions[0][-1].last
     assert last is not None, loop.text
     if block is not loop.regions[0][0]:  # the body takes what the condition passes on

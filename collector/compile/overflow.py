@@ -10,7 +10,7 @@ from roofwatch.collector.compile.bounds import Bounds, Constraints, Launch, TooC
 from roofwatch.collector.compile.conditions import implied
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.pointers import base_of
-from roofwatch.collector.compile.ttir import Block, Function, Operation, Value
+from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 from roofwatch.collector.compile.value_ranges import ValueRanges
 
 _POINTER_OPERAND = {
@@ -122,7 +122,7 @@ def _conditions(operation: Operation, ranges: ValueRanges) -> Constraints:
     return limits
 
 
-def _entered_if(block: Block) -> Iterator[tuple[Value, bool]]:
+def _entered_if(block: IrBlock) -> Iterator[tuple[Value, bool]]:
     """Yield the conditions of the branches that lead to a block in one way only."""
     while len(block.incoming) == 1:
         branch = block.incoming[0]

@@ -35,7 +35,7 @@ class Value:
     operation: "Operation | None" = None
     """Which makes it; None for arguments of blocks and of the function."""
     index: int = 0
-    block: "Block | None" = None
+    block: "IrBlock | None" = None
     """The block that it is an argument of."""
 
     @property
@@ -56,7 +56,7 @@ class Value:
 
 
 @dataclass(eq=False)
-class Block:
+class IrBlock:
     arguments: list[Value] = field(default_factory=list)
     operations: list["Operation"] = field(default_factory=list)
     parent: "Operation | None" = None
@@ -75,8 +75,8 @@ class Operation:
     text: str
     """What follows the name."""
     results: list[Value] = field(default_factory=list)
-    regions: list[list[Block]] = field(default_factory=list)
-    block: Block | None = None
+    regions: list[list[IrBlock]] = field(default_factory=list)
+    block: IrBlock | None = None
     location: str = ""
 
 
@@ -92,7 +92,7 @@ class Branch:
 class Function:
     name: str
     arguments: list[Value]
-    body: list[Block]
+    body: list[IrBlock]
     files: dict[str, tuple[str, int]]
     """Source file and line by location."""
 
@@ -103,7 +103,7 @@ class Function:
         return self.files.get(operation.location)
 
 
-def _walk(blocks: list[Block]) -> Iterator[Operation]:
+def _walk(blocks: list[IrBlock]) -> Iterator[Operation]:
     for block in blocks:
         for operation in block.operations:
             yield operation
@@ -124,9 +124,9 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._lines = text.splitlines()
         self._scopes: list[dict[str, Value]] = [{}]
-        self._regions: list[list[Block]] = []
+        self._regions: list[list[IrBlock]] = []
         self._owners: list[Operation | None] = []
-        self._labels: list[dict[str, Block]] = []
+        self._labels: list[dict[str, IrBlock]] = []
 
     def parse(self) -> Function:
         start = next(
@@ -155,7 +155,7 @@ class _Parser:
     # --- regions
 
     def _open(self, owner: Operation | None, arguments: list[Value]) -> None:
-        block = Block(arguments, parent=owner)
+        block = IrBlock(arguments, parent=owner)
         for value in arguments:
             value.block = block
         region = [block]
@@ -172,8 +172,8 @@ class _Parser:
         self._scopes.pop()
         return self._owners.pop()
 
-    def _block_of(self, label: str) -> Block:
-        return self._labels[-1].setdefault(label, Block(parent=self._owners[-1]))
+    def _block_of(self, label: str) -> IrBlock:
+        return self._labels[-1].setdefault(label, IrBlock(parent=self._owners[-1]))
 
     # --- lines
 

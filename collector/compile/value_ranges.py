@@ -32,7 +32,7 @@ from roofwatch.collector.compile.loops import (
     bound_while_argument,
 )
 from roofwatch.collector.compile.pointers import base_of
-from roofwatch.collector.compile.ttir import Block, Function, Operation, Value
+from roofwatch.collector.compile.ttir import Function, IrBlock, Operation, Value
 
 _NUMBER = re.compile(r"-?\d+")
 _AXES = "xyz"
@@ -319,7 +319,7 @@ class ValueRanges:
         argument = operation.regions[0][0].arguments[value.index + 1]
         return bound_carried(self, operation, argument, is_after=True)
 
-    def _of_block_argument(self, value: Value, block: Block) -> Bounds:
+    def _of_block_argument(self, value: Value, block: IrBlock) -> Bounds:
         parent = block.parent
         if parent is None or (block.incoming and parent.name not in {"scf.for", "scf.while"}):
             values = [branch.values[value.index] for branch in block.incoming]

@@ -21,7 +21,7 @@ from roofwatch.model.worker_protocol import Failure
 from roofwatch.spec import Case, Direction, Implementation, KernelSpec, UnsupportedError
 
 _MAX_MESSAGE_LENGTH = 2_000
-_MAX_TRACEBACK_LENGTH = 8_000
+_MAX_TRACEBACK_LENGTH = 4_000
 _MAX_SHAPES = 100_000
 
 # texts of errors for which torch raises a plain RuntimeError

@@ -26,6 +26,8 @@ class DueCases:
 
 def note_changed_cases(connection: Connection, project: int, case_ids: Collection[int]) -> None:
     """Note that cases of a project (row ids) have other values now."""
+    if not case_ids:  # a run may have no results
+        return
     rows = select(literal(project), func.unnest(sorted(case_ids)))
     connection.execute(insert(CaseChangeRow).from_select(["project_id", "case_id"], rows))
 

@@ -49,8 +49,8 @@ class Claim:
         return self.reason is Reason.NOT_TIMED
 
 
-class Evidence(StrEnum):
-    """Evidence that a check can require."""
+class RequiredEvidence(StrEnum):
+    """RequiredEvidence that a check can require."""
 
     ACCURACY = "accuracy"
     """The head's results were checked."""
@@ -66,8 +66,8 @@ class CheckPolicy:
 
     untimed_passes: bool = False
     """A changed kernel without a time does not make the result undecided."""
-    requires: tuple[Evidence, ...] = ()
-    """Evidence whose absence fails."""
+    requires: tuple[RequiredEvidence, ...] = ()
+    """RequiredEvidence whose absence fails."""
 
 
 DEFAULT_POLICY = CheckPolicy()

@@ -12,7 +12,7 @@ from roofwatch.ci.github.check_run import Conclusion, concluded, not_measured, w
 from roofwatch.ci.report.comment import headline, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Evidence
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, RequiredEvidence
 from roofwatch.model.machine import Outcome
 from roofwatch.model.verdict import Verdict
 from roofwatch.posting import report_on
@@ -28,7 +28,7 @@ from tests.builders import (
 from tests.ci.values import QUIET, make_records, make_timed
 from tests.git_repository import commit_all, make_repository
 
-EVERYTHING = CheckPolicy(requires=tuple(Evidence))
+EVERYTHING = CheckPolicy(requires=tuple(RequiredEvidence))
 
 
 def untimed() -> Any:
@@ -62,7 +62,7 @@ def test_a_changed_kernel_without_a_time_passes_only_if_the_policy_says_so() -> 
 
 
 def test_required_time_that_was_not_measured_fails() -> None:
-    judgement = judge(policy=CheckPolicy(requires=(Evidence.TIME,)))
+    judgement = judge(policy=CheckPolicy(requires=(RequiredEvidence.TIME,)))
 
     assert judgement.verdict is Verdict.INCONCLUSIVE
     assert (judgement.exit_code, conclusion(judgement)) == (1, Conclusion.FAILURE)
@@ -70,8 +70,8 @@ def test_required_time_that_was_not_measured_fails() -> None:
     assert to_markdown(judgement).startswith("### ❌ Required but missing: time of 1 of 1")
 
 
-@pytest.mark.parametrize("requires", [(Evidence.ACCURACY,), (Evidence.CODE,), ()])
-def test_evidence_that_is_there_is_not_missing(requires: tuple[Evidence, ...]) -> None:
+@pytest.mark.parametrize("requires", [(RequiredEvidence.ACCURACY,), (RequiredEvidence.CODE,), ()])
+def test_evidence_that_is_there_is_not_missing(requires: tuple[RequiredEvidence, ...]) -> None:
     judgement = judge(policy=CheckPolicy(requires=requires))
 
     assert judgement.missing == ()
@@ -153,7 +153,7 @@ def test_the_policy_of_a_pull_request_is_that_of_its_base(tmp_path: Path) -> Non
         read_policy({}, {"merge_group": {"base_sha": base}}, repository=tmp_path),
         read_policy({"CI_MERGE_REQUEST_DIFF_BASE_SHA": base}, {}, repository=tmp_path),
     ):
-        assert changed == CheckPolicy(requires=(Evidence.TIME,))
+        assert changed == CheckPolicy(requires=(RequiredEvidence.TIME,))
     assert read_policy({}, {}, repository=tmp_path) == CheckPolicy(untimed_passes=True)
     # without the base commit, the file of the change does not count either
     absent = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": "0" * 40}
@@ -165,7 +165,7 @@ def test_inputs_of_the_workflow_take_precedence_and_are_checked(tmp_path: Path) 
 
     policy = read_policy({}, {}, requires="accuracy,code", repository=tmp_path)
 
-    assert policy == CheckPolicy(requires=(Evidence.ACCURACY, Evidence.CODE))
+    assert policy == CheckPolicy(requires=(RequiredEvidence.ACCURACY, RequiredEvidence.CODE))
     with pytest.raises(SettingsError, match="contradicts"):
         read_policy({}, {}, untimed="pass", repository=tmp_path)
     with pytest.raises(SettingsError, match="accuracy"):

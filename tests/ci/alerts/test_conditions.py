@@ -63,9 +63,9 @@ def test_an_unconfirmed_regression_says_how_many_alerts_of_the_project_were_real
             fact.text for fact in one.message.facts if fact.name == "Probability that it is real"
         )
 
-    assert real_and_false(0, 0) == "70%; 0 of 0 earlier alerts were real"
-    assert real_and_false(30, 0) == "92%; 30 of 30 earlier alerts were real"
-    assert real_and_false(0, 30) == "18%; 0 of 30 earlier alerts were real"
+    assert real_and_false(0, 0) == "50%; 0 of 0 earlier alerts were real"
+    assert real_and_false(30, 0) == "88%; 30 of 30 earlier alerts were real"
+    assert real_and_false(0, 30) == "12%; 0 of 30 earlier alerts were real"
     assert "Probability that it is real" not in [
         fact.name for fact in reported(is_confirmed=True)[0].message.facts
     ]

@@ -104,7 +104,8 @@ def test_without_a_base_code_is_compared_with_the_baseline() -> None:
 
 
 def test_the_comment_and_the_gate_use_the_baseline() -> None:
-    records = make_records([make_timed(), BASE], [make_timed(), SPILLS])
+    timed = make_timed(implementation="triton")
+    records = make_records([timed, BASE], [timed, SPILLS])
 
     judgement = judge_pull_request(*records, baseline=ACCEPTED)
 

@@ -236,14 +236,14 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
 
     measured = by_kernel(record)
     messages = {kernel: measurement.message or "" for kernel, measurement in measured.items()}
-    assert messages["raises"].endswith(f"cannot read {TOLD}")
+    assert f"cannot read {TOLD} (bench_tells.py:" in messages["raises"]
     assert f"giving up at {TOLD}" in messages["dies"]
-    assert messages["raises_later"].endswith(f"cannot write {TOLD}")
-    assert written.count("<path>/weights.bin") == 3
+    assert f"cannot write {TOLD}" in messages["raises_later"]
+    assert written.count("<path>/weights.bin") >= 3
     assert not [secret for secret in ("alice", "secret-project", "hunter2") if secret in written]
     [noted] = [step.text for step in said if step.is_to_stay]
     assert noted.startswith("raises_if_profiled/n=64/float32/fwd torch was not profiled: ")
-    assert noted.endswith(f"cannot trace {TOLD}")
+    assert f"cannot trace {TOLD}" in noted
     assert (measured["raises_if_profiled"].outcome, record.profiles) == (Outcome.OK, ()), (
         "its times stay"
     )

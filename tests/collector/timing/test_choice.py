@@ -159,6 +159,8 @@ class Failing(WorkerPool):
 
     def __init__(self, *replies: Reply) -> None:
         self._replies = list(replies)
+        self._by_rank_count = {}
+        self._parallel = []
         self.jobs: list[Job] = []
 
     def request(self, job: Job, *, timeout_s: float) -> Reply:

@@ -135,7 +135,10 @@ def test_base_and_head_are_shown_side_by_side_and_the_difference_of_the_disassem
     assert ["triton version", "3.0.0", "3.1.0"] in [
         row for frame in both for row in frame.to_numpy().tolist()
     ]
-    assert "Base: median 10 µs of 6 samples. Head: median 12 µs of 6 samples." in texts(app)
+    assert (
+        "Base: median 10 µs of 2 blocks, 6 samples. Head: median 12 µs of 2 blocks, 6 samples."
+        in texts(app)
+    )
     assert "HMMA" not in texts(app)
     (toggle,) = [one for one in app.toggle if one.label == "Disassembly: 1 file differs"]
     toggle.set_value(True).run()
@@ -215,7 +218,7 @@ def test_the_evidence_is_that_of_the_first_change_point_until_another_is_chosen(
     )
     replace_regressions(store, PROJECT, [make_regression(1, change_points=(best, other))])
     app = open_view("regression")
-    assert "Base: median 10 µs of 6 samples" in texts(app)
+    assert "Base: median 10 µs of 2 blocks, 6 samples" in texts(app)
     assert list(table(app, "series").iloc[0])[2:] == ["▶ +20.0%"]
     key = f"median_ns|{CASE_ID}|compile|{other.series.runner_class}||||{other.commit.short_sha}"
     app = open_view("regression", change=key)

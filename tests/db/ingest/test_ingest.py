@@ -251,6 +251,7 @@ def test_deleted_run_takes_its_results(store: Engine) -> None:
         "commit",
         "environment",
         "case",
+        "case_change",  # their analysis
         "case_version",
         "series",
         "static_fact",
