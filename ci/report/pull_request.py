@@ -158,15 +158,15 @@ class PullRequestJudgement:
     the comparisons.
     """
     counter_changes: tuple[Change, ...] = ()
-    """RequiredEvidence; the largest first."""
+    """Evidence; the largest first."""
     launch_moves: tuple[LaunchMove, ...] = ()
-    """RequiredEvidence from profiles of both sides."""
+    """Evidence from profiles of both sides."""
     accuracy_changes: tuple[Change, ...] = ()
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change, ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
-    """RequiredEvidence for the slower cases, the slowest first."""
+    """Evidence for the slower cases, the slowest first."""
     suite: str | None = None
     """Benchmark file or folder of the head, from the root of its repository."""
     source_lines: tuple[SourceLine, ...] = ()
@@ -182,7 +182,7 @@ class PullRequestJudgement:
     """What the changed times cost the steps of workloads; they change no verdict."""
     policy: CheckPolicy = DEFAULT_POLICY
     missing: tuple[str, ...] = ()
-    """RequiredEvidence that the policy requires and the records lack."""
+    """Evidence that the policy requires and the records lack."""
 
     @property
     def exit_code(self) -> int:

@@ -46,7 +46,8 @@ _COMPILE_ERROR_TYPES = frozenset(
 def failure_of(error: BaseException) -> Failure:
     """Classify an error of an implementation, its compiler or its inputs, and locate it."""
     cause = kernel_error(error)
-    place = place_in_user_code(cause)
+    # a refusal says all itself
+    place = None if isinstance(cause, UnsupportedError) else place_in_user_code(cause)
     message = f"{type(cause).__name__}: {cause}"[:_MAX_MESSAGE_LENGTH]
     return Failure(
         outcome=_outcome_of(cause),

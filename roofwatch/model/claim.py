@@ -50,7 +50,7 @@ class Claim:
 
 
 class RequiredEvidence(StrEnum):
-    """RequiredEvidence that a check can require."""
+    """Evidence that a check can require."""
 
     ACCURACY = "accuracy"
     """The head's results were checked."""
@@ -67,7 +67,7 @@ class CheckPolicy:
     untimed_passes: bool = False
     """A changed kernel without a time does not make the result undecided."""
     requires: tuple[RequiredEvidence, ...] = ()
-    """RequiredEvidence whose absence fails."""
+    """Evidence whose absence fails."""
 
 
 DEFAULT_POLICY = CheckPolicy()

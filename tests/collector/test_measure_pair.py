@@ -129,7 +129,7 @@ def test_each_side_of_a_pair_measures_the_bundled_kernels_of_its_own_commit(
 ) -> None:
     repository = tmp_path / "repository"
     base_sha, head_sha = commit_kernels(repository, 2), commit_kernels(repository, 3)
-    monkeypatch.setattr("roofwatch.collector.suite.find_repository", lambda _: repository)
+    monkeypatch.setattr("roofwatch.collector.build.revision.find_repository", lambda _: repository)
     with suite_at_revision(None, base_sha) as base, suite_at_revision(None, head_sha) as head:
         records = measure([base, head], replace(QUICK, block_count=1), fork_server=fork_server)
 

@@ -24,8 +24,10 @@ from tests.deploy.compose import ROOT, read_services
 SERVICES = read_services()
 IN_CONTAINER = re.compile(r"http://127\.0\.0\.1:\d+")
 READER = SERVICES["reader"]["command"][2]
+WRITER = SERVICES["writer"]["command"][2]
 PASSWORD = """p@ss:/%w#rd ?&='"\\$x"""
 READER_PASSWORD = PASSWORD[::-1]
+SERVICE_PASSWORD = PASSWORD[2:]
 
 
 @pytest.fixture
@@ -54,7 +56,7 @@ def owned_database(empty_database_url: URL) -> Iterator[URL]:
             ).update_query_dict(dict(empty_database_url.query))
         finally:
             admin.execute(sql.SQL("REASSIGN OWNED BY {} TO CURRENT_USER").format(owner))
-            for role in (reader_of(name), name):
+            for role in (role_of(READER, name), role_of(WRITER, name), name):
                 if (
                     admin.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,)).fetchone()
                     is not None
@@ -63,9 +65,9 @@ def owned_database(empty_database_url: URL) -> Iterator[URL]:
                     admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
 
 
-def reader_of(owner: str) -> str:
-    """What the role of the dashboard is called in this test."""
-    return f"{READER}_{owner}"
+def role_of(service_role: str, owner: str) -> str:
+    """What a role of docker-compose.yml is called in this test."""
+    return f"{service_role}_{owner}"
 
 
 def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[str, str]:
@@ -73,14 +75,20 @@ def environment_of(service: dict[str, Any], database: URL, home: Path) -> dict[s
     network.
     """
     given: dict[str, str] = dict(service["environment"])
-    for name, password in (("postgres_password", PASSWORD), ("reader_password", READER_PASSWORD)):
+    passwords = {
+        "postgres_password": PASSWORD,
+        "reader_password": READER_PASSWORD,
+        "service_password": SERVICE_PASSWORD,
+    }
+    for name, password in passwords.items():
         file = home / name
         file.write_text(f"{password}\n")
         given = {
             key: text.replace(f"/run/secrets/{name}", str(file)) for key, text in given.items()
         }
-    if make_url(given["ROOFWATCH_DATABASE_URL"]).username == READER:
-        database = database.set(username=reader_of(str(database.username)))
+    role = make_url(given["ROOFWATCH_DATABASE_URL"]).username
+    if role in {READER, WRITER}:
+        database = database.set(username=role_of(str(role), str(database.username)))
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -103,7 +111,8 @@ def run(service: str, database: URL, home: Path) -> subprocess.CompletedProcess[
 
 def command_of(service: dict[str, Any], owner: str) -> list[str]:
     arguments = [
-        reader_of(owner) if argument == READER else argument for argument in service["command"]
+        role_of(argument, owner) if argument in {READER, WRITER} else argument
+        for argument in service["command"]
     ]
     return [sys.executable, "-c", "from roofwatch.cli.main import main; main()", *arguments]
 
@@ -126,7 +135,7 @@ def test_the_health_check_passes_while_the_service_serves_and_fails_once_it_does
 ) -> None:
     service = SERVICES[name]
     environment = environment_of(service, owned_database, tmp_path)
-    for before in ("migrate", "reader"):
+    for before in ("migrate", "reader", "writer"):
         run(before, owned_database, tmp_path).check_returncode()
     command = command_of(service, str(owned_database.username))
     with socket.create_server(

@@ -36,9 +36,7 @@ VIEWS = {
     "runners": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
 }
-ENVIRONMENTS = [
-    gpu().model_copy(update={"driver_version": driver}) for driver in ("580.65", "590.10")
-]
+ENVIRONMENTS = [gpu().model_copy(update={"power_limit_w": limit_w}) for limit_w in (600.0, 700.0)]
 FILTERS = {"branch", "class", "family", "dtype", "tag", "owner"}
 PARTS = {
     "overview": ("table", "improvements", "settled"),
