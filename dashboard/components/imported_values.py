@@ -84,11 +84,14 @@ def show_imported_pairs(view: View, base: RunDetail, head: RunDetail, *, is_main
         Column("better", lambda row: str(metric(row.metric).better)),
         key=MAIN_FIGURE if is_main else "imported values",
     )
-    note = "" if is_same_class else " The devices or tools differ, so no change is shown."
+    notes: list[str] = []
+    if any(side.environment is None or side.environment.imported_from for side in (base, head)):
+        notes.append("Whether machine, driver and toolchain were the same is unknown.")
+    if not is_same_class:
+        notes.append("The devices or tools differ, so no change is shown.")
     st.caption(
         f"{_count(len(pairs))}, each from one run of each side. *Verdict* comes from stored change "
-        f"points between the two commits. Whether machine, driver and toolchain were the same is "
-        f"unknown.{note}"
+        f"points between the two commits. {' '.join(notes)}"
     )
     return True
 

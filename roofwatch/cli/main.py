@@ -53,7 +53,7 @@ _PANELS = {
         "artefact",
     ),
     "Exchange": ("push", "fetch", "export", "redact", "schema"),
-    "Serve": ("publish", "api", "dashboard", "mcp", "db", "token"),
+    "Serve": ("publish", "api", "worker", "dashboard", "mcp", "db", "token"),
 }
 """Commands by what one wants to do, in the order of `roofwatch --help`."""
 

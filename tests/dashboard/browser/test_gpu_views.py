@@ -236,7 +236,7 @@ def test_comparing_shows_why_a_step_changed(watched: Watched) -> None:
     )
     expect(watched.page.get_by_role("heading", name="Why a step changed")).to_be_visible()
     expect(watched.page.get_by_role("combobox", name="Step of")).to_be_visible()
-    expect(watched.page.get_by_test_id("stDataFrame")).to_have_count(3)
+    expect(watched.page.get_by_test_id("stDataFrame")).to_have_count(4)
     watched.save_screenshot("compare-workload")
     assert grave_violations(watched.page) == []
 

@@ -162,7 +162,7 @@ def test_overview_links_to_cause_and_trend_by_keyboard_and_click(
         "90%",
         "Best evidence: Example CPU",
         "Not bisected",
-        "Base: median 10 µs of 6 samples. Head: median 14.2 µs of 6 samples.",
+        "Base: median 10 µs of 2 blocks, 6 samples. Head: median 14.2 µs of 2 blocks, 6 samples.",
     ):
         assert part in watched.text
     # the first screen says which kernel and commit, why, and from which series
