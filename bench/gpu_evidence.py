@@ -98,7 +98,7 @@ def planted(x):
 
 
 @dataclass(frozen=True)
-class Step:
+class EvidenceStep:
     """A command that leaves a file."""
 
     output: str
@@ -119,7 +119,7 @@ def _kernels(names: Sequence[str]) -> list[str]:
     return [word for name in names for word in ("-k", name)]
 
 
-def steps(device: str) -> list[Step]:
+def steps(device: str) -> list[EvidenceStep]:
     """All steps, the most valuable first."""
     measure = ["--device", device, "--preset", "quick"]
     if device == "cuda":
@@ -151,37 +151,51 @@ def steps(device: str) -> list[Step]:
     first = [*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch", "-o"]
     headlines = [*survey, *_kernels(_HEADLINES), "-o"]
     return [
-        Step("first.json.gz", lambda folder: _roofwatch(*first, str(folder / "first.json.gz")), 60),
-        Step("peers.json", lambda _: [*_MODULE, "--peers", "--json"], 60),
-        Step("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
-        Step(
+        EvidenceStep(
+            "first.json.gz", lambda folder: _roofwatch(*first, str(folder / "first.json.gz")), 60
+        ),
+        EvidenceStep("peers.json", lambda _: [*_MODULE, "--peers", "--json"], 60),
+        EvidenceStep("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
+        EvidenceStep(
             "headlines.json.gz",
             lambda folder: _roofwatch(*headlines, str(folder / "headlines.json.gz")),
             480,
         ),
         *(
-            Step(f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90)
+            EvidenceStep(
+                f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90
+            )
             for kernel in _COUNTED
         ),
         *(
-            Step(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
+            EvidenceStep(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
             for extra in SLOWDOWNS
         ),
-        Step(
+        EvidenceStep(
             "noise/noise_floor.json",
             lambda folder: _roofwatch(*calibrate, str(folder / "noise")),
             480,
         ),
-        *(Step(f"{_test_name(tests)}.xml", partial(_tests, tests), 240) for tests in _TESTED),
-        *(Step(f"timer-{timer}.json.gz", partial(_timer, timer, measure)) for timer in timers),
-        Step("submit.json", partial(_submit, device), 120),
-        Step("quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz")), 520),
-        Step(
+        *(
+            EvidenceStep(f"{_test_name(tests)}.xml", partial(_tests, tests), 240)
+            for tests in _TESTED
+        ),
+        *(
+            EvidenceStep(f"timer-{timer}.json.gz", partial(_timer, timer, measure))
+            for timer in timers
+        ),
+        EvidenceStep("submit.json", partial(_submit, device), 120),
+        EvidenceStep(
+            "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz")), 520
+        ),
+        EvidenceStep(
             "workloads.json.gz",
             lambda folder: _roofwatch(*profile, str(folder / "workloads.json.gz")),
             520,
         ),
-        Step("bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]),
+        EvidenceStep(
+            "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]
+        ),
     ]
 
 
@@ -266,7 +280,7 @@ def _counters(kernel: str, record_name: str, results: Path) -> list[str]:
     return _roofwatch("ncu", timed[0], "--record", str(results / record_name), "--json")
 
 
-def run_step(step: Step, folder: Path, seconds: float) -> str | None:
+def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     """Run one step; returns why it failed. Standard output of a command that prints JSON becomes
     its file.
     """

@@ -51,14 +51,32 @@ def ab(folder: Path) -> Done:
     return roofwatch("ab", "bench_add.py", *words, "--device", "cpu", cwd=folder)
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel would be timed")
-def test_a_launcher_with_an_extra_clone_is_undecided_and_a_comment_is_not(tmp_path: Path) -> None:
+def make_repository_of_launcher(tmp_path: Path) -> Path:
     folder = make_repository(tmp_path / "repository")
     commit_file(folder, ".gitignore", "__pycache__\nroofwatch-records\n")
     (folder / "bench_add.py").write_text(BENCHMARK)
     commit_file(folder, "launcher.py", LAUNCHER)
-    slower = LAUNCHER.replace("return out", "return out.clone()")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel would be timed")
+def test_a_launcher_with_an_extra_clone_costs_more(tmp_path: Path) -> None:
+    folder = make_repository_of_launcher(tmp_path)
+    commit_file(folder, "launcher.py", LAUNCHER.replace("return out", "return out.clone()"))
+
+    changed = ab(folder)
+
+    assert changed.status == 1, changed.error
+    assert "offsets or operators of 1 benchmark worse" in changed.output
+    assert "time of 1 kernel not measured (no GPU)" in changed.output
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the kernel would be timed")
+def test_a_launcher_with_more_host_work_is_undecided_and_a_comment_is_not(tmp_path: Path) -> None:
+    folder = make_repository_of_launcher(tmp_path)
+    slower = LAUNCHER.replace("    return out", "    sum(range(100_000))\n    return out")
     commit_file(folder, "launcher.py", slower)
 
     changed = ab(folder)
