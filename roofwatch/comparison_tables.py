@@ -2,7 +2,7 @@
 series, regressions.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,17 +73,31 @@ def remark_lines(judged: PullRequestJudgement) -> list[str]:
 
 
 def findings_table(findings: Iterable[Finding]) -> Table:
-    """One row per change, in the given order; targets with the same one share a row."""
+    """One row per change, in the given order; targets with the same one share a row, as do cases
+    that fail with the same message.
+    """
     targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
     for one in findings:
         if one.is_change:
             text = "; ".join((one.text, *one.details))
             key = one.verdict, one.reason, one.case_id, one.implementation, one.part, text
             targets.setdefault(key, []).append(one.target)
-    rows = [
-        (verdict(word), Text(reason, style=f"link {reason.url}"), *names, joined(found), text)
-        for (word, reason, *names, text), found in targets.items()
-    ]
+    failed_cases: dict[str, set[str]] = defaultdict(set)
+    for _, reason, case_id, _, _, text in targets:
+        if reason is Reason.FAILED:
+            failed_cases[text].add(case_id)
+    rows: list[tuple[object, ...]] = []
+    shown_failures: set[str] = set()
+    for (word, reason, case_id, implementation, part, text), names in targets.items():
+        if text in shown_failures:
+            continue
+        case_text = case_id
+        more_count = len(failed_cases.get(text, ())) - 1
+        if more_count > 0:
+            case_text += f" and {more_count} more"
+            shown_failures.add(text)
+        linked = Text(reason, style=f"link {reason.url}")
+        rows.append((verdict(word), linked, case_text, implementation, part, joined(names), text))
     return make_table(
         ("verdict", "reason", "case", "implementation", "part", "targets", "change"), rows
     )

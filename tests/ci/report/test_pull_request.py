@@ -13,6 +13,7 @@ from roofwatch.model.record import Pairing, Side
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import (
+    CASE_ID,
     make_accuracy,
     make_commit,
     make_environment,
@@ -379,3 +380,18 @@ def test_a_benchmark_that_still_fails_is_named_beside_those_that_did_not_change(
 
     assert (judgement.verdict, judgement.exit_code) == (Verdict.UNCHANGED, 0)
     assert "1 benchmark still failing" in str(headline(judgement))
+
+
+def test_cases_that_fail_with_one_message_share_a_row() -> None:
+    works = [make_measurement(case_id) for case_id in (CASE_ID, SOFTMAX)]
+    message = "ModuleNotFoundError: No module named 'qk'"
+    fails = [
+        make_measurement(case_id, outcome=Outcome.CRASHED, message=message)
+        for case_id in (CASE_ID, SOFTMAX)
+    ]
+
+    (findings, *_) = judgement_tables(judge(works, fails))
+
+    cells = [str(cell) for cell in findings.columns[2].cells]
+    assert len(cells) == 1
+    assert cells[0].endswith("and 1 more")
