@@ -21,8 +21,8 @@ _LOGIN = re.compile(r"//[^/@\s]*@")
 
 
 def read_requirements(tree: Path, files: Sequence[str]) -> dict[str, str]:
-    """Read which packages a tree requires, by normalised name, each with what is said of its
-    version; `files` are the names of its files.
+    """Read the required packages of a tree with their versions, by normalised name; `files` are
+    the names of its files.
     """
     versions: dict[str, set[str]] = {}
     for name in files:
