@@ -25,6 +25,7 @@ _HINT = "compress it, or measure fewer cases at once and push their records"
 
 _ENCODINGS = ("gzip", "identity")
 _GZIP_WBITS = 16 + zlib.MAX_WBITS
+_PIECE_BYTES = 2**20
 
 _CONTAINERS = frozenset({list, dict})
 _FLAT = frozenset({int, float, bool, type(None)})
@@ -209,8 +210,13 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
             415, "unsupported-media", detail, {"Accept-Encoding": ", ".join(_ENCODINGS)}
         )
     limit = limits.document_bytes
+    detail = f"the body decompresses to more than {limit} bytes; split the run"
     document, is_complete = body, True
     if kind == "gzip":
+        # the body's end declares its length: what is too long is counted and never held
+        declared_bytes = int.from_bytes(body[-4:], "little")
+        if declared_bytes > limit and _is_longer(body, limit):
+            raise ProblemError(413, "too-large", detail)
         gzip = zlib.decompressobj(_GZIP_WBITS)
         try:
             document = gzip.decompress(body, limit + 1)
@@ -218,12 +224,23 @@ def unpack(body: bytes, encoding: str, limits: Limits) -> bytes:
         except zlib.error:
             is_complete = False
     if len(document) > limit:
-        raise ProblemError(
-            413, "too-large", f"the body decompresses to more than {limit} bytes; split the run"
-        )
+        raise ProblemError(413, "too-large", detail)
     if not is_complete:
         raise ProblemError(400, "bad-request", f"the body is not complete {kind}; send it again")
     return document
+
+
+def _is_longer(body: bytes, limit: int) -> bool:
+    """Whether a body decompresses to more than a number of bytes; a damaged one does not."""
+    gzip = zlib.decompressobj(_GZIP_WBITS)
+    byte_count = 0
+    try:
+        while body and byte_count <= limit:
+            byte_count += len(gzip.decompress(body, _PIECE_BYTES))
+            body = gzip.unconsumed_tail
+    except zlib.error:
+        return False
+    return byte_count > limit
 
 
 def parse_json(document: bytes, limits: Limits) -> object:
