@@ -183,6 +183,8 @@ def _case_text(case: CaseJudgement) -> str:
             parts.append(f"medians {case.comparison.change_of_medians:+.1%}")
         if case.comparison.more_blocks is not None:
             parts.append(f"needs about {case.comparison.more_blocks} more blocks")
+    if case.cause is not None:
+        parts.append(f"cause: {case.cause}, the sources are equal")
     is_explained = case.comparison is not None or case.detail is not None
     if case.verdict is Verdict.REGRESSED and not is_explained:
         message = None if case.head is None else case.head.message

@@ -67,10 +67,12 @@ from roofwatch.ci.static.comparison import (
     StaticJudgement,
     compare_analyses,
     compare_static,
+    has_one_toolchain,
     is_same_machine_code,
     toolchain_of,
 )
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Claim
+from roofwatch.model.history import Cause
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import Commit, RunRecord, SourceLine
@@ -105,6 +107,8 @@ class CaseJudgement:
     """What may be claimed; set when the judgement is complete."""
     why_untimed: str = ""
     """Why a working case has no time, without words of the record."""
+    cause: Cause | None = None
+    """`toolchain` if equal sources changed their time with another toolchain; else not known."""
 
     @property
     def key(self) -> Key:
@@ -312,7 +316,17 @@ def _with_claim(
         is_compiled=is_compiled,
         why=why,
     )
-    return replace(case, claim=claim, why_untimed=why)
+    return replace(case, claim=claim, why_untimed=why, cause=_cause_of(case, base, head))
+
+
+def _cause_of(case: CaseJudgement, base: RunRecord, head: RunRecord) -> Cause | None:
+    is_changed = case.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
+    if not is_changed or has_one_toolchain(base.environment, head.environment):
+        return None
+    kernel = case.case_id.partition("/")[0]
+    base_digest = base.source_digests.get(kernel)
+    is_same_source = base_digest is not None and base_digest == head.source_digests.get(kernel)
+    return Cause.TOOLCHAIN if is_same_source else None
 
 
 def _requirement(case: CaseJudgement, head: RunRecord, code: CodeComparison) -> Requirement:

@@ -486,4 +486,6 @@ def _why(case: CaseJudgement) -> str:
     one = case.comparison
     if case.reason is Reason.NOISE and one is not None and one.more_blocks is not None:
         return f"{case.claimed.text} (±{one.threshold:.0%}): needs about {one.more_blocks} more"
+    if case.cause is not None:
+        return f"{case.claimed.text}; cause: {case.cause}"
     return case.claimed.text

@@ -6,6 +6,7 @@ from roofwatch.ci.github.check_run import concluded
 from roofwatch.ci.report.comment import headline, summary_line, to_markdown
 from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
 from roofwatch.comparison_tables import judgement_tables
+from roofwatch.model.history import Cause
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState, Measurement, Timer
 from roofwatch.model.provenance import LoadedFile, Origin
@@ -395,3 +396,18 @@ def test_cases_that_fail_with_one_message_share_a_row() -> None:
     cells = [str(cell) for cell in findings.columns[2].cells]
     assert len(cells) == 1
     assert cells[0].endswith("and 1 more")
+
+
+def test_equal_sources_that_are_slower_with_another_toolchain_have_that_cause() -> None:
+    base, head = make_records([make_timed()], [make_timed(median_ns=2e6)])
+    digests = {"source_digests": {CASE_ID.partition("/")[0]: "a" * 64}}
+    newer = head.environment.model_copy(update={"triton_version": "9.9.0"})
+    base = base.model_copy(update=digests)
+
+    other_toolchain = judge_pull_request(
+        base, head.model_copy(update={**digests, "environment": newer})
+    )
+    same_toolchain = judge_pull_request(base, head.model_copy(update=digests))
+
+    assert only_case(other_toolchain).cause is Cause.TOOLCHAIN
+    assert only_case(same_toolchain).cause is None
