@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -150,15 +149,6 @@ def read_script(path: Path) -> dict[str, Any]:
             f"history, or delete it to publish only what the source has"
         ) from None
     return document
-
-
-def runs_by_commit(shards: Iterable[Shard]) -> dict[str, dict[str, Any]]:
-    """One run of each commit, for the list of commits."""
-    commits: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-    for shard in shards:
-        for run in shard.runs.values():
-            commits[run["sha"]] = run
-    return commits
 
 
 def _rounded(value: float | None) -> float | None:

@@ -28,7 +28,8 @@ from roofwatch.publish.shards import (
 )
 
 FORMAT_VERSION = 1
-_PAGES = "static"
+_PAGES = ("index", "trends", "kernel", "regression", "compare")
+_SCRIPTS = ("app.js", "style.css")
 _DATA = "data"
 
 
@@ -98,8 +99,13 @@ def publish(
     folder.write("feed.atom", feed(project, regressions))
     for kernel, text, is_open in _badges(history, regressions):
         folder.write(f"badges/{_file_name(kernel)}.svg", badge(kernel, text, is_bad=is_open))
-    for page in resources.files("roofwatch.publish").joinpath(_PAGES).iterdir():
-        folder.write(page.name, page.read_text())
+    static = resources.files("roofwatch.publish").joinpath("static")
+    page = static.joinpath("page.html").read_text()
+    for name in _PAGES:
+        # no other text of the page is data, so no name can reach it
+        folder.write(f"{name}.html", page.replace("PAGE_NAME", name))
+    for name in _SCRIPTS:
+        folder.write(name, static.joinpath(name).read_text())
     folder.write("plotly.min.js", get_plotlyjs())
     run_ids = {run_id for shard in shards for run_id in shard.runs}
     return Published(

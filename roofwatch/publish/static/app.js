@@ -348,7 +348,7 @@ async function compare(index) {
     table(`${rows.length} values of ${metric}`, ["case", "base", "head", "difference"], rows.map((row) => row.cells))];
 }
 
-const PAGES = { overview, trends, kernel: kernelPage, regression: regressionPage, compare };
+const PAGES = { index: overview, trends, kernel: kernelPage, regression: regressionPage, compare };
 
 async function show() {
   const main = document.getElementById("main");
