@@ -1,18 +1,23 @@
 """Collect evidence from this machine's GPU, step by step, and compare it with the targets.
 
     python -m bench.gpu_evidence FOLDER [--only STEP ...] [--seconds 540] [--device cuda]
+                                 [--archive FILE]
 
 Each step is a command with its own time limit that leaves a file in the folder; its output goes to
 `STEP.log`. A step whose file exists is skipped, so the command can be repeated until everything is
 there. A step that fails or reaches its limit does not stop the others, and the next call repeats it
 after the steps that were not tried. The page, README.md, is written anew after each step. Exit
 status 1: a step is missing.
+
+An archive holds everything so far, for a machine whose files are lost between calls: it is written
+anew after each step, and unpacked into an empty folder.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +28,7 @@ from bench.gpu_page import SLOWDOWNS, TIMERS, page
 from roofwatch.model.record import RunRecord
 
 _STEP_SECONDS = 540
+MAX_ARCHIVE_BYTES = 15 * 10**6
 _TIMED = ("empty_launch", "memory_copy", "softmax", "matmul", "attention")
 _CALIBRATED = (
     "memory_copy",
@@ -303,6 +309,38 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     return None
 
 
+def write_archive(folder: Path, archive: Path) -> list[str]:
+    """Pack the folder into one compressed file, in one step, so that a kill leaves the old one.
+
+    The largest files are left out until the rest fits.
+
+    Returns:
+        Names of the files that were left out.
+    """
+    files = sorted(
+        (file for file in folder.rglob("*") if file.is_file() and file != archive),
+        key=lambda file: file.stat().st_size,
+    )
+    partial_archive = archive.with_name(f"{archive.name}.part")
+    omitted: list[str] = []
+    while True:
+        with tarfile.open(partial_archive, "w:gz") as packed:
+            for file in files:
+                packed.add(file, file.relative_to(folder))
+        if partial_archive.stat().st_size <= MAX_ARCHIVE_BYTES or not files:
+            break
+        omitted.append(str(files.pop().relative_to(folder)))
+    partial_archive.replace(archive)
+    return omitted
+
+
+def read_archive(archive: Path, folder: Path) -> None:
+    """Continue where the archive of an earlier call ended; a folder with files stays as it is."""
+    if archive.exists() and not any(folder.iterdir()):
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+
+
 def peer_times_ns() -> dict[str, dict[str, float]]:
     """Median times of two launches by Triton's own benchmarks, in ns: with events, and as a CUDA
     graph.
@@ -339,6 +377,7 @@ def main() -> int:
     parser.add_argument(
         "--peers", action="store_true", help="print times by Triton's benchmarks as JSON, and end"
     )
+    parser.add_argument("--archive", type=Path, help="everything so far in one file")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peers:
@@ -346,6 +385,8 @@ def main() -> int:
         return 0
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
+    if options.archive is not None:
+        read_archive(options.archive, folder)
     deadline = time.monotonic() + options.seconds
     failures: dict[str, str] = {}
     missing = [step for step in steps(options.device) if not (folder / step.output).exists()]
@@ -363,6 +404,9 @@ def main() -> int:
             if why is not None:
                 failures[step.name] = why
             (folder / "README.md").write_text(page(folder, failures))
+            if options.archive is not None:
+                for name in write_archive(folder, options.archive):
+                    print(f"not in the archive, too large: {name}", file=sys.stderr)
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))
     return 1 if failures else 0
