@@ -121,7 +121,9 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     ]
     counts = [f"detectable with {count}" for count in blocks]
     return make_table(
-        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2
+        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"),
+        rows,
+        left_column_count=2,
     )
 
 
@@ -222,7 +224,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     )
     name = "values of other tools" if has_metrics else found[0][0].key.metric
     title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
-    return make_table(columns, rows, title=title, left=1 + len(several))
+    return make_table(columns, rows, title=title, left_column_count=1 + len(several))
 
 
 def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:

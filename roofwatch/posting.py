@@ -88,11 +88,15 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
         ForgeError: it cannot be read.
     """
     path = variables.get("GITHUB_EVENT_PATH", "")
+    if not path:
+        return {}
     try:
-        event = json.loads(Path(path).read_text()) if path else {}
+        event = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise ForgeError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
-    return event if isinstance(event, dict) else {}
+    if not isinstance(event, dict):
+        return {}
+    return event
 
 
 def job_here(variables: Mapping[str, str]) -> Job:
@@ -153,16 +157,13 @@ def report_on(
     """
     try:
         files = _files(paths)
-        if (found := _read_note(files)) is not None:
-            _require_commit(found.head, job)
-            is_reported, check = (
-                found.is_failure or not found.error,
-                check_run.without_records(found, policy=policy),
-            )
-            text = found.to_markdown() if is_reported else None
-            return Report(
-                check, comment=text, problem=found.error or None, is_silent=not found.error
-            )
+        if (note := _read_note(files)) is not None:
+            _require_commit(note.head, job)
+            check = check_run.without_records(note, policy=policy)
+            text = None
+            if note.is_failure or not note.error:
+                text = note.to_markdown()
+            return Report(check, comment=text, problem=note.error or None, is_silent=not note.error)
         if len(paths) == 1 and not files and not paths[0].is_file():
             return _nothing_measured(paths[0], job, policy)
         base, head = _pair(paths, files)
@@ -180,9 +181,9 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         check = check_run.not_measured(str(error), policy=policy)
         return Report(check, problem=str(error), is_refused=True)
-    links = (
-        Links(dashboard=dashboard) if job is None else Links(job.run.url, dashboard, job.source_url)
-    )
+    links = Links(dashboard=dashboard)
+    if job is not None:
+        links = Links(job.run.url, dashboard, job.source_url)
     text, silent = to_markdown(judgement, links=links), is_silent(judgement)
     return Report(
         check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent
@@ -190,14 +191,14 @@ def report_on(
 
 
 def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Report:
-    ended = None if job is None else job.conclusion
-    if ended == "skipped":
+    conclusion = job.conclusion if job is not None else None
+    if conclusion == "skipped":
         reason = "the job that measures was skipped, because of a draft or a missing label"
         check = check_run.not_measured(reason, "skipped: not measured", policy=policy)
         return Report(check, problem=reason)
-    reason = f"no record in {folder}" + (
-        f"; the run that measured ended as {ended}" if ended else ""
-    )
+    reason = f"no record in {folder}"
+    if conclusion:
+        reason += f"; the run that measured ended as {conclusion}"
     return Report(check_run.not_measured(reason, policy=policy), problem=reason)
 
 
@@ -211,17 +212,18 @@ def post(
         ForgeError: GitHub refuses, or cannot be reached.
     """
     judgement, check, order = report.judgement, report.check, job.run.order
-    findings = None if judgement is None else findings_of(judgement, job.head_sha)
+    findings, base_branch = None, None
+    if judgement is not None:
+        findings = findings_of(judgement, job.head_sha)
+        base_branch = judgement.base.branch
     numbers: list[int] = []
     accepted = {}
     try:
         if report.comment is not None and (with_comment or findings is not None):
-            numbers = _pull_requests(
-                repository, job, None if judgement is None else judgement.base.branch
-            )
+            numbers = _pull_requests(repository, job, base_branch)
         if findings is not None:
             # the report on a queued pull request stays that of its own head
-            queued = [one.number for one in repository.queued_pull_requests(job)]
+            queued = [pull_request.number for pull_request in repository.queued_pull_requests(job)]
             for number in (*numbers, *queued):
                 acceptance = valid_acceptance(repository, number, name, findings)
                 if acceptance is not None:
@@ -245,10 +247,12 @@ def post(
         if number in accepted:
             body = with_acceptance(body, accepted[number][0], sentences[number])
         comments[str(number)] = post_comment(repository, number, body, is_silent=report.is_silent)
-    conclusion = check.conclusion.value if check.conclusion is not None else "in_progress"
+    conclusion = None
+    if with_check:
+        conclusion = check.conclusion.value if check.conclusion is not None else "in_progress"
     return Posted(
         comments=comments,
-        check_run=conclusion if with_check else None,
+        check_run=conclusion,
         accepted_by=next((comment.login for _, comment, _ in accepted.values()), None),
     )
 
@@ -257,10 +261,9 @@ def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list
     """Return the pull requests that a job is about; of several with one head, those into the
     measured base branch.
     """
-    found = repository.pull_requests(job)
-    return [one.number for one in found if one.base_branch == base_branch] or [
-        one.number for one in found
-    ]
+    candidates = repository.pull_requests(job)
+    into_base = [candidate for candidate in candidates if candidate.base_branch == base_branch]
+    return [candidate.number for candidate in into_base or candidates]
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> None:
@@ -298,9 +301,10 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
 def check_lines(check: check_run.CheckRun) -> Iterator[str]:
     """Describe a check-run and its annotations, line by line."""
     yield f"check-run: {check.conclusion} ({check.title})"
-    for one in check.annotations:
-        yield f"{one.file}:{one.line}: {'failure' if one.is_failure else 'notice'}: {one.title}"
-        yield from (f"  {line}" for line in one.message.splitlines())
+    for annotation in check.annotations:
+        level = "failure" if annotation.is_failure else "notice"
+        yield f"{annotation.file}:{annotation.line}: {level}: {annotation.title}"
+        yield from (f"  {line}" for line in annotation.message.splitlines())
 
 
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
@@ -324,9 +328,8 @@ def _require_commit(head: Commit, job: Job | None) -> None:
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(
             f"the record is of commit {head.sha}, the event is about {job.head_sha}: give "
-            f"actions/checkout "
-            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`, or measure "
-            "with --head on GitLab"
+            "actions/checkout `ref: ${{ github.event.pull_request.head.sha }}` and "
+            "`fetch-depth: 0`, or measure with --head on GitLab"
         )
 
 
@@ -359,21 +362,17 @@ def _read_note(files: Sequence[Path]) -> NotMeasured | None:
 
 def _files(folders: Sequence[Path]) -> list[Path]:
     """Return the files of `roofwatch ab` in folders."""
-    found = []
+    files: list[Path] = []
     for folder in folders:
         for parent, _, names in os.walk(folder):  # follows no link out of the folder
-            for name in names:
-                file, is_record = (
-                    Path(parent, name),
-                    name.startswith(_PREFIXES) and name.endswith(_SUFFIXES),
-                )
-                if (
-                    (is_record or name == not_measured.FILE_NAME)
-                    and file.is_file()
-                    and not file.is_symlink()
-                ):
-                    found.append(file)
-    return sorted(found)
+            files += [Path(parent, name) for name in names if _is_of_ab(name)]
+    # a link could lead to any file of this machine
+    return sorted(file for file in files if file.is_file() and not file.is_symlink())
+
+
+def _is_of_ab(name: str) -> bool:
+    is_record = name.startswith(_PREFIXES) and name.endswith(_SUFFIXES)
+    return is_record or name == not_measured.FILE_NAME
 
 
 def _brought(paths: Sequence[Path], name: str) -> Path:

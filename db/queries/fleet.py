@@ -58,7 +58,7 @@ def list_fleet_runs(
     listed.
     """
     names = [project, *([quarantine_name(project)] if with_quarantine else [])]
-    wanted = or_(
+    is_listed = or_(
         *(
             _newest_runs(name, limit, runner_classes, branches, of_each_class=of_each_class)
             for name in names
@@ -71,7 +71,7 @@ def list_fleet_runs(
         .add_columns(EnvironmentRow, RunRow.document["spent_ns"], RunRow.document["ceilings"])
         .where(
             ProjectRow.name.in_(names),
-            wanted,
+            is_listed,
             or_(*(is_on(name, runner_classes, branches) for name in names)),
         )
         .order_by(*NEWEST_FIRST)

@@ -81,10 +81,10 @@ class StoredBisection:
 
 def _redacted(result: BisectionResult) -> BisectionResult:
     """Remove private data: reasons contain errors of the user's suite."""
-    redact, found = Redaction.of_this_machine().text, result.progress
-    commits = tuple(replace(one, reason=redact(one.reason)) for one in found.commits)
-    steps = tuple(replace(step, note=redact(step.note)) for step in found.steps)
-    progress = replace(found, commits=commits, steps=steps)
+    redact = Redaction.of_this_machine().text
+    commits = [replace(commit, reason=redact(commit.reason)) for commit in result.progress.commits]
+    steps = [replace(step, note=redact(step.note)) for step in result.progress.steps]
+    progress = replace(result.progress, commits=tuple(commits), steps=tuple(steps))
     return replace(result, progress=progress, notes=tuple(map(redact, result.notes)))
 
 
@@ -113,24 +113,26 @@ def run_bisection(
     """
     stored = None if url is None or claim is None else StoredBisection(url, claim)
 
-    def on_step(found: BisectionProgress) -> None:
-        console().print(step_line(found), markup=False, soft_wrap=True)
+    def on_step(progress: BisectionProgress) -> None:
+        console().print(step_line(progress), markup=False, soft_wrap=True)
         if stored is not None:
-            stored.update(BisectionResult(BisectionState.RUNNING, found))
+            stored.update(BisectionResult(BisectionState.RUNNING, progress))
 
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
         if url is not None and stored is None:
-            asked = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
-            own, by = _claim_id(plan.output), "command line"
+            commit_range = replace(
+                plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1]
+            )
+            claim_id, by = _claim_id(plan.output), "command line"
             with open_store(url) as engine:
                 begun = begin_bisection(
-                    engine, asked, own, requested_by=by, regression_id=regression_id
+                    engine, commit_range, claim_id, requested_by=by, regression_id=regression_id
                 )
             stored = StoredBisection(url, begun)
         with progress_bar("bisection") as on_progress:
-            found, end = bisect(plan, commits, fork_server, on_progress, on_step)
-        result = result_of(found, end, plan.search.threshold)
+            progress, end = bisect(plan, commits, fork_server, on_progress, on_step)
+        result = result_of(progress, end, plan.search.threshold)
         if stored is not None:
             stored.update(result)
     except Exception as error:
@@ -161,10 +163,12 @@ def claim_next(
         claim = claim_bisection(
             engine, plan.commit_range.project, runner_class, _claim_id(plan.output)
         )
-        known = None if claim is None else read_bisection(session, claim.bisection_id)
-    if claim is None or known is None:
+        if claim is None:
+            return None
+        commit_range = read_bisection(session, claim.bisection_id)
+    if commit_range is None:
         return None
-    return replace(plan, commit_range=known), claim
+    return replace(plan, commit_range=commit_range), claim
 
 
 def read_regression(
@@ -179,58 +183,54 @@ def read_regression(
         StoreError: there is no such regression.
     """
     with open_store(url, folder=folder) as engine, Session(engine) as session:
-        triaged = list_triaged(session, project)
-        found = next(
-            (one.regression for one in triaged if one.regression_id == str(regression_id)), None
-        )
-        if found is None:
+        by_id = {triaged.regression_id: triaged for triaged in list_triaged(session, project)}
+        stored = by_id.get(str(regression_id))
+        if stored is None:
             raise StoreError(f"regression {regression_id}: not in project {project!r}")
-        point = series_to_bisect(found)
+        regression = stored.regression
+        point = series_to_bisect(regression)
         if point is None:
-            return found, None
+            return regression, None
         series = read_series(session, project, keys=[point.series])
-        return found, range_of(project, point, series)
+        return regression, range_of(project, point, series)
 
 
 # --- the result as values and as text
 
 
-def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
+def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
     """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction,
     count as equal.
     """
-    log_ratios = [one.log_ratios for one in found.commits]
-    if not found.is_weighed:
+    log_ratios = [commit.log_ratios for commit in progress.commits]
+    if not progress.is_weighed:
         ends = compare_pairs(log_ratios[-1], threshold=threshold)
         low, high = ends.relative_interval
-        is_equal = ends.verdict is Verdict.UNCHANGED
-        meaning = (
-            f"the ends do not differ by {ends.threshold:.1%}"
-            if is_equal
-            else "unclear whether the ends differ"
-        )
+
+        meaning = "unclear whether the ends differ"
+        if ends.verdict is Verdict.UNCHANGED:
+            meaning = f"the ends do not differ by {ends.threshold:.1%}"
         measured = (
             f"{ends.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), {ends.block_count} "
             f"blocks per side"
         )
-        return BisectionResult(end.state, found, notes=(f"{meaning}: {measured}",))
+        return BisectionResult(end.state, progress, notes=(f"{meaning}: {measured}",))
     if not end.confidence:
-        return BisectionResult(end.state, found, notes=("the time limit is reached",))
+        return BisectionResult(end.state, progress, notes=("the time limit is reached",))
     size = step_size(log_ratios, end.last)
-    notes = [
-        f"{one.commit.short_sha} is {one.relative_change:+.1%} from the good end, at neither "
-        f"level: several commits "
-        "changed the time; bisect on both sides of it"
-        for one in (
-            found.commits[position] for position in between_levels(log_ratios, size.log_ratio)
+    notes: list[str] = []
+    for position in between_levels(log_ratios, size.log_ratio):
+        between = progress.commits[position]
+        notes.append(
+            f"{between.commit.short_sha} is {between.relative_change:+.1%} from the good end, at "
+            "neither level: several commits changed the time; bisect on both sides of it"
         )
-    ]
-    first, last = found.commits[end.first], found.commits[end.last]
+    first, last = progress.commits[end.first], progress.commits[end.last]
     if first.reason == SAME_CODE:
         notes.append("the machine code is identical: look at host code and launch arguments")
     if end.state is BisectionState.UNDECIDED:
         why = "more blocks do not help: this is not a single step"
-        return BisectionResult(end.state, found, notes=(why, *notes))
+        return BisectionResult(end.state, progress, notes=(why, *notes))
     answer = Answer(
         first.commit,
         last.commit,
@@ -238,23 +238,26 @@ def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> Bis
         size.relative_change,
         size.relative_interval,
     )
-    return BisectionResult(end.state, found, answer, tuple(notes))
+    return BisectionResult(end.state, progress, answer, tuple(notes))
 
 
 def commit_table(commits: Sequence[BisectionCommit]) -> Table:
     rows = []
-    for known in commits:
+    for candidate in commits:
+        change = ""
+        if candidate.relative_change is not None:
+            change = f"{candidate.relative_change:+.1%}"
         cells = (
-            known.commit.short_sha,
-            known.commit.author,
-            known.commit.subject[:60],
-            str(known.pair_count or ""),
-            "" if known.relative_change is None else f"{known.relative_change:+.1%}",
-            f"{known.probability:.1%}",
-            "━" * round(known.probability * _BAR_WIDTH),
-            known.reason[:80],
+            candidate.commit.short_sha,
+            candidate.commit.author,
+            candidate.commit.subject[:60],
+            str(candidate.pair_count or ""),
+            change,
+            f"{candidate.probability:.1%}",
+            "━" * round(candidate.probability * _BAR_WIDTH),
+            candidate.reason[:80],
         )
-        style = "" if known.status is CommitStatus.MEASURED else "dim"
+        style = "" if candidate.status is CommitStatus.MEASURED else "dim"
         rows.append([Text(on_one_line(cell), style) for cell in cells])
     return make_table(
         ("commit", "author", "subject", "pairs", "against good", "probability", "", "remark"), rows
@@ -272,7 +275,9 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
         else:
             yield f"the first {change} commit is one of these; only the last can be measured:"
             named = [
-                one.commit for one in progress.commits if answer.first <= one.commit <= answer.last
+                candidate.commit
+                for candidate in progress.commits
+                if answer.first <= candidate.commit <= answer.last
             ]
             yield from (f"  {commit.sha} {_title(commit)}" for commit in named)
         yield (
@@ -280,17 +285,17 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
             f"{answer.confidence:.1%}"
         )
     yield from result.notes
-    measured = sum(known.pair_count > 0 for known in progress.commits)
+    measured = sum(candidate.pair_count > 0 for candidate in progress.commits)
     yield (
         f"{progress.measurement_count} measurements of {measured} of {len(progress.commits)} "
         f"commits and the good end"
     )
     for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
-        for known in progress.commits:
-            if known.status is status:
+        for candidate in progress.commits:
+            if candidate.status is status:
                 yield (
-                    f"{label}: {known.commit.short_sha} "
-                    f"{on_one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
+                    f"{label}: {candidate.commit.short_sha} "
+                    f"{on_one_line(f'{candidate.commit.subject[:60]}: {candidate.reason}')}"
                 )
 
 
@@ -317,12 +322,12 @@ def exit_status(result: BisectionResult) -> int:
     return 0 if result.state is BisectionState.FOUND else 1
 
 
-def step_line(found: BisectionProgress) -> str:
-    step, sha = found.steps[-1], found.steps[-1].sha[:8]
+def step_line(progress: BisectionProgress) -> str:
+    step, sha = progress.steps[-1], progress.steps[-1].sha[:8]
     if step.note:
         return f"{sha} skipped: {on_one_line(step.note)}"
     change = f"{step.relative_change:+.1%} in {count_of(step.pair_count, 'pair')}"
-    if not found.is_weighed:
+    if not progress.is_weighed:
         return f"{sha} {change}: the bad end against the good end"
     return f"{sha} {change}: the change is here or earlier with {step.probability:.1%}"
 

@@ -141,12 +141,12 @@ def command(
     check_name(name)
     event = posting.event_of(os.environ)
     if result is not None:
-        asked = requested_measurement(os.environ)
-        if asked is None:
+        measurement = requested_measurement(os.environ)
+        if measurement is None:
             raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
         policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
         answer = report_result(
-            asked, job_of(os.environ, event), result, name, os.environ, policy=policy
+            measurement, job_of(os.environ, event), result, name, os.environ, policy=policy
         )
         print_result({"answer": answer}, answer, as_json=as_json)
         return
@@ -157,7 +157,8 @@ def command(
     reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
-            file.write(f"requests={json.dumps([asked.model_dump() for asked in reply.requests])}\n")
+            requests = [requested.model_dump() for requested in reply.requests]
+            file.write(f"requests={json.dumps(requests)}\n")
     document = {
         "verbs": reply.verbs,
         "reaction": reply.reaction,
@@ -193,6 +194,9 @@ def action(
 
     if mode != "report" and not suite:
         fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)
-    policy = [f"--requires={requires}"] if requires else []
-    policy += [f"--untimed={untimed}"] if untimed else []
+    policy: list[str] = []
+    if requires:
+        policy.append(f"--requires={requires}")
+    if untimed:
+        policy.append(f"--untimed={untimed}")
     raise typer.Exit(run_action(mode, suite, base, arguments, name, os.environ, policy=policy))

@@ -225,16 +225,18 @@ class AdaptiveBlocks:
         cases = [case for case in self.judge(base, head).cases if case.comparison is not None]
         open_cases = sorted(filter(self.helps, cases), key=_blocks_to_go)
         left_s = self.deadline_s - self.clock()
-        wanted = _affordable(open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head))
+        block_counts = _affordable(
+            open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head)
+        )
         status = f"{len(cases) - len(open_cases)} of {len(cases)} decided"
         if open_cases:
-            left = f"{max(0.0, left_s):.0f} s left"
-            more = f"; {left}, not enough for another block"
-            if wanted:
-                more = f", {len(wanted)} of them get more blocks; {left}"
+            remaining = f"{max(0.0, left_s):.0f} s left"
+            more = f"; {remaining}, not enough for another block"
+            if block_counts:
+                more = f", {len(block_counts)} of them get more blocks; {remaining}"
             status += f", {len(open_cases)} open{more}"
         self.on_status(status)
-        return wanted
+        return block_counts
 
 
 def _has_change(case: CaseJudgement) -> bool:
@@ -243,7 +245,9 @@ def _has_change(case: CaseJudgement) -> bool:
 
 def _block_count(case: CaseJudgement) -> int:
     """Blocks per side, including excluded ones."""
-    return 0 if case.comparison is None else case.comparison.block_count + len(case.left_out)
+    if case.comparison is None:
+        return 0
+    return case.comparison.block_count + len(case.left_out)
 
 
 def _blocks_to_go(case: CaseJudgement) -> float:
@@ -258,15 +262,15 @@ def _affordable(
     open_cases: list[CaseJudgement], left_s: float, *, seconds_per_pair: float
 ) -> dict[Subject, int]:
     """Blocks up to the next interim analysis for as many cases as the time allows."""
-    wanted: dict[Subject, int] = {}
+    block_counts: dict[Subject, int] = {}
     for case in open_cases:
         count = _block_count(case)
         next_look = next(islice(looks_after(count), 1))
         left_s -= (next_look - count) * seconds_per_pair
         if left_s < 0:
             break
-        wanted[Subject(case.case_id, case.implementation)] = next_look
-    return wanted
+        block_counts[Subject(case.case_id, case.implementation)] = next_look
+    return block_counts
 
 
 def _seconds_per_pair(base: RunRecord, head: RunRecord) -> float:

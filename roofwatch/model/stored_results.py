@@ -187,7 +187,7 @@ class Trend:
 
     @property
     def is_thinned(self) -> bool:
-        return self.run_count > max((len(one.points) for one in self.series), default=0)
+        return self.run_count > max((len(series.points) for series in self.series), default=0)
 
 
 @dataclass(frozen=True)
