@@ -265,13 +265,13 @@ def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
     """Say how to get what is missing, line by line."""
     if judged.missing:
         yield f"required by [check], and missing: {', '.join(judged.missing)}"
-    if any(case.claimed.is_time_missing for case in judged.cases):
+    if any(case.evidence.claimed.is_time_missing for case in judged.cases):
         yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
 
 
 def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
     """Count the cases by what may be claimed about them."""
-    return dict(Counter(case.claimed.text for case in judged.cases).most_common())
+    return dict(Counter(case.evidence.claimed.text for case in judged.cases).most_common())
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

@@ -123,7 +123,7 @@ class Commit(Part):
     """Git tags at this commit when it was measured."""
 
 
-class Pairing(Part):
+class PairMember(Part):
     """Two records with one pair_id were measured in one job,
     with interleaved blocks on one device.
     """
@@ -144,7 +144,7 @@ class RunRecord(Part):
     environment: Environment
     preset: Name | None = None
     """Name of the sampling preset; None for other settings."""
-    pairing: Pairing | None = None
+    pairing: PairMember | None = None
     ceilings: tuple[Ceiling, ...] = ()
     cases: tuple[CaseRecord, ...] = ()
     measurements: tuple[Measurement, ...] = ()

@@ -8,7 +8,7 @@ from uuid import UUID
 from roofwatch.model.history import CommitRef, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Artefact, Pairing
+from roofwatch.model.record import Artefact, PairMember
 from roofwatch.model.results import CaseProfile, Counters
 
 
@@ -121,7 +121,7 @@ class RunDetail:
     static_rows: tuple[StaticRow, ...]
     """Machine code that it compiled, else that of its commit."""
     environment: Environment | None = None
-    pairing: Pairing | None = None
+    pairing: PairMember | None = None
     source_digests: Mapping[str, str] = field(default_factory=dict)
     """As in the record, by kernel."""
     foreign_code: LoadedFile | None = None
