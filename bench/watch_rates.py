@@ -29,13 +29,13 @@ from numpy.typing import NDArray
 
 from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
+from roofwatch.ci.ab.decisions import Decisions, helps_decide
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
-from roofwatch.ci.watching.decisions import Decisions
 from roofwatch.model.history import CommitRef, Pair
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import THRESHOLDS
 
 _SMALLEST_STEP = 0.05
 _WIDTHS = (3.0, 6.0)
@@ -176,12 +176,8 @@ class Watch:
             compared = compare(
                 pair.base_blocks_ns, pair.head_blocks_ns, threshold=THRESHOLDS.relative_change
             )
-            is_first_look = block_count == FIRST_LOOK_BLOCKS
-            # a change at the first analysis is measured on to the second
-            is_clear = compared.verdict is Verdict.UNCHANGED or not is_first_look
-            is_decided = compared.verdict is not Verdict.INCONCLUSIVE and is_clear
             next_look = next(looks_after(block_count))
-            if is_decided or next_look > _MOST_BLOCKS:
+            if not helps_decide(compared) or next_look > _MOST_BLOCKS:
                 break
             block_count = next_look
         self._pairs.append(pair)

@@ -159,7 +159,8 @@ def _bridges(state: WatchState) -> Iterator[Job]:
 def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
     """The last measured commit against itself, for cases whose noise floor is missing or old."""
     last = _last_measured(state)
-    if last is None:
+    # who asks for a range wants its commits
+    if last is None or state.is_range:
         return
     missing = state.timed_at.keys() - state.calibrated_at.keys()
     oldest = now - timedelta(days=CALIBRATION_DAYS)

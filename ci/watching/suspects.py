@@ -4,11 +4,11 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
+from roofwatch.ci.ab.decisions import Decisions
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import values_across_bridges
 from roofwatch.ci.history.steps import TIME, timelines
-from roofwatch.ci.watching.decisions import Decisions
 from roofwatch.model.agenda import Bridge, SuspectCase
 from roofwatch.model.history import Pair, Series
 from roofwatch.model.verdict import THRESHOLDS

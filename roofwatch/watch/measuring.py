@@ -5,7 +5,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.ab.decisions import helps_decide
+from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
 from roofwatch.ci.watching.carrying import find_carried, rotating_share
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
@@ -13,7 +14,6 @@ from roofwatch.measurement.run import (
     FIRST_BLOCKS,
     AdaptiveBlocks,
     is_noise_floor_unknown,
-    needs_more,
 )
 from roofwatch.model import agenda
 from roofwatch.model.agenda import Job, JobKind
@@ -109,7 +109,7 @@ class JobRunner:
 
         more = AdaptiveBlocks(
             judge_pull_request,
-            is_noise_floor_unknown if is_calibration else needs_more,
+            is_noise_floor_unknown if is_calibration else _helps_decide,
             _MORE_BLOCKS_S,
             note,
         )
@@ -139,6 +139,10 @@ def _kernels_of(subjects: Iterable[agenda.Subject]) -> tuple[str, ...]:
 
 def _find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
     return _as_subjects(find_carried(base, head))
+
+
+def _helps_decide(case: CaseJudgement) -> bool:
+    return case.comparison is not None and helps_decide(case.comparison)
 
 
 def _carry_nothing(_base: RunRecord, _head: RunRecord) -> frozenset[Subject]:

@@ -1,9 +1,10 @@
 """What the pairs of a branch say together about each case. Pure."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.ab.compare import Comparison, compare, look_number
 from roofwatch.ci.agenda import MAX_PAIR_JOBS
 from roofwatch.model.agenda import Subject, SuspectCase
 from roofwatch.model.history import CommitRef, Pair
@@ -73,8 +74,7 @@ class Decisions:
     def open_changes(self) -> Iterator[SuspectCase]:
         """List the changes that one job shows, and those that pairs make likely."""
         for key, comparison in self._comparisons.items():
-            is_change = comparison.verdict in _CHANGED
-            if self.is_decided(*key) or not (is_change or _is_likely(comparison)):
+            if self.is_decided(*key) or not shows_change(comparison):
                 continue
             subject, base, head = key
             low, high = comparison.relative_interval
@@ -97,11 +97,19 @@ class Decisions:
             )
 
 
-def _is_likely(comparison: Comparison) -> bool:
-    """Whether an undecided comparison shows a change rather than none."""
-    is_open = comparison.verdict is Verdict.INCONCLUSIVE
-    is_beyond_threshold = abs(comparison.relative_change) > THRESHOLDS.relative_change
-    return is_open and comparison.is_significant and is_beyond_threshold
+def shows_change(comparison: Comparison) -> bool:
+    """Whether a comparison shows a change rather than none, decided or not."""
+    is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
+    return comparison.is_significant and is_beyond_threshold
+
+
+def helps_decide(comparison: Comparison) -> bool:
+    """Whether a runner that looks for changes measures more blocks in the same job: while they may
+    turn a likely change into a verdict, and once more after the first interim analysis.
+    """
+    is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
+    is_first_look = look_number(comparison.block_count) == 1
+    return is_beyond_threshold and (comparison.verdict is Verdict.INCONCLUSIVE or is_first_look)
 
 
 def _compared(pairs: Sequence[Pair]) -> Comparison:
