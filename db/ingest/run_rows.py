@@ -29,6 +29,7 @@ from roofwatch.model.record import RunRecord
 DOCUMENT_FIELDS = {
     "ceilings",
     "commit",
+    "host_digests",
     "is_isolated",
     "provenance",
     "requirements",

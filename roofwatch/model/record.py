@@ -166,6 +166,8 @@ class RunRecord(Part):
     """Functions of each implementation in the suite's repository."""
     source_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     """Digest of all code and data that a kernel may use, by kernel; comments do not count."""
+    host_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """The same without the functions that Triton compiles, by kernel."""
     skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
     provenance: tuple[LoadedFile, ...] = ()

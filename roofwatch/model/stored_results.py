@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from roofwatch.model.history import CommitRef, Series, SeriesKey
+from roofwatch.model.history import CommitRef, Pair, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.provenance import LoadedFile
 from roofwatch.model.record import Artefact, PairMember
@@ -239,6 +239,8 @@ class RecentRuns:
     commits: tuple[CommitRef, ...]
     """One per run, oldest first."""
     series: tuple[RecentSeries, ...]
+    pairs: tuple[Pair, ...] = ()
+    """Of the newest commits; a block has its median only."""
 
 
 @dataclass(frozen=True)
