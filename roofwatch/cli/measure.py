@@ -145,6 +145,7 @@ def check(
         exit_status,
         explain_failures,
         explain_overflows,
+        name_packages,
         to_json,
     )
     from roofwatch.measurement.proofs import proofs_of
@@ -165,6 +166,7 @@ def check(
         tables.checks(reports),
         check_summary(reports),
         *(claim.text for claim in proofs_of(suite)),
+        *name_packages(suite.packages),
         *explain_overflows(suite.overflow_proofs),
         *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
         as_json=as_json,

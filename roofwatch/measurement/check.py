@@ -17,7 +17,7 @@ from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.errors import SuiteError
-from roofwatch.model.proofs import CaseProof
+from roofwatch.model.proofs import CaseProof, KernelPackage
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import (
     CheckableCase,
@@ -181,7 +181,19 @@ def check_suite(
         reports=tuple(reports),
         overflow_proofs=tuple(proof.overflow for proof in in_order),
         operator_costs=tuple(proof.cost for proof in in_order if proof.cost is not None),
+        packages=_packages(source, in_order),
     )
+
+
+def _packages(source: SuiteSource, proofs: Iterable[CaseProof]) -> tuple[KernelPackage, ...]:
+    """Packages outside of the suite's tree, each once."""
+    packages: dict[KernelPackage, None] = {}
+    for proof in proofs:
+        for package in proof.packages:
+            is_own = source.root is not None and Path(package.folder).is_relative_to(source.root)
+            if source.path is not None and not is_own:
+                packages[package] = None
+    return tuple(packages)
 
 
 def _extents(

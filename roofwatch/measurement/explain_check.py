@@ -12,7 +12,7 @@ from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.measurement.proofs import proofs_of
 from roofwatch.model.check_report import CheckedSuite, CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
-from roofwatch.model.proofs import OverflowProof, Proof
+from roofwatch.model.proofs import KernelPackage, OverflowProof, Proof
 
 _MAX_NAMED = 3
 
@@ -65,6 +65,7 @@ def to_json(target: str, suite: CheckedSuite, device: str | None) -> dict[str, A
         "target": target,
         "exit_status": exit_status(suite),
         "proofs": [asdict(claim) for claim in proofs_of(suite)],
+        "packages": suite.packages,
         "overflow_proofs": suite.overflow_proofs,
         "operator_costs": suite.operator_costs,
         "reports": [
@@ -96,6 +97,15 @@ def explain_failures(
             lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
         repeat = repeat_command(target, first, device)
         yield "\n".join([*lines, f"  repeat, in all layouts: {repeat}"])
+
+
+def name_packages(packages: Sequence[KernelPackage]) -> Iterator[str]:
+    """Name the packages of the kernels: an installed release may hide the one that is meant."""
+    for package in packages:
+        version = package.version or "(unknown version)"
+        yield f"kernels of {package.name} {version} in {package.folder}"
+        if package.warning is not None:
+            yield f"  {package.warning}"
 
 
 def explain_overflows(proofs: Sequence[OverflowProof]) -> Iterator[str]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
-from roofwatch.model.proofs import OperatorCost, OverflowProof
+from roofwatch.model.proofs import KernelPackage, OperatorCost, OverflowProof
 from roofwatch.model.results import Accuracy, TensorError
 
 
@@ -161,3 +161,5 @@ class CheckedSuite:
     reports: tuple[CheckReport, ...]
     overflow_proofs: tuple[OverflowProof, ...] = ()
     operator_costs: tuple[OperatorCost, ...] = ()
+    packages: tuple[KernelPackage, ...] = ()
+    """Of the kernels, outside of the suite's own files."""
