@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from roofwatch.ci.ab.compare import largest_discovery
-from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
+from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Better
