@@ -304,8 +304,6 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
         yield f"accepted by {posted.accepted_by}"
     for number, action in posted.comments.items():
         yield f"comment on pull request {number}: {action}"
-    for reason in posted.missing:
-        yield f"missing: {reason}"
 
 
 def check_lines(check: check_run.CheckRun) -> Iterator[str]:

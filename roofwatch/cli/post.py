@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from roofwatch.options import EXIT_CANNOT, AsJson, NoiseFloorFile, Output, WorkloadsFile
-from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
+from roofwatch.terminal import fail, print_error, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
 Requires = Annotated[
@@ -101,6 +101,8 @@ def post(
         print_result(
             posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json
         )
+    for reason in posted.missing:
+        print_error(f"missing: {reason}")
     raise typer.Exit(EXIT_CANNOT if report.is_refused or posted.missing else 0)
 
 

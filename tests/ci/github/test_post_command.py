@@ -63,22 +63,6 @@ def test_the_check_run_is_concluded_even_if_comments_may_not_be_read(
     assert check_run["conclusion"] == "failure"
 
 
-@pytest.mark.parametrize("refused", ["create_check_run", "create_comment"])
-def test_what_cannot_be_posted_keeps_nothing_else_from_being_posted(
-    github: GitHubStandIn, waits_s: list[float], tmp_path: Path, records: list[Path], refused: str
-) -> None:
-    """A check run that failed with 500 took the comment with it."""
-    github.fail(refused, 500, "oops", times=99)
-
-    done = post(github, tmp_path, *records)
-
-    is_comment = refused == "create_comment"
-    missing = "the comment on 7" if is_comment else "the check"
-    assert (len(github.bodies), len(github.check_runs)) == ((0, 1) if is_comment else (1, 0))
-    assert (done.status, f"missing: {missing}: GitHub: POST" in done.output) == (2, True)
-    assert sum(waits_s) > 120
-
-
 def test_a_dry_run_needs_neither_token_nor_github(
     github: GitHubStandIn, tmp_path: Path, records: list[Path]
 ) -> None:
