@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
-from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
+from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, noise_floor_of
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
@@ -304,26 +304,6 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
         if case.evidence.comparison is not None
     }
     return noise_floor_of(head, comparisons, preset)
-
-
-def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:
-    """Read a file written by `roofwatch calibrate`, which must match the sampling of a preset if
-    given; None for None.
-
-    Raises:
-        NoiseFloorError: the file cannot be read, is not a noise floor, or was sampled differently.
-    """
-    if file is None:
-        return None
-    try:
-        floor = NoiseFloor.parse(file.read_bytes())
-        if preset is not None:
-            floor.require_same_sampling(preset)
-    except OSError as error:
-        raise NoiseFloorError(f"{file}: cannot be read: {error.strerror}") from None
-    except NoiseFloorError as error:
-        raise NoiseFloorError(f"{file}: {error}") from None
-    return floor
 
 
 def noise_floor_summary(noise: NoiseFloor) -> Iterator[str]:
