@@ -270,6 +270,8 @@ class FleetRun(RunSummary):
     spent_ns: Mapping[str, int]
     """Time by activity."""
     ceilings: tuple[Ceiling, ...]
+    machine: str | None = None
+    """The physical machine, as in the record."""
 
     @property
     def wall_ns(self) -> float:
