@@ -96,7 +96,11 @@ def resolve_commit(repository: Path, revision: str) -> str:
     try:
         return run_git(repository, *arguments).strip()
     except GitError:
-        advice = f"; {_SHALLOW}" if is_shallow(repository) else ""
+        advice = ""
+        if is_shallow(repository):
+            advice = f"; {_SHALLOW}"
+        elif not run_git(repository, "rev-list", "--max-count=1", "--all"):
+            advice = "; nothing is committed yet: git add --all && git commit -m 'First kernel'"
         raise GitError(
             f"git rev-parse in {repository}: there is no commit {revision}{advice}"
         ) from None

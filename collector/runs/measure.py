@@ -117,10 +117,10 @@ def measure(
                 * len(subjects)
                 * (plan.sampling.warmup_ms + plan.sampling.budget_ms)
             )
+            start_s = plan.block_count * max(run.start_s for run in runs)
             steps.note(
-                f"{len(subjects)} to time, {plan.block_count} blocks per side: up to "
-                f"{timed_s:.0f} s, plus starting "
-                "workers"
+                f"{len(subjects)} to time, {plan.block_count} blocks per side: about "
+                f"{timed_s + start_s:.0f} s"
             )
         order = random.Random(pair_id.int)  # noqa: S311  no secret
         _take_blocks(runs, dict.fromkeys(subjects, plan.block_count), steps, order)

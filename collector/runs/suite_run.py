@@ -89,6 +89,8 @@ class SuiteRun:
         self._chosen: ChosenMethod | None = None
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
+        self.start_s = 0.0
+        """Time to start a worker and load the suite."""
         self._source_digests: dict[str, str] = {}
         self._host_digests: dict[str, str] = {}
 
@@ -102,6 +104,7 @@ class SuiteRun:
         self._steps.say(f"loading the suite{self._of_side}")
         with self.spent.on(Activity.START):
             info = self.workers.start()
+        self.start_s = self.spent.total_ns.get(Activity.START, 0) / 1e9
         self._device = info.device
         try:
             selected = select(info, self.plan)
@@ -222,6 +225,7 @@ class SuiteRun:
         unproven = [case for case in self.to_compile if case.proof is None]
         if not (missing or unproven):
             return
+        self._steps.say(f"compiling {len(missing) + len(unproven)} cases{self._of_side}")
         with (
             self.spent.on(Activity.COMPILE),
             compilers(self.workers.fork_server, self.suite.source) as workers,
@@ -243,6 +247,8 @@ class SuiteRun:
             for case in cases
             if case.accuracy is None
         ]
+        if jobs:
+            self._steps.say(f"checking {len(jobs)} results{self._of_side}")
         replies = workers.do_all(jobs, worker_count=worker_count, timeout_s=self.plan.timeout_s)
         with self.spent.on(Activity.CHECK), closing(replies):
             for job, reply in replies:
@@ -284,6 +290,7 @@ class SuiteRun:
             method=None if self._chosen is None else self._chosen.method,
             launches_per_sample=launches_per_sample,
         )
+        self._steps.say(f"timing {subject}{self._of_side}")
         with self.spent.on(Activity.OVERHEAD):
             reply = self.workers.request(job, timeout_s=self.plan.block_timeout_s)
         taken = None
