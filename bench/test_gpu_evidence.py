@@ -37,7 +37,8 @@ def test_every_command_is_accepted_by_the_command_line(tmp_path: Path) -> None:
     ours = [words[3:] for words in commands if words[1:3] == ["-m", "roofwatch"]]
     assert len(ours) == 19
     for words in ours:
-        command = typer.main.get_command(app).get_command(None, words[0])  # type: ignore[attr-defined]
+        commands_of_app = typer.main.get_command(app)
+        command = commands_of_app.get_command(None, words[0])  # type: ignore[attr-defined]
         command.make_context(words[0], list(words[1:]))
     assert ["ncu", case_id, "--record", str(tmp_path / "headlines.json.gz"), "--json"] in ours
 

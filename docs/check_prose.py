@@ -88,8 +88,8 @@ def _of_code(file: Path) -> Iterator[Passage]:
 def problems(passage: Passage) -> Iterator[str]:
     """Describe each problem of a passage, one line each."""
     where = f"{passage.file.relative_to(ROOT)}:{passage.line}"
-    for found in _AVOIDED.finditer(passage.text):
-        word = found[0].lower()
+    for match in _AVOIDED.finditer(passage.text):
+        word = match[0].lower()
         yield f"{where}: avoid {word!r}: {AVOIDED[word]}"
     if passage.is_document:
         for sentence in _SENTENCE_END.split(passage.text):
@@ -99,9 +99,9 @@ def problems(passage: Passage) -> Iterator[str]:
 
 def main() -> int:
     """Print all problems; exit status 1 if there are any."""
-    found = [line for passage in passages() for line in problems(passage)]
-    print("\n".join(found) or "prose: no problem found")
-    return 1 if found else 0
+    problem_lines = [line for passage in passages() for line in problems(passage)]
+    print("\n".join(problem_lines) or "prose: no problem found")
+    return min(len(problem_lines), 1)
 
 
 if __name__ == "__main__":

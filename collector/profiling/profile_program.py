@@ -359,7 +359,7 @@ def _keep_trace(recorded: Path, target: Path, redaction: Redaction) -> TimeSpent
     """Compress a trace into its place, redacted, and return where its time went."""
     try:
         content = recorded.read_bytes()
-        if redaction.kept != EVERYTHING:
+        if redaction.kept_kinds != EVERYTHING:
             redacted = redact_trace(content, recorded.name, redaction)
             if redacted is not None:
                 content, _ = redacted

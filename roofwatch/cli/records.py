@@ -381,11 +381,11 @@ def add(
     """Attach redacted copies of files to a record that was not sent yet; push and ingest take them
     along.
     """
-    from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.collector.redaction import Redaction, parse_kinds
     from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
-    redaction = Redaction.of_this_machine(kept=map_optional(parse_kept, keep))
+    redaction = Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep))
     named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
