@@ -44,7 +44,6 @@ NOT_YET_CLEAN = (
     "roofwatch/importers/",
     "roofwatch/measurement/check.py",
     "roofwatch/measurement/proofs.py",
-    "roofwatch/proposing.py",
     "roofwatch/watch/",
     "tests/",
 )

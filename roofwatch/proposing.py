@@ -143,7 +143,9 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     classes = [
         node for node in tree.body if isinstance(node, ast.ClassDef) and _is_autograd_function(node)
     ]
-    used = {name.id for node in classes for name in ast.walk(node) if isinstance(name, ast.Name)}
+    used: set[str] = set()
+    for node in classes:
+        used.update(name.id for name in ast.walk(node) if isinstance(name, ast.Name))
     for node in classes:
         methods = {method.name: method for method in _functions_of(node)}
         if "forward" in methods:
