@@ -20,7 +20,7 @@ from roofwatch.ci.github.event import (
     job_of,
     requested_measurement,
 )
-from roofwatch.ci.messages import code
+from roofwatch.ci.messages import ForgeError, code
 from roofwatch.collector.git import merge_base
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 
@@ -125,15 +125,21 @@ def report_result(
     Returns the reply as Markdown. The files of the folder are untrusted.
     """
     repository = posting.open_repository(job.run, variables)
+    missing: tuple[str, ...] = ()
     if request.verb == "bisect":
         result = _bisection_result(folder)
     else:
         report = posting.report_on([folder], job, policy=policy)
         is_newest = repository.branch_and_head(request.number)[1] == request.head
-        posting.post(repository, job, report, name, with_comment=is_newest, with_check=True)
+        posted = posting.post(
+            repository, job, report, name, with_comment=is_newest, with_check=True
+        )
+        missing = posted.missing
         result = code(report.check.title)
     text = f"{describe(request, job.run)}: {result}"
     reply(repository, request.number, f"result {request.reply}", job.run, text)
+    if missing:
+        raise ForgeError(f"missing: {'; '.join(missing)}")
     return text
 
 

@@ -252,14 +252,8 @@ class CompareOptions:
         Raises:
             CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
         """
-        from roofwatch.ci.report.pull_request import judge_pull_request
-        from roofwatch.measurement.run import read_noise_floor
-        from roofwatch.records import WORKLOADS_NAME, read_step_shares
-        from roofwatch.settings import load_settings
-        from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides
 
-        noise_floor = read_noise_floor(self.noise_floor)
         sides = read_sides(
             base,
             head,
@@ -267,10 +261,24 @@ class CompareOptions:
             url=self.url,
             runner_class=self.runner_class,
         )
+        return sides, self.judge_sides(sides)
+
+    def judge_sides(self, sides: Sides) -> PullRequestJudgement:
+        """Compare two records, with the files that these options name.
+
+        Raises:
+            CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
+        """
+        from roofwatch.ci.report.pull_request import judge_pull_request
+        from roofwatch.records import WORKLOADS_NAME, read_step_shares
+        from roofwatch.report_files import BASELINE_NAME, read_baseline, read_noise_floor
+        from roofwatch.settings import load_settings
+
+        noise_floor = read_noise_floor(self.noise_floor)
         if noise_floor is None and self.stored_floor:
             noise_floor = sides.noise_floor
         steps = [*read_step_shares(self.workloads, Path(WORKLOADS_NAME), sides.head), *sides.steps]
-        return sides, judge_pull_request(
+        return judge_pull_request(
             sides.base,
             sides.head,
             baseline=read_baseline(Path(BASELINE_NAME)),

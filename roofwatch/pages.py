@@ -9,9 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 from markdown_it import MarkdownIt
 
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.verdict import Verdict
 
 _MAX_CHANGES = 60
@@ -73,14 +75,15 @@ def _ours_or_text(_renderer: Any, tokens: Sequence[Any], position: int, *_: Any)
     return html.escape(content)
 
 
-def _changes(cases: Sequence[CaseJudgement]) -> str:
+def _changes(cases: Sequence[Change[CaseEvidence]]) -> str:
     """Relative change of each timed case with its interval, the largest on top; nothing without
     comparisons.
     """
     timed = [
         case
         for case in cases
-        if case.comparison is not None and math.isfinite(case.comparison.log_interval[0])
+        if case.evidence.comparison is not None
+        and math.isfinite(case.evidence.comparison.log_interval[0])
     ]
     timed = sorted(timed, key=_size, reverse=True)[:_MAX_CHANGES]
     if not timed:
@@ -88,7 +91,11 @@ def _changes(cases: Sequence[CaseJudgement]) -> str:
     figure = go.Figure()
     for verdict in Verdict:
         cases_of_verdict = [case for case in timed if case.verdict is verdict]
-        changes = [case.comparison for case in cases_of_verdict if case.comparison is not None]
+        changes = [
+            case.evidence.comparison
+            for case in cases_of_verdict
+            if case.evidence.comparison is not None
+        ]
         if not cases_of_verdict:
             continue
         figure.add_scatter(
@@ -122,13 +129,13 @@ def _changes(cases: Sequence[CaseJudgement]) -> str:
     return text
 
 
-def _size(case: CaseJudgement) -> float:
-    if case.comparison is None:
+def _size(case: Change[CaseEvidence]) -> float:
+    if case.evidence.comparison is None:
         return 0.0
-    return abs(case.comparison.log_ratio)
+    return abs(case.evidence.comparison.log_ratio)
 
 
-def _label(case: CaseJudgement) -> str:
+def _label(case: Change[CaseEvidence]) -> str:
     # Plotly renders some HTML in labels
     text = on_one_line(f"{case.case_id} {case.implementation}")
     return text.translate(str.maketrans("<>&", "‹›+"))[:_MAX_LABEL]

@@ -29,7 +29,9 @@ from roofwatch.model.record import RunRecord
 DOCUMENT_FIELDS = {
     "ceilings",
     "commit",
+    "host_digests",
     "is_isolated",
+    "machine",
     "provenance",
     "requirements",
     "skipped",

@@ -2,8 +2,10 @@
 of them found.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +13,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
+from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.schema.measurements import ImportedRow, MeasurementRow, SeriesRow
 from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
@@ -22,9 +25,10 @@ from roofwatch.db.schema.run_filter import (
     project_id,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
-from roofwatch.model.history import CommitRef, SeriesKey, timing_of
+from roofwatch.model.history import CommitRef, Pair, SeriesKey, timing_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
+from roofwatch.model.record import Side
 from roofwatch.model.stored_results import (
     CaseCoverage,
     RecentRuns,
@@ -33,6 +37,8 @@ from roofwatch.model.stored_results import (
     RunnerRun,
 )
 
+_RUNS_THAT_MAY_CHANGE = 6
+"""Newest runs that a possible change may begin in; older values are judged."""
 _MAX_TIMES = 51
 """Result times per runner class: fifty gaps show the usual interval."""
 
@@ -190,10 +196,41 @@ def read_recent_runs(
         series_of_class[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
     return [
         RecentRuns(
-            runner_class_name, tuple(class_commits), tuple(series_of_class[runner_class_name])
+            runner_class=runner_class,
+            commits=tuple(class_commits),
+            series=tuple(series_of_class[runner_class]),
+            pairs=tuple(_recent_pairs(session, project, runner_class, class_commits)),
         )
-        for runner_class_name, class_commits in sorted(commits.items())
+        for runner_class, class_commits in sorted(commits.items())
     ]
+
+
+def _recent_pairs(
+    session: Session, project: str, runner_class: str, commits: Sequence[CommitRef]
+) -> Iterator[Pair]:
+    """Read the pairs that may decide what the newest runs of a runner class show."""
+    first = commits[-_RUNS_THAT_MAY_CHANGE:][0]
+    pair_ids = (
+        select(RunRow.pair_id)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(
+            RunRow.project_id == project_id(project),
+            RunRow.pair_side == Side.HEAD.value,
+            EnvironmentRow.runner_class == runner_class,
+            CommitRow.first_parent_count >= first.first_parent_count,
+        )
+    )
+    for pair in list_pairs(session, project, pair_ids=pair_ids):
+        yield replace(
+            pair,
+            base_blocks_ns=_medians_ns(pair.base_blocks_ns),
+            head_blocks_ns=_medians_ns(pair.head_blocks_ns),
+        )
+
+
+def _medians_ns(blocks_ns: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple((statistics.median(samples_ns),) for samples_ns in blocks_ns)
 
 
 def _recent_imports(

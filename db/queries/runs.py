@@ -35,7 +35,7 @@ from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import BOUNDS, OUTCOMES
 from roofwatch.model.machine import Ceiling, Outcome
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Pairing, Side
+from roofwatch.model.record import PairMember, Side
 from roofwatch.model.stored_results import (
     ImportedPair,
     MeasuredCase,
@@ -149,10 +149,10 @@ def _foreign_code(run: RunRow) -> LoadedFile | None:
     return next((file for file in files if file.origin.is_foreign), None)
 
 
-def _pairing(run: RunRow) -> Pairing | None:
+def _pairing(run: RunRow) -> PairMember | None:
     if run.pair_id is None or run.pair_side is None:
         return None
-    return Pairing(pair_id=run.pair_id, side=Side(run.pair_side))
+    return PairMember(pair_id=run.pair_id, side=Side(run.pair_side))
 
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:

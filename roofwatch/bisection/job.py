@@ -1,98 +1,38 @@
 """Run one bisection, store its progress and its result in the database, and write it as text."""
 
-import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from uuid import UUID, uuid5
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from rich.table import Table
 from rich.text import Text
-from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan, bisect
-from roofwatch.bisection.commits import describe_machine, list_commits
-from roofwatch.ci.bisect.pairs import (
-    between_levels,
-    compare_pairs,
-    range_of,
-    series_to_bisect,
-    step_size,
-)
+from roofwatch.bisection.commits import list_commits
+from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, SearchEnd
 from roofwatch.ci.messages import count_of, on_one_line
-from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisections import (
-    Claim,
-    ClaimLostError,
-    begin_bisection,
-    claim_bisection,
-    read_bisection,
-    update_bisection,
-)
-from roofwatch.db.engine.session import open_store
-from roofwatch.db.errors import StoreError
-from roofwatch.db.queries.series import read_series
-from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.errors import JournalError
-from roofwatch.model.history import CommitRef, Regression
+from roofwatch.model.history import CommitRef
 from roofwatch.model.triage import (
     Answer,
     BisectionCommit,
     BisectionProgress,
-    BisectionRange,
     BisectionResult,
     BisectionState,
     CommitStatus,
 )
 from roofwatch.model.verdict import Verdict
-from roofwatch.terminal import console, make_table, print_error
+from roofwatch.terminal import console, make_table
 from roofwatch.terminal import progress as progress_bar
 
+if TYPE_CHECKING:  # a machine that only measures has no database client
+    from roofwatch.bisection.stored import StoredBisection
+    from roofwatch.db.bisections import Claim
+
 _BAR_WIDTH = 20
-_NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
-
-
-@dataclass(frozen=True)
-class StoredBisection:
-    """The right to write to one bisection of a database. If the database is away, measuring
-    continues.
-    """
-
-    url: str
-    claim: Claim
-
-    def update(self, result: BisectionResult) -> None:
-        """Store the progress or the result, without private data of this machine.
-
-        Raises:
-            ClaimLostError: another runner has taken it over.
-        """
-        try:
-            with open_store(self.url) as engine:
-                update_bisection(engine, self.claim, _redacted(result))
-        except ClaimLostError:
-            raise
-        except StoreError as error:
-            print_error(f"{error}; the bisection continues without it")
-
-
-def _redacted(result: BisectionResult) -> BisectionResult:
-    """Remove private data: reasons contain errors of the user's suite."""
-    redact = Redaction.of_this_machine().text
-    commits = [replace(commit, reason=redact(commit.reason)) for commit in result.progress.commits]
-    steps = [replace(step, note=redact(step.note)) for step in result.progress.steps]
-    progress = replace(result.progress, commits=tuple(commits), steps=tuple(steps))
-    return replace(result, progress=progress, notes=tuple(map(redact, result.notes)))
-
-
-def _claim_id(output: Path) -> UUID:
-    """Return the ID with which this machine claims bisections in a folder, the same for a process
-    that resumes one.
-    """
-    return uuid5(_NAMESPACE, f"{platform.node()}\n{output.resolve()}")
 
 
 def run_bisection(
@@ -100,7 +40,7 @@ def run_bisection(
     fork_server: ForkServer,
     url: str | None = None,
     *,
-    claim: Claim | None = None,
+    claim: "Claim | None" = None,
     regression_id: UUID | None = None,
 ) -> tuple[BisectionResult, Path]:
     """Run a bisection; return how it ended, and the folder of its records.
@@ -111,7 +51,7 @@ def run_bisection(
         CollectorError: it cannot be done; the message says why.
         StoreError: the database is not reachable, or another runner works on it.
     """
-    stored = None if url is None or claim is None else StoredBisection(url, claim)
+    stored = None if url is None or claim is None else _continued(url, claim)
 
     def on_step(progress: BisectionProgress) -> None:
         console().print(step_line(progress), markup=False, soft_wrap=True)
@@ -121,15 +61,9 @@ def run_bisection(
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
         if url is not None and stored is None:
-            commit_range = replace(
-                plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1]
-            )
-            claim_id, by = _claim_id(plan.output), "command line"
-            with open_store(url) as engine:
-                begun = begin_bisection(
-                    engine, commit_range, claim_id, requested_by=by, regression_id=regression_id
-                )
-            stored = StoredBisection(url, begun)
+            from roofwatch.bisection.stored import begin
+
+            stored = begin(url, plan, commits, regression_id)
         with progress_bar("bisection") as on_progress:
             progress, end = bisect(plan, commits, fork_server, on_progress, on_step)
         result = result_of(progress, end, plan.search.threshold)
@@ -147,52 +81,10 @@ def run_bisection(
     return result, plan.folder(commits)
 
 
-def claim_next(
-    plan: BisectPlan, fork_server: ForkServer, url: str | None
-) -> tuple[BisectPlan, Claim] | None:
-    """Claim the oldest request that fits this machine; None if there is none.
+def _continued(url: str, claim: "Claim") -> "StoredBisection":
+    from roofwatch.bisection.stored import StoredBisection
 
-    Raises:
-        StoreError: no database is configured, or it is not reachable.
-        CollectorError: the machine cannot be described.
-    """
-    if url is None:
-        raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
-    runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
-    with open_store(url) as engine, Session(engine) as session:
-        claim = claim_bisection(
-            engine, plan.commit_range.project, runner_class, _claim_id(plan.output)
-        )
-        if claim is None:
-            return None
-        commit_range = read_bisection(session, claim.bisection_id)
-    if commit_range is None:
-        return None
-    return replace(plan, commit_range=commit_range), claim
-
-
-def read_regression(
-    url: str | None, folder: Path, project: str, regression_id: UUID
-) -> tuple[Regression, BisectionRange | None]:
-    """Read a regression from the database at a URL, else from the embedded one of a folder.
-
-    Returns:
-        The regression, and what to bisect; None if no time changed in a step.
-
-    Raises:
-        StoreError: there is no such regression.
-    """
-    with open_store(url, folder=folder) as engine, Session(engine) as session:
-        by_id = {triaged.regression_id: triaged for triaged in list_triaged(session, project)}
-        stored = by_id.get(str(regression_id))
-        if stored is None:
-            raise StoreError(f"regression {regression_id}: not in project {project!r}")
-        regression = stored.regression
-        point = series_to_bisect(regression)
-        if point is None:
-            return regression, None
-        series = read_series(session, project, keys=[point.series])
-        return regression, range_of(project, point, series)
+    return StoredBisection(url, claim)
 
 
 # --- the result as values and as text

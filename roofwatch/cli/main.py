@@ -100,11 +100,11 @@ for group in (
 ):
     app.add_typer(group.app)
 
-_EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {
+_EXTRAS = dict.fromkeys(("numpy", "torch", "triton", "pynvml"), "measure") | {
     "cuda": "cuda",
     "ray": "ray",
     "mcp": "mcp",
-    "githubkit": "github",
+    "httpx": "github",
     "gitlab": "gitlab",
 }
 """The extra that installs a module; all others come with `server`."""

@@ -114,7 +114,9 @@ def check(
     ] = None,
     depth: Annotated[
         Literal["quick", "full"],
-        typer.Option(help="full adds torch.compile, and other values for every case."),
+        typer.Option(
+            help="full tries layouts, values and proofs for every case, torch.compile too."
+        ),
     ] = "quick",
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="Run under compute-sanitizer, on a GPU.")
@@ -123,7 +125,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check results, gradients and accesses to memory, at odd sizes, in other layouts and with
-    other values.
+    other values. Prove that 32-bit offsets fit, and count what a call costs, without a GPU.
 
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
@@ -134,6 +136,8 @@ def check(
         check_summary,
         exit_status,
         explain_failures,
+        explain_overflows,
+        name_packages,
         to_json,
     )
     from roofwatch.measurement.proofs import proofs_of
@@ -147,18 +151,19 @@ def check(
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
-        reports = check_suite(
-            source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
-        )
+        suite = check_suite(source, plan, on_progress, fork_server=fork_server, depth=Depth(depth))
+    reports = suite.reports
     print_result(
-        to_json(target, reports, options.device),
+        to_json(target, suite, options.device),
         tables.checks(reports),
         check_summary(reports),
-        *(proof.text for proof in proofs_of(reports)),
+        *(claim.text for claim in proofs_of(suite)),
+        *name_packages(suite.packages),
+        *explain_overflows(suite.overflow_proofs),
         *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
         as_json=as_json,
     )
-    raise typer.Exit(exit_status(reports))
+    raise typer.Exit(exit_status(suite))
 
 
 @app.command()

@@ -80,13 +80,13 @@ def ab(
         FIRST_BLOCKS,
         measure_revisions,
         needs_more,
-        read_noise_floor,
     )
     from roofwatch.model.record import RunRecord
     from roofwatch.model.timing_method import Preset
     from roofwatch.records import device_summary
+    from roofwatch.report_files import read_baseline, read_noise_floor
     from roofwatch.settings import load_settings
-    from roofwatch.static_gate import baseline_file, read_baseline
+    from roofwatch.static_gate import baseline_file
 
     accepted = read_baseline(baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))

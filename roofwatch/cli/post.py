@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from roofwatch.options import EXIT_CANNOT, AsJson, NoiseFloorFile, Output, WorkloadsFile
-from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
+from roofwatch.terminal import fail, print_error, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
 Requires = Annotated[
@@ -61,7 +61,7 @@ def post(
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
-    from roofwatch.measurement.run import read_noise_floor
+    from roofwatch.report_files import read_noise_floor
     from roofwatch.settings import load_settings
 
     check_name(name)
@@ -83,6 +83,7 @@ def post(
         )
     if output is not None and report.comment is not None:
         write_text(output, report.comment)
+    posted = posting.Posted()
     if job is None:
         if as_json:
             print_json({"check_run": report.check, "comment": report.comment})
@@ -92,7 +93,6 @@ def post(
             )
     else:
         posting.append_summary(report, os.environ)
-        posted = posting.Posted()
         if comment or check:
             repository = posting.open_forge(job, os.environ)
             posted = posting.post(
@@ -101,7 +101,9 @@ def post(
         print_result(
             posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json
         )
-    raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)
+    for reason in posted.missing:
+        print_error(f"missing: {reason}")
+    raise typer.Exit(EXIT_CANNOT if report.is_refused or posted.missing else 0)
 
 
 @app.command()

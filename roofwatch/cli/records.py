@@ -26,6 +26,8 @@ from roofwatch.terminal import make_table, print_error, print_or_write, print_re
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from roofwatch.ci.report.not_measured import NotMeasured
+
 app = typer.Typer()
 artefact_app = typer.Typer(
     help="Add, list and get files of a run: traces, profiler reports, disassembly.",
@@ -192,8 +194,13 @@ def compare(
 @app.command()
 @shared_options()
 def report(
-    base: ComparedSide,
-    head: ComparedSide,
+    base: Annotated[
+        Path,
+        typer.Argument(help="Folder or note that ab wrote, or the base as for compare."),
+    ],
+    head: Annotated[
+        Path | None, typer.Argument(help="Record file, commit sha or run id; none for a folder.")
+    ] = None,
     *,
     output: Output = None,
     junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")] = None,
@@ -205,12 +212,29 @@ def report(
     ] = None,
     options: CompareOptions,
 ) -> None:
-    """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
+    """Write the pull-request comment as Markdown, for what ab wrote or for two records.
+
+    Exit status as for compare. Without records: 0 if the change touches no kernel, 1 if the head
+    cannot be loaded.
+    """
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.findings import to_junit, to_sarif
+    from roofwatch.ci.report.not_measured import NotMeasured
+    from roofwatch.model.errors import RecordError
+    from roofwatch.report_files import read_measured
+    from roofwatch.store.reading import Sides
 
-    _, judgement = options.judge(base, head)
+    if head is None:
+        measured = read_measured([base])
+        if measured is None:
+            raise RecordError(f"{base}: contains no record and no note of roofwatch ab")
+        if isinstance(measured, NotMeasured):
+            _write_note(measured, output=output, junit=junit, sarif=sarif, html=html)
+            raise typer.Exit(measured.exit_code)
+        judgement = options.judge_sides(Sides(measured.base, measured.head))
+    else:
+        _, judgement = options.judge(base, head)
     if junit is not None:
         write_text(junit, to_junit(judgement))
     if sarif is not None:
@@ -221,6 +245,29 @@ def report(
         write_text(html, report_page(judgement))
     print_or_write(to_markdown(judgement), output)
     raise typer.Exit(judgement.exit_code)
+
+
+def _write_note(
+    note: "NotMeasured",
+    *,
+    output: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
+    html: Path | None,
+) -> None:
+    """Write why there are no records in every format that was asked for."""
+    from roofwatch import __version__
+    from roofwatch.ci.report.note_formats import note_to_junit, note_to_sarif
+
+    if junit is not None:
+        write_text(junit, note_to_junit(note))
+    if sarif is not None:
+        write_text(sarif, note_to_sarif(note, version=__version__))
+    if html is not None:
+        from roofwatch.pages import page
+
+        write_text(html, page(note.head.sha[:12], note.to_markdown()))
+    print_or_write(note.to_markdown(), output)
 
 
 @app.command()

@@ -68,6 +68,8 @@ class SuspectCase:
     """First commit of the new level."""
     since: datetime | None = None
     """When the first value of the new level was measured."""
+    is_given_up: bool = False
+    """Its pairs could not decide it, so no more are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,10 @@ class WatchState:
     regressions: tuple[OpenRegression, ...] = ()
     bridges: tuple[Bridge, ...] = ()
     """What was measured with another driver or toolchain and not with this one at that commit."""
-    calibrated_at: datetime | None = None
+    timed_at: Mapping[Subject, datetime] = field(default_factory=dict)
+    """When each case was timed last."""
+    calibrated_at: Mapping[Subject, datetime] = field(default_factory=dict)
+    """When the noise floor of each case was measured last."""
     seconds_of_run: float = 600.0
     """Median wall time of a run."""
     seconds_of_case: float = 10.0

@@ -1,6 +1,7 @@
 """Result of the check of a case, as sent by a worker and printed by `roofwatch check --json`."""
 
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
+from roofwatch.model.proofs import KernelPackage, OperatorCost, OverflowProof
 from roofwatch.model.results import Accuracy, TensorError
 
 
@@ -154,3 +156,14 @@ class CheckReport(_Part):
             message=self.message,
             tensors=tuple(tensor.error for tensor in self.tensors if tensor.nonfinite_count == 0),
         )
+
+
+@dataclass(frozen=True)
+class CheckedSuite:
+    """What `roofwatch check` found."""
+
+    reports: tuple[CheckReport, ...]
+    overflow_proofs: tuple[OverflowProof, ...] = ()
+    operator_costs: tuple[OperatorCost, ...] = ()
+    packages: tuple[KernelPackage, ...] = ()
+    """Of the kernels, outside of the suite's own files."""

@@ -170,6 +170,8 @@ class DeviceState(Part):
     """Mean."""
     temperature_c: _Reading = None
     """Highest."""
+    memory_temperature_c: _Reading = None
+    """Highest of the device's memory."""
     energy_per_launch_j: _Reading = None
     """From the energy counter, including cache flushes."""
     clock_event_reasons: tuple[Name, ...] = ()
@@ -187,6 +189,9 @@ class Telemetry(Part):
     message: Message | None = None
     """Why readings are missing."""
     started_at: UtcDatetime
+    health: dict[Name, float] = Field(default_factory=dict)
+    """The device before the run: performance state, ECC errors and remapped rows since the driver
+    was loaded, PCIe generation and width, NVLink links."""
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
     """Time of each reading since `started_at`, on a monotonic clock. An empty reading separates the
     parts of a resumed run."""
@@ -194,6 +199,7 @@ class Telemetry(Part):
     memory_clock_mhz: tuple[_Reading, ...] = ()
     power_w: tuple[_Reading, ...] = ()
     temperature_c: tuple[_Reading, ...] = ()
+    memory_temperature_c: tuple[_Reading, ...] = ()
     energy_j: tuple[_Reading, ...] = ()
     """Since the first reading; in a resumed run, only of its last part."""
     clock_event_reasons: tuple[tuple[Name, ...], ...] = ()

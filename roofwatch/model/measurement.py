@@ -79,7 +79,7 @@ class CacheState(StrEnum):
     HOT = "hot"
     """Holds data of the previous launch."""
     COLD = "cold"
-    """Overwritten before each launch."""
+    """Before each launch, overwritten and then filled with clean lines of other memory."""
     ROTATED = "rotated"
     """Launches take turns on copies that together exceed the cache."""
 

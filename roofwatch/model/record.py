@@ -123,7 +123,7 @@ class Commit(Part):
     """Git tags at this commit when it was measured."""
 
 
-class Pairing(Part):
+class PairMember(Part):
     """Two records with one pair_id were measured in one job,
     with interleaved blocks on one device.
     """
@@ -142,9 +142,13 @@ class RunRecord(Part):
     harness_version: Name
     """Version of the measuring code; times of different versions are not comparable."""
     environment: Environment
+    machine: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
+    """The physical machine: a hash of project, host and GPU, which names neither; None if it is
+    unknown or redacted.
+    """
     preset: Name | None = None
     """Name of the sampling preset; None for other settings."""
-    pairing: Pairing | None = None
+    pairing: PairMember | None = None
     ceilings: tuple[Ceiling, ...] = ()
     cases: tuple[CaseRecord, ...] = ()
     measurements: tuple[Measurement, ...] = ()
@@ -166,6 +170,8 @@ class RunRecord(Part):
     """Functions of each implementation in the suite's repository."""
     source_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     """Digest of all code and data that a kernel may use, by kernel; comments do not count."""
+    host_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """The same without the functions that Triton compiles, by kernel."""
     skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
     provenance: tuple[LoadedFile, ...] = ()

@@ -275,14 +275,15 @@ class Checked(_Message):
 
 
 class Reply(_Message):
-    """One field is set, besides `loaded`; with `environment` also `device_uuid`."""
+    """One field is set, besides `loaded` and those that belong to another one."""
 
     suite: SuiteInfo | None = None
     """The first message of a worker."""
     error: str | None = None
     """Why the suite cannot be loaded, or no timer be chosen."""
     source_digests: dict[str, str] | None = None
-    """By kernel."""
+    """By kernel; with `host_digests`."""
+    host_digests: dict[str, str] | None = None
     environment: Environment | None = None
     device_uuid: str | None = None
     """UUID of torch's GPU; stored in no record."""
