@@ -113,10 +113,10 @@ def measured_targets(folder: Path, record: RunRecord | None) -> Iterator[Publish
         cases = NoiseFloor.parse(floor_file.read_bytes()).cases
         false_alarms = sum(case.is_false_alarm for case in cases) / max(1, len(cases))
         yield PublishedTarget(
-            f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
-            false_alarms,
-            0.01,
-            True,
+            text=f"false alarms of {len(cases)} cases measured against themselves, at most 1 %",
+            value=false_alarms,
+            limit=0.01,
+            is_most=True,
         )
     for extra in SLOWDOWNS:
         records = _records(folder / f"planted-{extra:.0%}" / "records")

@@ -187,7 +187,13 @@ class Watch:
 
 @cache
 def _commit(number: int) -> CommitRef:
-    return CommitRef(number, f"{number:040x}", "", "", _NIGHT)
+    return CommitRef(
+        first_parent_count=number,
+        sha=f"{number:040x}",
+        author="",
+        subject="",
+        committed_at=_NIGHT,
+    )
 
 
 # --- other rules

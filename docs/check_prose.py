@@ -72,17 +72,32 @@ def passages() -> Iterator[Passage]:
 def _of_document(file: Path) -> Iterator[Passage]:
     for token in MarkdownIt("commonmark").enable("table").parse(file.read_text()):
         if token.type == "inline" and token.map is not None:
-            yield Passage(file, token.map[0] + 1, token.content, is_document=True)
+            yield Passage(
+                file=file,
+                line=token.map[0] + 1,
+                text=token.content,
+                is_document=True,
+            )
 
 
 def _of_code(file: Path) -> Iterator[Passage]:
     source = file.read_text()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield Passage(file, node.lineno, node.value, is_document=False)
+            yield Passage(
+                file=file,
+                line=node.lineno,
+                text=node.value,
+                is_document=False,
+            )
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield Passage(file, token.start[0], token.string.lstrip("# "), is_document=False)
+            yield Passage(
+                file=file,
+                line=token.start[0],
+                text=token.string.lstrip("# "),
+                is_document=False,
+            )
 
 
 def problems(passage: Passage) -> Iterator[str]:

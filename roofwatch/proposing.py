@@ -151,12 +151,19 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
         if "forward" in methods:
             parameters = _parameters(methods["forward"], skip=1)
             yield FoundKernel(
-                node.name.strip("_"), module, node.name, parameters, is_differentiable=True
+                name=node.name.strip("_"),
+                module=module,
+                function=node.name,
+                parameters=parameters,
+                is_differentiable=True,
             )
     for function in _functions_of(tree):
         if function.name not in used and _launches(function, jitted):
             yield FoundKernel(
-                function.name.strip("_"), module, function.name, _parameters(function)
+                name=function.name.strip("_"),
+                module=module,
+                function=function.name,
+                parameters=_parameters(function),
             )
 
 

@@ -232,7 +232,12 @@ def _compile(setup: Mapping[str, Any], launch: Callable[..., Any]) -> list[dict[
     spec = _load_spec(setup)
     cases = (*spec.cases, *spec.edges)
     case = next(case for case in cases if case.id == setup["compiled_case"])
-    candidate = Implementation("candidate", Language.TRITON, launch, frozenset({case.direction}))
+    candidate = Implementation(
+        name="candidate",
+        language=Language.TRITON,
+        launch=launch,
+        directions=frozenset({case.direction}),
+    )
     facts = compile_case(spec, candidate, case)
     return [fact.model_dump(mode="json", include=set(STATIC_FIELDS)) for fact in facts][:_MAX_FACTS]
 

@@ -151,7 +151,12 @@ def profile_program(
         by_process = _read_events(recorded)
         processes = _keep_processes(by_process, recorded, folder, redaction)
     kernels = _kernels(event for events in by_process for event in events)
-    return CapturedProgram(exit_status, was_ended, processes, kernels)
+    return CapturedProgram(
+        exit_status=exit_status,
+        was_ended=was_ended,
+        processes=processes,
+        kernels=kernels,
+    )
 
 
 def _run(

@@ -173,9 +173,9 @@ def _select_of_kernel(kernel: KernelInfo, device: str, plan: RunPlan) -> Iterato
                 continue
             if matches(implementation.name, plan.implementations or ALL):
                 yield CaseRun(
-                    case,
-                    implementation,
-                    kernel.rank_count(case),
+                    case=case,
+                    implementation=implementation,
+                    rank_count=kernel.rank_count(case),
                     # Triton and CUDA C++ are timed on GPUs only
                     runs_here=device != "cpu" or implementation.language == "torch",
                 )

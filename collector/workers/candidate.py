@@ -243,7 +243,12 @@ class CandidateProcess:
         for name, span, tensor in zip(arguments.tensors, spans, tensors, strict=False):
             if not torch.equal(self._bytes(span), _storage(tensor)):
                 changed.append(name)
-        return Returned(outputs, elapsed_ns, tuple(answer.kernels), tuple(changed))
+        return Returned(
+            outputs=outputs,
+            elapsed_ns=elapsed_ns,
+            kernels=tuple(answer.kernels),
+            changed_inputs=tuple(changed),
+        )
 
     def check_settled(self) -> None:
         """Check that nothing has happened since the last call returned.

@@ -117,7 +117,15 @@ def list_kernel_costs(
     columns = [*by, count, func.count().filter(is_wanted, timed.c.is_degraded), *amounts]
     query = _with_cases(columns, timed).group_by(*by).having(count > 0)
     return [
-        KernelCost(str(run_id), kernel, family, count, degraded_count, timed_ns or 0.0, energy_j)
+        KernelCost(
+            run_id=str(run_id),
+            kernel=kernel,
+            family=family,
+            measurement_count=count,
+            degraded_count=degraded_count,
+            timed_ns=timed_ns or 0.0,
+            energy_j=energy_j,
+        )
         for run_id, kernel, family, count, degraded_count, timed_ns, energy_j in session.execute(
             query
         )

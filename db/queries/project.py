@@ -65,11 +65,11 @@ def list_commits(
         query = query.where(CommitRow.id.in_(measured))
     commits = [
         MeasuredCommit(
-            row.first_parent_count,
-            row.sha,
-            row.author,
-            row.subject,
-            row.committed_at,
+            first_parent_count=row.first_parent_count,
+            sha=row.sha,
+            author=row.author,
+            subject=row.subject,
+            committed_at=row.committed_at,
             is_unreachable=is_unreachable,
         )
         for row, is_unreachable in session.execute(query)
@@ -165,12 +165,12 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     return FilterOptions(
         cases=tuple(
             CaseOption(
-                case_id,
-                kernel,
-                dtype,
-                family or "",
-                tuple(tags or ()),
-                dict(zip(WORK, costs, strict=True)),
+                case_id=case_id,
+                kernel=kernel,
+                dtype=dtype,
+                family=family or "",
+                tags=tuple(tags or ()),
+                costs=dict(zip(WORK, costs, strict=True)),
             )
             for case_id, kernel, dtype, _, family, tags, *costs in session.execute(cases)
         ),

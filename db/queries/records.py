@@ -148,7 +148,15 @@ def _read(
     for run, commit, environment, project, *parts in session.execute(of_runs):
         # no row of a part is NULL, not an empty array
         rows = {name: part or [] for name, part in zip(queries, parts, strict=True)}
-        stored.append(_Stored(run, commit, environment, project, rows))
+        stored.append(
+            _Stored(
+                run=run,
+                commit=commit,
+                environment=environment,
+                project=project,
+                rows=rows,
+            )
+        )
     return stored
 
 

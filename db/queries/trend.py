@@ -84,7 +84,12 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     """Read series in one statement, without those that have no points in the window."""
     points = _points(trend)
     if points is None:
-        return Trend((), {}, 0, 0)
+        return Trend(
+            series=(),
+            places={},
+            commit_count=0,
+            run_count=0,
+        )
     thinned = _kept(_within_window(points, trend), trend)
     query = (
         select(
@@ -313,7 +318,15 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured))
         if row.value_count:
             low, median, high = row.quantiles
-            bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))
+            bands[row.number].append(
+                BandPoint(
+                    commit=run[0],
+                    low=low,
+                    median=median,
+                    high=high,
+                    run_count=row.value_count,
+                )
+            )
     return Trend(
         series=tuple(
             Series(trend.keys[number], tuple(points[number]), tuple(bands[number]))
