@@ -22,6 +22,7 @@ from roofwatch.db.schema.runs import (
     ProjectRow,
     RunRow,
 )
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef, MeasuredCommit
 from roofwatch.model.stored_results import (
     CaseOption,
@@ -42,7 +43,7 @@ def list_projects(session: Session) -> list[str]:
 
 
 def list_commits(
-    session: Session, project: Word, *, runner_classes: Words = ()
+    session: Session, project: ProjectName, *, runner_classes: Words = ()
 ) -> list[MeasuredCommit]:
     """List the commits with runs (on some runner classes) by place on the branch; those that left
     it come first.
@@ -94,7 +95,7 @@ def find_commit(session: Session, project: str, name: str) -> str | None:
     return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
 
 
-def list_releases(session: Session, project: Word) -> list[Release]:
+def list_releases(session: Session, project: ProjectName) -> list[Release]:
     """List the git tags at measured commits, by place on the branch."""
     tags = RunRow.document["commit"]["tags"]
     query = (
@@ -107,7 +108,7 @@ def list_releases(session: Session, project: Word) -> list[Release]:
     return sorted(releases, key=lambda release: (release.commit, release.name))
 
 
-def read_filter_options(session: Session, project: Word) -> FilterOptions:
+def read_filter_options(session: Session, project: ProjectName) -> FilterOptions:
     """Read the filter options of a project; empty if it has no runs."""
     project_row_id = project_id(project)
     # a side of a pair may have measured only what a change affects
@@ -194,7 +195,9 @@ def _has_words(text: str, words: Iterable[str]) -> bool:
     return all(word.lower() in text.lower() for word in words)
 
 
-def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) -> SearchResults:
+def search(
+    session: Session, project: ProjectName, text: Word, *, limit: Limit = 10
+) -> SearchResults:
     """Find measured kernels, cases, commits, runner classes and releases, at most `limit` of each,
     commits and releases newest first.
 

@@ -35,6 +35,7 @@ from roofwatch.db.schema.runs import (
     RunArtefactRow,
     RunRow,
 )
+from roofwatch.db.schema.subjects import RunId
 from roofwatch.model.history import BOUNDS
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement
@@ -56,7 +57,7 @@ class _Stored:
     rows: Mapping[str, list[_Row]]
 
 
-def load_record(session: Session, run_id: UUID) -> RunRecord:
+def load_record(session: Session, run_id: RunId) -> RunRecord:
     """Read the record that was ingested.
 
     Raises:

@@ -18,13 +18,13 @@ from roofwatch.db.schema.measurements import ImportedRow, MeasurementRow, Series
 from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
     Limit,
-    Word,
     Words,
     is_in_series,
     is_on,
     project_id,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import CommitRef, Pair, SeriesKey, timing_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
@@ -44,7 +44,7 @@ _MAX_TIMES = 51
 
 
 def list_runner_coverage(
-    session: Session, project: Word, *, runner_classes: Words = (), branches: Words = ()
+    session: Session, project: ProjectName, *, runner_classes: Words = (), branches: Words = ()
 ) -> list[RunnerCoverage]:
     """List the runner classes that ever gave a result of the project, by name.
 
@@ -144,7 +144,7 @@ def read_runner_history(session: Session, project: str) -> dict[str, list[Runner
 
 
 def read_recent_runs(
-    session: Session, project: Word, *, runner_classes: Words = (), limit: Limit = 40
+    session: Session, project: ProjectName, *, runner_classes: Words = (), limit: Limit = 40
 ) -> list[RecentRuns]:
     """Read the successful times, and the values of other tools with a known direction, of the
     newest runs on the default branch, of each runner class or of some.

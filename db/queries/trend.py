@@ -30,6 +30,7 @@ from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.series import POINT_COLUMNS
 from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, Limit, is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import SubjectMark, Subjects
 from roofwatch.model.history import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import is_metric
@@ -77,7 +78,11 @@ def _check(trend: TrendQuestion) -> TrendQuestion:
     return trend
 
 
-CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check)]
+def _subjects_of(trend: TrendQuestion) -> Subjects:
+    return Subjects(projects=frozenset([trend.project, *(key.project for key in trend.keys)]))
+
+
+CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check), SubjectMark(_subjects_of)]
 
 
 def read_trend(session: Session, trend: CheckedTrend) -> Trend:
