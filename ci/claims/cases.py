@@ -78,7 +78,11 @@ class CaseRules:
 
 def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]]:
     """Judge every case and implementation: by its results first, then by its times."""
-    keys = {key for key in pairing.keys if any(side.has_run for side in pairing.of(key))}
+    keys: set[CaseKey] = set()
+    for key in pairing.keys:
+        base, head = pairing.of(key)
+        if base.has_run or head.has_run:
+            keys.add(key)
     if not rules.is_refused:
         keys |= rules.code.compiled
     cases = [_judge_case(pairing, key, rules) for key in sorted(keys)]

@@ -53,7 +53,7 @@ def ingest(
     from roofwatch.ci.history.analyse import analyse_project
     from roofwatch.ci.history.recent import possible_changes
     from roofwatch.comparison_tables import possible_lines, regressions_table
-    from roofwatch.db.ingest.ingest import ingest_record
+    from roofwatch.db.ingest.ingest import IngestResult, ingest_record
     from roofwatch.db.queries import questions
     from roofwatch.records import read_record_files
     from roofwatch.store.database_source import DatabaseSource
@@ -62,9 +62,10 @@ def ingest(
     # an unreadable file stops the command before anything is stored
     read_files = read_record_files(files)
     with open_configured_store() as engine:
-        results = [ingest_record(engine, record, replaces=replace) for _, record in read_files]
+        results: list[IngestResult] = []
         lacking: list[str] = []
         for file, record in read_files:
+            results.append(ingest_record(engine, record, replaces=replace))
             lacking += store_artefacts(engine, record.run_id, record.artefacts, file)
         projects = sorted({result.project for result in results})
         regressions, possible = [], []
@@ -428,11 +429,11 @@ def add(
     """Attach redacted copies of files to a record that was not sent yet; push and ingest take them
     along.
     """
-    from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.collector.redaction import Redaction, parse_kinds
     from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
-    redaction = Redaction.of_this_machine(kept=map_optional(parse_kept, keep))
+    redaction = Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep))
     named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
