@@ -14,7 +14,7 @@ from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
+from roofwatch.ci.static.comparison import StaticChange, judge_static, toolchain_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import THRESHOLDS
@@ -29,7 +29,7 @@ class SideBySide:
     head: Measurement | None
     refusals: tuple[Remark, ...]
     """Why the times are not compared."""
-    code: tuple[StaticJudgement, ...]
+    code: tuple[StaticChange, ...]
     """Compiled functions that differ."""
     unchanged_code_count: int
     """Compiled functions with the same machine code, over all targets."""
@@ -50,7 +50,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     base_profiles = [] if base_results.profile is None else [base_results.profile]
     head_profiles = [] if head_results.profile is None else [head_results.profile]
     runners = (side.environment.runner_class for side in (base, head))
-    code = compare_static(
+    code = judge_static(
         base_results.code,
         head_results.code,
         base_toolchain=toolchain_of(base.environment),
@@ -63,7 +63,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
         base=base_measured,
         head=head_measured,
         refusals=(*refuse_whole(pairing), *refuse_runner(*runners)),
-        code=code.judged,
+        code=code.changes,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=tuple(compare_counters(base_results.counters, head_results.counters)),
         launches=find_launch_moves(base_profiles, head_profiles),

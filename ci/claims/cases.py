@@ -78,7 +78,7 @@ class CaseRules:
 
 def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]]:
     """Judge every case and implementation: by its results first, then by its times."""
-    keys = {key for key in pairing.keys if any(side.has_run for side in pairing.of(key))}
+    keys = set(filter(pairing.has_run, pairing.keys))
     if not rules.is_refused:
         keys |= rules.code.compiled
     cases = [_judge_case(pairing, key, rules) for key in sorted(keys)]

@@ -18,7 +18,7 @@ from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.static.comparison import StaticJudgement
+from roofwatch.ci.static.comparison import StaticChange, is_listed
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import Reason, Verdict
@@ -101,23 +101,26 @@ def _case_finding(case: Change[CaseEvidence], lines: Sequence[SourceLine]) -> Fi
 
 
 def static_findings(
-    static: Iterable[StaticJudgement], lines: Sequence[SourceLine] = ()
+    static: Iterable[StaticChange], lines: Sequence[SourceLine] = ()
 ) -> list[Finding]:
-    return [
-        Finding(
-            "compiled",
-            item.case_id,
-            item.implementation,
-            item.verdict,
-            item.reason,
-            reason_words(item.reason) if item.detail is None else str(item.detail),
-            line=find_line(lines, item.case_id, item.implementation, item.function),
-            part=item.function,
-            target=item.target,
-            is_change=item.is_listed,
+    findings: list[Finding] = []
+    for change in static:
+        subject = change.subject
+        text = reason_words(change.reason) if change.detail is None else str(change.detail)
+        finding = Finding(
+            suite="compiled",
+            case_id=subject.case_id,
+            implementation=subject.implementation,
+            verdict=change.verdict,
+            reason=change.reason,
+            text=text,
+            line=find_line(lines, subject.case_id, subject.implementation, subject.part),
+            part=subject.part,
+            target=subject.target,
+            is_change=is_listed(change),
         )
-        for item in static
-    ]
+        findings.append(finding)
+    return findings
 
 
 def accuracy_findings(judgement: PullRequestJudgement) -> list[Finding]:

@@ -28,16 +28,15 @@ from roofwatch.ci.claims.cases import CaseEvidence, CaseRules, is_removed, judge
 from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.judge.change import CaseKey, Change
-from roofwatch.ci.judge.pairing import Pairing
+from roofwatch.ci.judge.pairing import Pairing, key_of
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
-from roofwatch.ci.static.analyses import analyses_of_record
+from roofwatch.ci.static.analyses import analyses_of_record, judge_analyses
 from roofwatch.ci.static.baseline import Baseline, apply_baseline
 from roofwatch.ci.static.comparison import (
-    StaticComparison,
-    StaticJudgement,
-    compare_analyses,
-    compare_static,
+    JudgedCode,
+    StaticChange,
+    judge_static,
     toolchain_of,
 )
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
@@ -71,7 +70,7 @@ class PullRequestJudgement:
     """Other differences that may explain a change."""
     cases: tuple[Change[CaseEvidence], ...]
     """One for each case and implementation: its result, and its time."""
-    static: tuple[StaticJudgement, ...]
+    static: tuple[StaticChange, ...]
     """Functions whose machine code differs."""
     unchanged_by_target: Mapping[str, int]
     """Functions whose machine code is identical."""
@@ -149,11 +148,11 @@ def judge_pull_request(
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
-    static = StaticComparison((), {}, ())
+    static = JudgedCode()
     baseline_notes: tuple[Remark, ...] = ()
     if not refusals:
         static, baseline_notes = _judge_static(pairing, baseline or {})
-    code = CodeStates.of(pairing, static.judged)
+    code = CodeStates.of(pairing, static.changes)
     rules = CaseRules(
         code=code,
         launches=launch_moves,
@@ -169,8 +168,8 @@ def judge_pull_request(
         secondary = judge_launches(
             pairing, [case.subject.case_key for case in filter(_works, cases)]
         )
-    judged: list[Change[Any] | StaticJudgement] = [*cases, *static.judged, *secondary]
-    counts = Counter(_counted_as(item, policy) for item in judged)
+    changes: list[Change[Any]] = [*cases, *static.changes, *secondary]
+    counts = Counter(_counted_as(change, policy) for change in changes)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
     comparisons = [
         case.evidence.comparison for case in cases if case.evidence.comparison is not None
@@ -195,7 +194,7 @@ def judge_pull_request(
         refusals=(*refusals, *time_refusals),
         notes=(*notes_on(pairing), *baseline_notes),
         cases=tuple(cases),
-        static=static.judged,
+        static=static.changes,
         unchanged_by_target=static.unchanged_by_target,
         detectable_change=_detectable_change(comparisons) if is_paired else None,
         counter_changes=tuple(judge_counters(pairing)) if has_times else (),
@@ -277,21 +276,19 @@ def _predict(
     return predict_steps(changes, functions_of(facts), shares)
 
 
-def _judge_static(
-    pairing: Pairing, baseline: Baseline
-) -> tuple[StaticComparison, tuple[Remark, ...]]:
+def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tuple[Remark, ...]]:
     base, head = pairing.base, pairing.head
-    compared = compare_static(
+    judged = judge_static(
         base.static_facts,
         head.static_facts,
         base_toolchain=toolchain_of(base.environment),
         head_toolchain=toolchain_of(head.environment),
-        known=[(measured.case_id, measured.implementation) for measured in head.measurements],
+        head_cases=[key_of(measured) for measured in head.measurements],
     )
     analyses = analyses_of_record(head)
-    judged = (*compared.judged, *compare_analyses(analyses_of_record(base), analyses))
-    applied = apply_baseline(baseline, judged, (*head.static_facts, *analyses))
-    return replace(compared, judged=applied.judged), applied.notes
+    changes = (*judged.changes, *judge_analyses(analyses_of_record(base), analyses))
+    applied = apply_baseline(baseline, changes, (*head.static_facts, *analyses))
+    return replace(judged, changes=applied.changes), applied.notes
 
 
 def _detectable_change(comparisons: Sequence[Comparison]) -> float | None:
@@ -314,21 +311,20 @@ def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
     return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
-def _counted_as(item: Change[Any] | StaticJudgement, policy: CheckPolicy) -> str:
+def _counted_as(change: Change[Any], policy: CheckPolicy) -> str:
     """Return the verdict, `new` or `removed` for a benchmark of only one side, or `not timed` if
     the policy lets it pass.
     """
-    if item.reason is Reason.NOT_TIMED and policy.untimed_passes:
+    if change.reason is Reason.NOT_TIMED and policy.untimed_passes:
         return "not timed"
-    if item.reason is Reason.NEW_CASE:
+    if change.reason is Reason.NEW_CASE:
         return "new"
-    if isinstance(item, StaticJudgement) or not isinstance(item.evidence, CaseEvidence):
-        return item.verdict.value
-    if is_removed(item):
-        return "removed"
-    if item.reason is Reason.ALREADY_FAILING:
-        return "still failing"
-    return item.verdict.value
+    if isinstance(change.evidence, CaseEvidence):
+        if is_removed(change):
+            return "removed"
+        if change.reason is Reason.ALREADY_FAILING:
+            return "still failing"
+    return change.verdict.value
 
 
 def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
