@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from roofwatch.ci.ab.changes import compare_counters
 from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_runner, refuse_whole
 from roofwatch.ci.ab.compare import Comparison, compare
-from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
+from roofwatch.ci.ab.launches import LaunchEvidence, compare_profiles, find_flips
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
@@ -35,7 +35,7 @@ class SideBySide:
     """Compiled functions with the same machine code, over all targets."""
     counters: tuple[Change[None], ...]
     """The largest change first."""
-    launches: tuple[LaunchMove, ...]
+    launches: tuple[Change[LaunchEvidence], ...]
     choices: tuple[Remark, ...]
     """Choices of the autotuner that differ."""
     environment: tuple[Difference, ...]
@@ -47,8 +47,9 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
     pairing = Pairing(base, head)
     base_results, head_results = pairing.of((case_id, implementation))
     base_measured, head_measured = base_results.measurement, head_results.measurement
-    base_profiles = [] if base_results.profile is None else [base_results.profile]
-    head_profiles = [] if head_results.profile is None else [head_results.profile]
+    launches: list[Change[LaunchEvidence]] = []
+    if base_results.profile is not None and head_results.profile is not None:
+        launches = compare_profiles(base_results.profile, head_results.profile)
     runners = (side.environment.runner_class for side in (base, head))
     code = judge_static(
         base_results.code,
@@ -66,7 +67,7 @@ def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation:
         code=code.changes,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
         counters=tuple(compare_counters(base_results.counters, head_results.counters)),
-        launches=find_launch_moves(base_profiles, head_profiles),
+        launches=tuple(launches),
         choices=choices,
         environment=tuple(differences_of([base.environment, head.environment])),
     )

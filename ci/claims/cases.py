@@ -18,7 +18,7 @@ from roofwatch.ci.ab.comparable import (
     refused_reason,
 )
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
-from roofwatch.ci.ab.launches import LaunchMove, find_flips, may_explain
+from roofwatch.ci.ab.launches import LaunchEvidence, find_flips, may_explain
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
 from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
@@ -67,7 +67,7 @@ class CaseRules:
     """What the judge of cases needs to know beside the pairing."""
 
     code: CodeStates
-    launches: Sequence[LaunchMove]
+    launches: Sequence[Change[LaunchEvidence]]
     """Launches that differ, which may explain a change of time."""
     noise_floor: NoiseFloor | None
     is_refused: bool
@@ -193,10 +193,12 @@ def _settle_times(
     return settled
 
 
-def _by_case(launches: Iterable[LaunchMove]) -> Mapping[CaseKey, list[LaunchMove]]:
-    by_case = defaultdict[CaseKey, list[LaunchMove]](list)
+def _by_case(
+    launches: Iterable[Change[LaunchEvidence]],
+) -> Mapping[CaseKey, list[Change[LaunchEvidence]]]:
+    by_case = defaultdict[CaseKey, list[Change[LaunchEvidence]]](list)
     for launch in launches:
-        by_case[launch.case_id, launch.implementation].append(launch)
+        by_case[launch.subject.case_key].append(launch)
     return by_case
 
 
@@ -204,7 +206,7 @@ def _settle(
     pairing: Pairing,
     case: Change[CaseEvidence],
     comparison: Comparison,
-    launches: Sequence[LaunchMove],
+    launches: Sequence[Change[LaunchEvidence]],
 ) -> Change[CaseEvidence]:
     cycles = case.evidence.cycles
     if not pairing.is_interleaved:

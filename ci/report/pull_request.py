@@ -1,6 +1,5 @@
 """Judge a pull request: two records to one judgement. Pure."""
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,10 +14,9 @@ from roofwatch.ci.ab.comparable import (
     refuse_whole,
 )
 from roofwatch.ci.ab.compare import Comparison, detectable_change
-from roofwatch.ci.ab.launches import LaunchMove, find_launch_moves
+from roofwatch.ci.ab.launches import LaunchEvidence, judge_profiles
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
 from roofwatch.ci.ab.prediction import (
-    KernelChange,
     StepPrediction,
     functions_of,
     predict_steps,
@@ -26,7 +24,7 @@ from roofwatch.ci.ab.prediction import (
 )
 from roofwatch.ci.claims.cases import CaseEvidence, CaseRules, is_removed, judge_cases
 from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
-from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
+from roofwatch.ci.diagnosis.diagnose import LimitEvidence, judge_limits
 from roofwatch.ci.judge.change import CaseKey, Change
 from roofwatch.ci.judge.pairing import Pairing, key_of
 from roofwatch.ci.messages import Remark
@@ -80,13 +78,13 @@ class PullRequestJudgement:
     """
     counter_changes: tuple[Change[None], ...] = ()
     """Evidence; the largest first."""
-    launch_moves: tuple[LaunchMove, ...] = ()
+    launch_changes: tuple[Change[LaunchEvidence], ...] = ()
     """Evidence from profiles of both sides."""
     accuracy_changes: tuple[Change[None], ...] = ()
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change[None], ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
-    bottleneck_changes: tuple[BottleneckChange, ...] = ()
+    limit_changes: tuple[Change[LimitEvidence], ...] = ()
     """Evidence for the slower cases, the slowest first."""
     suite: str | None = None
     """Benchmark file or folder of the head, from the root of its repository."""
@@ -147,7 +145,7 @@ def judge_pull_request(
     refusals = refuse_whole(pairing)
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
-    launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
+    launches = judge_profiles(pairing) if has_times else []
     static = JudgedCode()
     baseline_notes: tuple[Remark, ...] = ()
     if not refusals:
@@ -155,7 +153,7 @@ def judge_pull_request(
     code = CodeStates.of(pairing, static.changes)
     rules = CaseRules(
         code=code,
-        launches=launch_moves,
+        launches=launches,
         noise_floor=noise_floor,
         is_refused=bool(refusals),
         has_times=has_times,
@@ -198,10 +196,10 @@ def judge_pull_request(
         unchanged_by_target=static.unchanged_by_target,
         detectable_change=_detectable_change(comparisons) if is_paired else None,
         counter_changes=tuple(judge_counters(pairing)) if has_times else (),
-        launch_moves=launch_moves,
+        launch_changes=tuple(launches),
         accuracy_changes=tuple(accuracy),
         secondary_changes=tuple(secondary),
-        bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
+        limit_changes=tuple(judge_limits(pairing, _slowest(cases))),
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
@@ -259,21 +257,7 @@ def _predict(
 ) -> tuple[StepPrediction, ...]:
     if not shares:
         return ()
-    changes: list[KernelChange] = []
-    for case in cases:
-        interval = case.relative_interval
-        if interval is not None and math.isfinite(interval[1]):
-            changes.append(
-                KernelChange(
-                    case.case_id,
-                    case.implementation,
-                    relative_change=case.relative_change,
-                    low=interval[0],
-                    high=interval[1],
-                    is_reported=case.reason is Reason.BEYOND_THRESHOLD,
-                )
-            )
-    return predict_steps(changes, functions_of(facts), shares)
+    return predict_steps(cases, functions_of(facts), shares)
 
 
 def _judge_static(pairing: Pairing, baseline: Baseline) -> tuple[JudgedCode, tuple[Remark, ...]]:

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
-from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
@@ -323,24 +321,25 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
 def _evidence_section(judgement: PullRequestJudgement) -> Section:
     """List bottlenecks of slower cases, changed launches and changed hardware counters."""
     rows = []
-    for limit in judgement.bottleneck_changes:
-        sides = str(limit.head) if limit.base is limit.head else f"{limit.base} → {limit.head}"
-        news = "; ".join(one.quoted(code) for one in (limit.headline, *limit.news))
-        rows.append(("bottleneck", _names(limit), f"{sides}: {news}"))
-    rows += [
-        ("launches", _names(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
-        for move in judgement.launch_moves[:_MAX_LAUNCHES]
-    ]
+    for change in judgement.limit_changes:
+        limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
+        remarks = filter(None, (change.detail, *change.evidence.news))
+        findings = [remark.quoted(code) for remark in remarks]
+        rows.append(("bottleneck", _names(change), f"{' → '.join(limits)}: {'; '.join(findings)}"))
+    for launch in judgement.launch_changes[:_MAX_LAUNCHES]:
+        text = "" if launch.detail is None else launch.detail.quoted(code)
+        share = f"{launch.evidence.share:.1%} of the call"
+        rows.append(("launches", _names(launch), f"{text} ({share})"))
     counts_of_kernels: Counter[ChangeSubject] = Counter()
-    for change in judgement.counter_changes:
-        counts_of_kernels[change.subject] += 1
-        if counts_of_kernels[change.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
+    for counter in judgement.counter_changes:
+        counts_of_kernels[counter.subject] += 1
+        if counts_of_kernels[counter.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
             size = "new"
-            if math.isfinite(change.relative_change):
-                size = f"{change.relative_change:+.1%}"
-            base, head = (format_counter(change.metric, value) for value in change.values)
-            text = f"{code(change.subject.part)}: {base} → {head} ({size})"
-            rows.append((code(change.metric), _names(change), text))
+            if math.isfinite(counter.relative_change):
+                size = f"{counter.relative_change:+.1%}"
+            base, head = (format_counter(counter.metric, value) for value in counter.values)
+            text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
+            rows.append((code(counter.metric), _names(counter), text))
     columns, text = (
         ("evidence", "benchmark", "base → head"),
         "Heuristic; does not affect the result.",
@@ -473,7 +472,7 @@ def _code_change(change: StaticChange, failures: Set[str]) -> str:
     return word if is_shown_above or not detail else f"{word}: {detail}"
 
 
-def _names(item: Change[Any] | LaunchMove | BottleneckChange) -> str:
+def _names(item: Change[Any]) -> str:
     return f"{code(item.case_id)} {code(item.implementation)}"
 
 

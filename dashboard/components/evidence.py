@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.ab.launches import LaunchEvidence
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, count_of
@@ -331,14 +331,14 @@ def _disassemblies(record: RunRecord) -> dict[str, str]:
     }
 
 
-def _show_launches(moves: Sequence[LaunchMove]) -> None:
+def _show_launches(launches: Sequence[Change[LaunchEvidence]]) -> None:
     st.subheader("Changed launches", anchor=False)
     show_table(
-        moves,
-        Column("launched", lambda move: str(move.remark)),
+        launches,
+        Column("launched", lambda launch: str(launch.detail)),
         Column(
             "share",
-            lambda move: move.share,
+            lambda launch: launch.evidence.share,
             "{:.1%}".format,
             "Share of the profiled time of a call.",
         ),
