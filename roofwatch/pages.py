@@ -30,10 +30,12 @@ _OTHER_COLOUR = "#757575"
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
+ content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';
+ img-src data: blob:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1rem auto; padding: 0 1rem }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1rem auto;
+ padding: 0 1rem }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ border: 1px solid #ccc; padding: .2rem .6rem; text-align: left }}
 code {{ background: #f2f2f2; padding: 0 .2rem }}
@@ -65,10 +67,12 @@ def page(title: str, text: str, figure: str = "") -> str:
     )
 
 
-def _ours_or_text(_renderer: Any, tokens: Sequence[Any], place: int, *_: Any) -> str:
+def _ours_or_text(_renderer: Any, tokens: Sequence[Any], position: int, *_: Any) -> str:
     """Keep the comment's own folds; anything else that looks like HTML is text."""
-    content: str = tokens[place].content
-    return content if all(map(_OURS.fullmatch, content.splitlines())) else html.escape(content)
+    content: str = tokens[position].content
+    if all(map(_OURS.fullmatch, content.splitlines())):
+        return content
+    return html.escape(content)
 
 
 def _changes(cases: Sequence[Change[CaseEvidence]]) -> str:
@@ -86,15 +90,19 @@ def _changes(cases: Sequence[Change[CaseEvidence]]) -> str:
         return ""
     figure = go.Figure()
     for verdict in Verdict:
-        own = [case for case in timed if case.verdict is verdict]
-        changes = [case.evidence.comparison for case in own if case.evidence.comparison is not None]
-        if not own:
+        cases_of_verdict = [case for case in timed if case.verdict is verdict]
+        changes = [
+            case.evidence.comparison
+            for case in cases_of_verdict
+            if case.evidence.comparison is not None
+        ]
+        if not cases_of_verdict:
             continue
         figure.add_scatter(
             name=verdict.value,
             mode="markers",
             x=[change.relative_change for change in changes],
-            y=[_label(case) for case in own],
+            y=[_label(case) for case in cases_of_verdict],
             error_x={
                 "array": [
                     change.relative_interval[1] - change.relative_change for change in changes
@@ -122,7 +130,9 @@ def _changes(cases: Sequence[Change[CaseEvidence]]) -> str:
 
 
 def _size(case: Change[CaseEvidence]) -> float:
-    return 0.0 if case.evidence.comparison is None else abs(case.evidence.comparison.log_ratio)
+    if case.evidence.comparison is None:
+        return 0.0
+    return abs(case.evidence.comparison.log_ratio)
 
 
 def _label(case: Change[CaseEvidence]) -> str:

@@ -26,6 +26,7 @@ from roofwatch.model.history import (
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.model.metrics import Better
+from roofwatch.model.proofs import OverflowProof, Proof, UnprovenAccess
 from roofwatch.model.record import Artefact, Commit, PairMember, RunRecord, Side, SourceLine
 from roofwatch.model.results import (
     Accuracy,
@@ -200,6 +201,23 @@ def make_check_report(**fields: Any) -> CheckReport:
         "outcome": Outcome.OK,
     }
     return CheckReport.model_validate(usual | fields)
+
+
+def make_unproven_access(**fields: Any) -> UnprovenAccess:
+    """A load whose offset overflows."""
+    usual = {
+        "function": "_kernel",
+        "pointer": "x_ptr",
+        "kind": "load",
+        "proof": Proof.UNSAFE,
+        "reason": "a 32-bit integer reaches 3,758,082,048",
+    }
+    return UnprovenAccess.model_validate(usual | fields)
+
+
+def make_overflow_proof(**fields: Any) -> OverflowProof:
+    usual = {"case_id": CASE_ID, "implementation": "triton", "proof": Proof.FITS}
+    return OverflowProof.model_validate(usual | fields)
 
 
 def make_tensor_report(**fields: Any) -> TensorReport:

@@ -222,7 +222,9 @@ def to_junit(judgement: PullRequestJudgement) -> str:
             tag: str(sum(case.find(tag) is not None for case in cases))
             for tag in ("failure", "skipped")
         }
-        suite = ElementTree.SubElement(root, "testsuite", name=f"{_xml(judgement.project)} {name}")
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=f"{valid_xml(judgement.project)} {name}"
+        )
         suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
         suite.attrib |= {"skipped": counts["skipped"]}
         suite.extend(cases)
@@ -263,22 +265,22 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
 def _junit_case(finding: Finding) -> ElementTree.Element:
     element = ElementTree.Element(
-        "testcase", classname=_xml(finding.case_id), name=_xml(finding.short_name)
+        "testcase", classname=valid_xml(finding.case_id), name=valid_xml(finding.short_name)
     )
     if finding.head_ns is not None:
         element.set("time", f"{finding.head_ns / 1e9:.9f}")
     if finding.verdict in _JUNIT_TAGS:
         message = f"{finding.verdict}: {finding.claim or reason_words(finding.reason)}"
         result = ElementTree.SubElement(
-            element, _JUNIT_TAGS[finding.verdict], message=_xml(message)
+            element, _JUNIT_TAGS[finding.verdict], message=valid_xml(message)
         )
-        result.text = _xml("\n".join((finding.text, *finding.details)))
+        result.text = valid_xml("\n".join((finding.text, *finding.details)))
     elif finding.claim:
-        ElementTree.SubElement(element, "system-out").text = _xml(finding.claim)
+        ElementTree.SubElement(element, "system-out").text = valid_xml(finding.claim)
     return element
 
 
-def _xml(text: str) -> str:
+def valid_xml(text: str) -> str:
     """Replace characters that are not allowed in XML."""
     return _NOT_XML.sub("�", text)
 

@@ -126,14 +126,9 @@ def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[R
     ).all()
     runs = [row[0] for row in rows]
     cases, static_rows = _cases(session, runs), _static_rows(session, runs)
-    environments = {
-        row.id: row.to_environment()
-        for row in session.scalars(
-            select(EnvironmentRow).where(
-                EnvironmentRow.id.in_([run.environment_id for run in runs])
-            )
-        )
-    }
+    is_used = EnvironmentRow.id.in_([run.environment_id for run in runs])
+    used = session.scalars(select(EnvironmentRow).where(is_used))
+    environments = {row.id: row.to_environment() for row in used}
     return [
         RunDetail(
             summary=summarise(*row),
@@ -262,10 +257,10 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
             key in profiled,
         ]
         cases[run_number, series_id] = MeasuredCase(*columns)
-    return {
-        run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids)
-        for run in runs
-    }
+    by_run: dict[int, tuple[MeasuredCase, ...]] = {}
+    for run in runs:
+        by_run[run.number] = tuple(cases[run.number, series_id] for series_id in run.series_ids)
+    return by_run
 
 
 def _descriptions(
@@ -325,7 +320,7 @@ def _measured_ceilings(run: RunRow) -> tuple[Ceiling, ...]:
     measurements.
     """
     ceilings = map(Ceiling.model_validate, run.document.get("ceilings", ()))
-    return tuple(one for one in ceilings if one.source == "measured")
+    return tuple(ceiling for ceiling in ceilings if ceiling.source == "measured")
 
 
 def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, list[StaticRow]]:

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
-from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
+from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, noise_floor_of
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
@@ -232,16 +232,18 @@ class AdaptiveBlocks:
         ]
         open_cases = sorted(filter(self.helps, cases), key=_blocks_to_go)
         left_s = self.deadline_s - self.clock()
-        wanted = _affordable(open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head))
+        block_counts = _affordable(
+            open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head)
+        )
         status = f"{len(cases) - len(open_cases)} of {len(cases)} decided"
         if open_cases:
-            left = f"{max(0.0, left_s):.0f} s left"
-            more = f"; {left}, not enough for another block"
-            if wanted:
-                more = f", {len(wanted)} of them get more blocks; {left}"
+            remaining = f"{max(0.0, left_s):.0f} s left"
+            more = f"; {remaining}, not enough for another block"
+            if block_counts:
+                more = f", {len(block_counts)} of them get more blocks; {remaining}"
             status += f", {len(open_cases)} open{more}"
         self.on_status(status)
-        return wanted
+        return block_counts
 
 
 def _has_change(case: Change[CaseEvidence]) -> bool:
@@ -250,11 +252,10 @@ def _has_change(case: Change[CaseEvidence]) -> bool:
 
 def _block_count(case: Change[CaseEvidence]) -> int:
     """Blocks per side, including excluded ones."""
-    return (
-        0
-        if case.evidence.comparison is None
-        else case.evidence.comparison.block_count + len(case.evidence.left_out)
-    )
+    comparison = case.evidence.comparison
+    if comparison is None:
+        return 0
+    return comparison.block_count + len(case.evidence.left_out)
 
 
 def _blocks_to_go(case: Change[CaseEvidence]) -> float:
@@ -270,15 +271,15 @@ def _affordable(
     open_cases: list[Change[CaseEvidence]], left_s: float, *, seconds_per_pair: float
 ) -> dict[Subject, int]:
     """Blocks up to the next interim analysis for as many cases as the time allows."""
-    wanted: dict[Subject, int] = {}
+    block_counts: dict[Subject, int] = {}
     for case in open_cases:
         count = _block_count(case)
         next_look = next(islice(looks_after(count), 1))
         left_s -= (next_look - count) * seconds_per_pair
         if left_s < 0:
             break
-        wanted[Subject(case.case_id, case.implementation)] = next_look
-    return wanted
+        block_counts[Subject(case.case_id, case.implementation)] = next_look
+    return block_counts
 
 
 def _seconds_per_pair(base: RunRecord, head: RunRecord) -> float:
@@ -303,26 +304,6 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
         if case.evidence.comparison is not None
     }
     return noise_floor_of(head, comparisons, preset)
-
-
-def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:
-    """Read a file written by `roofwatch calibrate`, which must match the sampling of a preset if
-    given; None for None.
-
-    Raises:
-        NoiseFloorError: the file cannot be read, is not a noise floor, or was sampled differently.
-    """
-    if file is None:
-        return None
-    try:
-        floor = NoiseFloor.parse(file.read_bytes())
-        if preset is not None:
-            floor.require_same_sampling(preset)
-    except OSError as error:
-        raise NoiseFloorError(f"{file}: cannot be read: {error.strerror}") from None
-    except NoiseFloorError as error:
-        raise NoiseFloorError(f"{file}: {error}") from None
-    return floor
 
 
 def noise_floor_summary(noise: NoiseFloor) -> Iterator[str]:
