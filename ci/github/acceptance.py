@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.judge.change import Change
-from roofwatch.ci.report.findings import worst_first
+from roofwatch.ci.report.change_words import worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.comparison import StaticChange

@@ -16,7 +16,7 @@ from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
 from roofwatch.ci.report import titles
-from roofwatch.ci.report.findings import list_findings
+from roofwatch.ci.report.change_words import counted_changes
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes
 from roofwatch.ci.report.titles import CODE_WORDS, decisive, untimed_words, word_of
@@ -173,7 +173,7 @@ def _context(judgement: PullRequestJudgement, links: Links) -> str:
 
 def _next(judgement: PullRequestJudgement) -> Iterator[str]:
     """Say what to do, with the command that repeats it, and link the reasons."""
-    reasons = {one.reason for one in list_findings(judgement) if one.verdict is judgement.verdict}
+    reasons = {change.reason for change in _deciding(judgement)}
     accept = "Intended? A maintainer comments `/roofwatch accept <reason>`."
     if judgement.verdict is Verdict.REGRESSED:
         if reasons & {Reason.WRONG_RESULT, Reason.FAILED}:
@@ -214,5 +214,10 @@ def _command(judgement: PullRequestJudgement, verb: str, options: str = "") -> s
 
 
 def _worst_kernel(judgement: PullRequestJudgement) -> str:
-    deciding = (one.case_id for one in list_findings(judgement) if one.verdict is judgement.verdict)
-    return next(deciding, "").partition("/")[0]
+    deciding = _deciding(judgement)
+    return deciding[0].subject.kernel if deciding else ""
+
+
+def _deciding(judgement: PullRequestJudgement) -> list[Change[Any]]:
+    """The changes that make the verdict what it is, the worst first."""
+    return [change for change in counted_changes(judgement) if change.verdict is judgement.verdict]

@@ -16,7 +16,7 @@ from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
-from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
+from roofwatch.ci.report.change_words import VERDICT_ORDER, find_line, line_of, worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.analyses import AnalysisEvidence
 from roofwatch.ci.static.comparison import (
@@ -128,7 +128,7 @@ class _Rows:
     def new_implementations(self) -> Iterator[Row]:
         for one in self.judgement.new_implementations[:_MAX_NEW]:
             name = f"{code(one.kernel)} {code(one.implementation)}"
-            line = find_line(self.judgement.source_lines, one.case_id, one.implementation)
+            line = find_line(self.judgement.source_lines, one.kernel, one.implementation)
             if line is not None:
                 name = self._linked(name, line)
             shape = one.case_id.partition("/")[2]
@@ -216,7 +216,7 @@ class _Rows:
         is_compiled = isinstance(worst.evidence, CodeEvidence | AnalysisEvidence)
         function = worst.subject.part if is_compiled else None
         name = code(kernel) if function is None else f"{code(function)} in {code(kernel)}"
-        line = find_line(self.judgement.source_lines, worst.case_id, worst.implementation, function)
+        line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
         text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
