@@ -68,7 +68,7 @@ class BlockPairs:
 
 
 @dataclass(frozen=True)
-class CycleComparison:
+class CyclesEvidence:
     """Base against head in clock cycles."""
 
     comparison: Comparison
@@ -105,14 +105,14 @@ def block_pairs(base: Measurement, head: Measurement) -> BlockPairs:
     )
 
 
-def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CycleComparison | None:
+def compare_cycles(pairs: BlockPairs, *, threshold: float) -> CyclesEvidence | None:
     """Compare clock cycles the way times are compared; None unless the SM clock of every block is
     known.
     """
     base, head = _in_cycles(pairs.base), _in_cycles(pairs.head)
     if base is None or head is None:
         return None
-    return CycleComparison(
+    return CyclesEvidence(
         compare(base[0], head[0], threshold=threshold), base_mhz=base[1], head_mhz=head[1]
     )
 
@@ -130,7 +130,7 @@ def _in_cycles(blocks: Sequence[Block]) -> tuple[list[list[float]], float] | Non
     return cycles, statistics.median(known)
 
 
-def is_clock_move(times: Comparison, cycles: CycleComparison) -> bool:
+def is_clock_move(times: Comparison, cycles: CyclesEvidence) -> bool:
     """Whether the clock explains the change in time: the verdict on cycles differs."""
     if (
         times.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from roofwatch.ci.ab.clock import (
-    CycleComparison,
+    CyclesEvidence,
     LeftOut,
     block_pairs,
     compare_cycles,
@@ -40,7 +40,7 @@ class CaseEvidence:
     head: SideResult | None
     comparison: Comparison | None = None
     """Comparison of the times, before false-discovery control."""
-    cycles: CycleComparison | None = None
+    cycles: CyclesEvidence | None = None
     """None if the clock was not read."""
     left_out: tuple[LeftOut, ...] = ()
     """Pairs of blocks that are not compared."""
