@@ -127,7 +127,7 @@ def predict_steps(
 
 @dataclass(frozen=True)
 class _Group:
-    """Cases of which one prediction is made."""
+    """Cases that share one prediction."""
 
     kernel: str
     implementation: str
