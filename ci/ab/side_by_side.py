@@ -4,7 +4,7 @@ verdict. Pure.
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roofwatch.ci.ab.changes import compare_counters
@@ -111,20 +111,36 @@ def find_best(measurements: Iterable[Measurement]) -> list[BestImplementation]:
     for measurement in measurements:
         if measurement.blocks:
             by_case[measurement.case_id].append(measurement)
-    found = []
-    for case_id, timed in by_case.items():
-        best, *others = sorted(timed, key=lambda one: (one.median_ns or 0.0, one.implementation))
-        assert best.median_ns is not None
-        runner_up = next(
-            (other for other in others if (other.timer, other.cache) == (best.timer, best.cache)),
-            None,
+    return [_best_of(timed) for timed in by_case.values()]
+
+
+def _best_of(timed: Sequence[Measurement]) -> BestImplementation:
+    best, *slower = sorted(timed, key=_time_and_name)
+    assert best.median_ns is not None
+    rivals = [rival for rival in slower if (rival.timer, rival.cache) == (best.timer, best.cache)]
+    if not rivals:
+        return BestImplementation(
+            case_id=best.case_id,
+            implementation=best.implementation,
+            median_ns=best.median_ns,
+            runner_up=None,
+            comparison=None,
         )
-        name, lead = None, None
-        if runner_up is not None:
-            name, count = runner_up.implementation, min(len(runner_up.blocks), len(best.blocks))
-            sides = (
-                [block.samples_ns for block in side.blocks[:count]] for side in (runner_up, best)
-            )
-            lead = compare(*sides, threshold=THRESHOLDS.relative_change)
-        found.append(BestImplementation(case_id, best.implementation, best.median_ns, name, lead))
-    return found
+    runner_up = rivals[0]
+    count = min(len(runner_up.blocks), len(best.blocks))
+    comparison = compare(
+        [block.samples_ns for block in runner_up.blocks[:count]],
+        [block.samples_ns for block in best.blocks[:count]],
+        threshold=THRESHOLDS.relative_change,
+    )
+    return BestImplementation(
+        case_id=best.case_id,
+        implementation=best.implementation,
+        median_ns=best.median_ns,
+        runner_up=runner_up.implementation,
+        comparison=comparison,
+    )
+
+
+def _time_and_name(measurement: Measurement) -> tuple[float, str]:
+    return measurement.median_ns or 0.0, measurement.implementation
