@@ -16,15 +16,11 @@ from types import UnionType
 ROOT = Path(__file__).parents[1]
 
 NOT_YET_CLEAN = (
-    "ci/ab/",
     "ci/agenda.py",
     "ci/github/",
-    "ci/gitlab.py",
     "ci/history/",
-    "ci/messages.py",
     "ci/report/",
     "ci/static/",
-    "ci/submission.py",
     "collector/accuracy/",
     "collector/compile/",
     "dashboard/access.py",

@@ -25,7 +25,7 @@ from roofwatch.ci.causes.evidence import (
 from roofwatch.ci.causes.explain import (
     NEAR_RUNS,
     ChangeContext,
-    CodeChange,
+    CodeObservation,
     explain,
     explain_drift,
     explain_secondary,
@@ -354,7 +354,9 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Obser
     return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)
 
 
-def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeChange | None) -> str:
+def _describe_time_step(
+    step: Step, comparison: Comparison | None, code: CodeObservation | None
+) -> str:
     time = metric(TIME)
     sentence = (
         f"median time {time.format(step.before)} to {time.format(step.after)} "

@@ -219,7 +219,7 @@ def report(
     """
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
-    from roofwatch.ci.report.findings import to_junit, to_sarif
+    from roofwatch.ci.report.interchange import to_junit, to_sarif
     from roofwatch.ci.report.not_measured import NotMeasured
     from roofwatch.model.errors import RecordError
     from roofwatch.report_files import read_measured
