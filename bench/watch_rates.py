@@ -31,9 +31,9 @@ from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
 from roofwatch.ci.ab.decisions import Decisions, helps_decide
 from roofwatch.ci.changepoint.chance import chances_of_steps
-from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
+from roofwatch.ci.watching.suspects import suspicion_of
 from roofwatch.model.history import CommitRef, Pair
 from roofwatch.model.verdict import THRESHOLDS
 
@@ -135,13 +135,11 @@ class Watch:
         for change in decisions.open_changes():
             if not change.is_given_up:
                 return change.base.first_parent_count, change.head.first_parent_count
-        last_decided = decisions.last_decided(_SUBJECT)
-        suspicion = find_suspicion(
+        suspicion = suspicion_of(
             [float(self.series.values[index]) for index in measured],
-            min_relative_change=THRESHOLDS.relative_change,
-            level_start=(
-                0 if last_decided is None else measured.index(last_decided.first_parent_count)
-            ),
+            [_commit(index) for index in measured],
+            _SUBJECT,
+            decisions,
         )
         if suspicion is None:
             return None

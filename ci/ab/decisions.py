@@ -28,17 +28,24 @@ class Decisions:
                 subject = (pair.case_id, pair.implementation)
                 self._pairs[subject, pair.base, pair.head].append(pair)
         self._comparisons = {key: _compared(pairs) for key, pairs in self._pairs.items()}
-        self._decided_heads: dict[Subject, CommitRef] = {}
-        for subject, base, head in self._pairs:
-            if self.is_decided(subject, base, head):
-                last = self._decided_heads.get(subject, head)
-                self._decided_heads[subject] = max(last, head)
+        self._last_decided: dict[Subject, CommitRef] = {}
+        self._last_changed: dict[Subject, CommitRef] = {}
+        for key in sorted(self._pairs):
+            subject, _, head = key
+            if self.is_decided(*key):
+                self._last_decided[subject] = max(head, self._last_decided.get(subject, head))
+            if self.is_changed(*key):
+                self._last_changed[subject] = max(head, self._last_changed.get(subject, head))
 
     def last_decided(self, subject: Subject) -> CommitRef | None:
         """The newest commit that a pair of a case explains: a difference between its values from
         there on and older ones is no news.
         """
-        return self._decided_heads.get(subject)
+        return self._last_decided.get(subject)
+
+    def last_changed(self, subject: Subject) -> CommitRef | None:
+        """The newest commit that changed the time of a case."""
+        return self._last_changed.get(subject)
 
     def is_decided(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that nothing changed, or enough of them what changed."""

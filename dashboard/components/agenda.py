@@ -13,7 +13,8 @@ _NS_PER_S = 1e9
 
 
 def show_agenda(view: View, runner_class: str) -> None:
-    summary = summarise_agenda(data.ask(questions.list_jobs, view.project), runner_class)
+    jobs = data.ask(questions.list_jobs, view.project)
+    summary = summarise_agenda(jobs, runner_class)
     if not summary.open_jobs and not summary.spent:
         st.info("No runner of this class has sent an agenda.", icon=":material/event_note:")
         st.markdown("`roofwatch watch path/to/bench_file.py`, with the setting `server_url`")

@@ -4,7 +4,7 @@ import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import UUID, uuid5
 
 from rich.table import Table
@@ -64,6 +64,25 @@ class StoredBisection:
     url: str
     claim: Claim
 
+    @classmethod
+    def begin(
+        cls, url: str, asked: BisectionRange, output: Path, *, regression_id: UUID | None
+    ) -> Self:
+        """Start a bisection from the command line, or continue that of its folder.
+
+        Raises:
+            StoreError: the database is not reachable, or another runner works on it.
+        """
+        with open_store(url) as engine:
+            claim = begin_bisection(
+                engine,
+                asked,
+                _claim_id(output),
+                requested_by="command line",
+                regression_id=regression_id,
+            )
+        return cls(url, claim)
+
     def update(self, result: BisectionResult) -> None:
         """Store the progress or the result, without private data of this machine.
 
@@ -122,12 +141,7 @@ def run_bisection(
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
         if url is not None and stored is None:
             asked = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
-            own, by = _claim_id(plan.output), "command line"
-            with open_store(url) as engine:
-                begun = begin_bisection(
-                    engine, asked, own, requested_by=by, regression_id=regression_id
-                )
-            stored = StoredBisection(url, begun)
+            stored = StoredBisection.begin(url, asked, plan.output, regression_id=regression_id)
         with progress_bar("bisection") as on_progress:
             found, end = bisect(plan, commits, fork_server, on_progress, on_step)
         result = result_of(found, end, plan.search.threshold)
@@ -264,7 +278,7 @@ def commit_table(commits: Sequence[BisectionCommit]) -> Table:
 def sentences(series: str, result: BisectionResult) -> Iterator[str]:
     """Write the result, what was skipped and why, and how much was measured."""
     answer, progress = result.answer, result.progress
-    if answer is not None:
+    if answer is not None and answer.relative_change and answer.relative_interval:
         low, high = answer.relative_interval
         change = "slower" if answer.relative_change > 0 else "faster"
         if result.state is BisectionState.FOUND:
