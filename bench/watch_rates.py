@@ -145,9 +145,7 @@ class Watch:
             return None
         base, head = measured[-suspicion.value_count - 1], measured[-suspicion.value_count]
         key = (_SUBJECT, _commit(base), _commit(head))
-        if decisions.is_decided(*key) or decisions.is_given_up(*key):
-            return None
-        return base, head
+        return None if decisions.is_given_up(*key) else (base, head)
 
     def _measure_pair(self, base: int, head: int) -> None:
         """Measure blocks up to the interim analysis that decides, as a job does."""

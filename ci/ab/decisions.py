@@ -56,6 +56,16 @@ class Decisions:
             return self._count_agreeing(subject, base, head, verdict) >= _JOBS_THAT_DECIDE
         return verdict is Verdict.UNCHANGED
 
+    def refutes(
+        self, subject: Subject, base: CommitRef, head: CommitRef, log_change: float
+    ) -> bool:
+        """Whether the pairs exclude a change of this size and show none, verdict or not."""
+        comparison = self._comparisons.get((subject, base, head))
+        if comparison is None:
+            return False
+        low, high = comparison.log_interval
+        return low <= 0 <= high and not low <= log_change <= high
+
     def is_changed(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
         """Whether the pairs say that the time changed."""
         is_decided = self.is_decided(subject, base, head)

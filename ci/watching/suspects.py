@@ -30,7 +30,7 @@ def list_suspects(
         if suspect is None or any(_is_across(suspect, bridge) for bridge in bridges):
             continue
         commits = (suspect.subject, suspect.base, suspect.head)
-        if commits in listed or decisions.is_decided(*commits):
+        if commits in listed:
             continue
         if decisions.is_given_up(*commits):
             evidence = f"{suspect.evidence}; {MAX_PAIR_JOBS} pairs could not decide it"
@@ -68,7 +68,7 @@ def _suspect(series: Series, decisions: Decisions) -> SuspectCase | None:
 def suspicion_of(
     values: Sequence[float], commits: Sequence[CommitRef], subject: Subject, decisions: Decisions
 ) -> Suspicion | None:
-    """Find what is suspicious in the newest values of a case, and was not decided.
+    """Find what is suspicious in the newest values of a case, and no pair has decided or refuted.
 
     They must differ from the level since the last change, and from the values since the last pair.
     """
@@ -82,6 +82,12 @@ def suspicion_of(
 
     suspicion = since(decisions.last_changed(subject))
     decided_at = decisions.last_decided(subject)
-    if suspicion is None or decided_at is None:
-        return suspicion
-    return since(decided_at)
+    if suspicion is not None and decided_at is not None:
+        suspicion = since(decided_at)
+    if suspicion is None:
+        return None
+    base, head = commits[-suspicion.value_count - 1], commits[-suspicion.value_count]
+    is_decided = decisions.is_decided(subject, base, head)
+    if is_decided or decisions.refutes(subject, base, head, suspicion.log_change):
+        return None
+    return suspicion
