@@ -77,7 +77,7 @@ def alerting_steps(values: Values) -> Iterator[tuple[int, Step]]:
         known = values[:seen]
         steps = find_time_steps(known, np.full(seen, math.nan))
         for step, chance in zip(steps, chances_of_steps(known, steps), strict=True):
-            if is_sure_step(known.tolist(), step, chance):
+            if is_sure_step(step, chance):
                 yield seen, step
 
 

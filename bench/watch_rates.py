@@ -224,7 +224,7 @@ def history_alone(values: Values) -> Alerts:
         newest = values[:seen]
         steps = find_time_steps(newest, np.full(seen, math.nan))
         for step, chance in zip(steps, chances_of_steps(newest, steps), strict=True):
-            if is_sure_step(newest.tolist(), step, chance):
+            if is_sure_step(step, chance):
                 yield seen, step.index
 
 
