@@ -15,9 +15,9 @@ from itertools import pairwise
 
 from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.ab.decisions import Decisions
-from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
+from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.ci.history.steps import TIME
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library

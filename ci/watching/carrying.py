@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
 from roofwatch.model.agenda import Subject
 from roofwatch.model.record import RunRecord
@@ -20,11 +21,12 @@ def find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
     has_same_packages = base.requirements == head.requirements
     if not has_same_packages or not has_one_toolchain(base.environment, head.environment):
         return frozenset()
+    pairing = Pairing(base, head)
     compiled = {(facts.case_id, facts.implementation) for facts in head.static_facts}
     return frozenset(
         subject
         for subject in compiled
-        if is_same_machine_code(base, head, *subject)
+        if is_same_machine_code(pairing, subject)
         and _configurations(base, subject) == _configurations(head, subject)
         and _has_same_host_code(base, head, subject)
     )

@@ -17,7 +17,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.machine import highest_ceilings
-from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.worker_protocol import Mode, Subject, WorkerSettings
 
 _MAX_PARALLEL_CHECKS = 8
@@ -85,7 +85,7 @@ def measure(
                 cache_folder=caches / side if is_pair else None,
             )
             workers = stack.enter_context(WorkerPool(fork_server, settings))
-            pairing = Pairing(pair_id=pair_id, side=side) if is_pair else None
+            pairing = PairMember(pair_id=pair_id, side=side) if is_pair else None
             run = SuiteRun(suite, plan, workers, session, steps, journal, pairing)
             runs.append(run)
             # a new kernel is missing in the base, a removed one in the head

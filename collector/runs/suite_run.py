@@ -22,7 +22,7 @@ from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import with_references
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Pairing, RunRecord, utc_now
+from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
 from roofwatch.model.timing_method import ChosenMethod
 from roofwatch.model.worker_protocol import (
@@ -62,7 +62,7 @@ class SuiteRun:
         session: DeviceSession,
         steps: Steps,
         journal: Journal | None = None,
-        pairing: Pairing | None = None,
+        pairing: PairMember | None = None,
     ) -> None:
         self.suite = suite
         self.plan = plan

@@ -86,8 +86,10 @@ def list_runner_coverage(
         for of_run, case_id, outcomes in session.execute(_imported_cases(run_ids))
     }
     for of_run, case_id, outcomes, count, degraded_count in session.execute(_cases(run_ids)):
-        found = frozenset(map(Outcome, outcomes or ())) | imported.get((of_run, case_id), set())
-        cases[of_run].append(CaseCoverage(case_id, found, count, degraded_count))
+        all_outcomes = frozenset(map(Outcome, outcomes or ())) | imported.get(
+            (of_run, case_id), set()
+        )
+        cases[of_run].append(CaseCoverage(case_id, all_outcomes, count, degraded_count))
     return [
         RunnerCoverage(
             runner_class=runner_class,
@@ -178,28 +180,28 @@ def read_recent_runs(
             CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache
         )
     )
-    found: defaultdict[str, list[RecentSeries]] = defaultdict(list)
+    series_of_class: defaultdict[str, list[RecentSeries]] = defaultdict(list)
     for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(
         query
     ):
         key = SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class)
         values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
-        found[runner_class].append(
+        series_of_class[runner_class].append(
             RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
         )
     classes = {number: runner_class for runner_class, number, *_ in rows}
     for key, numbers, imported_values in _recent_imports(session, project, classes):
         values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
         places, numbers_in_order = zip(*values, strict=True)
-        found[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
+        series_of_class[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
     return [
         RecentRuns(
             runner_class=runner_class,
-            commits=tuple(own_commits),
-            series=tuple(found[runner_class]),
-            pairs=tuple(_recent_pairs(session, project, runner_class, own_commits)),
+            commits=tuple(class_commits),
+            series=tuple(series_of_class[runner_class]),
+            pairs=tuple(_recent_pairs(session, project, runner_class, class_commits)),
         )
-        for runner_class, own_commits in sorted(commits.items())
+        for runner_class, class_commits in sorted(commits.items())
     ]
 
 

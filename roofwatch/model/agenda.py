@@ -149,10 +149,15 @@ class Job:
     """False if the kernels of the subjects are only compiled and checked."""
 
     @property
+    def base_sha(self) -> str | None:
+        if self.base is None:
+            return None
+        return self.base.sha
+
+    @property
     def key(self) -> str:
         """Equal for two jobs that measure the same commits for the same purpose."""
-        base = "" if self.base is None else self.base.sha
-        return f"{self.kind}:{base}:{self.head.sha}"
+        return f"{self.kind}:{self.base_sha or ''}:{self.head.sha}"
 
     def planned(self) -> "PlannedJob":
         """The job as the service stores it."""
@@ -161,7 +166,7 @@ class Job:
             kind=self.kind,
             reason=self.reason[:_MAX_REASON],
             expected_s=self.seconds,
-            base_sha=None if self.base is None else self.base.sha,
+            base_sha=self.base_sha,
             head_sha=self.head.sha,
         )
 

@@ -303,14 +303,10 @@ class Reply(_Message):
 
 def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:
     """Make a one-line error with the worker's reason and a way out."""
-    reason = (
-        "unknown reason"
-        if failure is None
-        else next(iter(failure.message.splitlines()), failure.outcome)
-    )
-    way_out = (
-        "check the memory and limits of this machine"
-        if device == "cpu"
-        else "check the GPU with nvidia-smi or rocm-smi, or measure without it: --device cpu"
-    )
+    reason: str = "unknown reason"
+    if failure is not None:
+        reason = next(iter(failure.message.splitlines()), failure.outcome)
+    way_out = "check the GPU with nvidia-smi or rocm-smi, or measure without it: --device cpu"
+    if device == "cpu":
+        way_out = "check the memory and limits of this machine"
     return CollectorError(f"{problem}: {reason}; {way_out}")

@@ -6,7 +6,6 @@ from pathlib import Path
 from uuid import UUID
 
 from roofwatch.bisection.commits import CommitRange, newest_commits
-from roofwatch.bisection.job import StoredBisection
 from roofwatch.ci.agenda import make_agenda
 from roofwatch.collector.runs.run_plan import OnProgress, RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -219,6 +218,8 @@ def search_and_store(
     """
     if url is None:
         return search.run()
+    from roofwatch.bisection.stored import begin
+
     asked = BisectionRange(
         project=search.project,
         case_id=search.subject[0],
@@ -226,7 +227,7 @@ def search_and_store(
         good_sha=search.commits.good_sha,
         bad_sha=search.commits.shas[-1],
     )
-    stored = StoredBisection.begin(url, asked, search.output, regression_id=regression_id)
+    stored = begin(url, asked, search.output, regression_id)
     last_progress = BisectionProgress()
 
     def on_step(progress: BisectionProgress) -> None:

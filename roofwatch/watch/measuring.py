@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from roofwatch.ci.ab.decisions import helps_decide
-from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.ci.watching.carrying import find_carried, rotating_share
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
@@ -141,8 +143,9 @@ def _find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
     return _as_subjects(find_carried(base, head))
 
 
-def _helps_decide(case: CaseJudgement) -> bool:
-    return case.comparison is not None and helps_decide(case.comparison)
+def _helps_decide(case: Change[CaseEvidence]) -> bool:
+    comparison = case.evidence.comparison
+    return comparison is not None and helps_decide(comparison)
 
 
 def _carry_nothing(_base: RunRecord, _head: RunRecord) -> frozenset[Subject]:
