@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
 from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
-from roofwatch.ci.ab.decisions import Decisions, helps_decide
+from roofwatch.ci.ab.decisions import MOST_BLOCKS, Decisions, helps_decide
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
@@ -44,8 +44,6 @@ _LONG = 120
 """Values of a series without a step."""
 _RUN_BLOCKS = 3
 """Blocks of a single run, the unit of device time."""
-_MOST_BLOCKS = 40
-"""Of one job, which ends after a minute of more blocks."""
 _CODE_SHARE, _TIMED_SHARE = 0.1, 0.1
 _SUBJECT = ("case", "implementation")
 _NIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -80,7 +78,7 @@ class PairNoise:
     def blocks(self, rng: np.random.Generator) -> tuple[Values, Values]:
         """Draw the noise of the blocks of a base and of a head, neighbours of one measured pair."""
         number = int(rng.integers(len(self.bases)))
-        positions = (int(rng.integers(len(self.bases[number]))) + np.arange(_MOST_BLOCKS)) % len(
+        positions = (int(rng.integers(len(self.bases[number]))) + np.arange(MOST_BLOCKS)) % len(
             self.bases[number]
         )
         return self.bases[number][positions], self.heads[number][positions]
@@ -172,10 +170,9 @@ class Watch:
             compared = compare(
                 pair.base_blocks_ns, pair.head_blocks_ns, threshold=THRESHOLDS.relative_change
             )
-            next_look = next(looks_after(block_count))
-            if not helps_decide(compared) or next_look > _MOST_BLOCKS:
+            if not helps_decide(compared):
                 break
-            block_count = next_look
+            block_count = next(looks_after(block_count))
         self._pairs.append(pair)
         self.cost += 2 * block_count / _RUN_BLOCKS
 

@@ -12,6 +12,8 @@ from roofwatch.model.verdict import THRESHOLDS, Verdict
 
 _JOBS_THAT_DECIDE = 2
 """Jobs that must show a change before it is news: a disturbed machine can falsify one."""
+MOST_BLOCKS = 40
+"""Of one job; what is undecided then is left to another one, at another time."""
 _CHANGED = (Verdict.REGRESSED, Verdict.IMPROVED)
 
 _PairKey = tuple[Subject, CommitRef, CommitRef]
@@ -124,6 +126,8 @@ def helps_decide(comparison: Comparison) -> bool:
     """Whether a runner that looks for changes measures more blocks in the same job: while they may
     turn a likely change into a verdict, and once more after the first interim analysis.
     """
+    if comparison.block_count >= MOST_BLOCKS:
+        return False
     is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
     is_first_look = look_number(comparison.block_count) == 1
     return is_beyond_threshold and (comparison.verdict is Verdict.INCONCLUSIVE or is_first_look)

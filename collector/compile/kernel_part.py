@@ -79,12 +79,14 @@ def _declared_name(statement: ast.stmt) -> str | None:
 
 
 def _only_declares(function: _Function) -> bool:
-    """Return whether a `def` calls nothing but `kernel.implementation` of its decorators."""
+    """Return whether a `def` calls nothing but `kernel.implementation` and `triton.jit`."""
     evaluated: list[ast.expr] = [
         *function.args.defaults,
         *(default for default in function.args.kw_defaults if default is not None),
     ]
     for decorator in function.decorator_list:
+        if _is_triton_jit(decorator):
+            continue
         if not _is_implementation(decorator):
             return False
         assert isinstance(decorator, ast.Call)
@@ -105,11 +107,19 @@ def _is_implementation(decorator: ast.expr) -> bool:
     )
 
 
+def _is_triton_jit(decorator: ast.expr) -> bool:
+    return ast.unparse(decorator) == "triton.jit"
+
+
 def _kernels_of(statement: ast.stmt) -> set[str]:
     """Return the kernels that a function is an implementation of."""
     if not isinstance(statement, _Function):
         return set()
-    return {ast.unparse(decorator).partition(".")[0] for decorator in statement.decorator_list}
+    return {
+        ast.unparse(decorator).partition(".")[0]
+        for decorator in statement.decorator_list
+        if not _is_triton_jit(decorator)
+    }
 
 
 def _names_in(statement: ast.stmt) -> set[str]:

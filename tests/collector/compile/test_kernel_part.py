@@ -88,3 +88,24 @@ def test_a_function_that_nothing_calls_uses_nothing() -> None:
 
 def test_a_kernel_that_is_not_assigned_at_the_top_uses_the_whole_file() -> None:
     assert names(FILE, "third") == EVERYTHING
+
+
+def test_a_function_that_triton_compiles_belongs_to_the_kernels_that_launch_it() -> None:
+    compiled = """
+@triton.jit
+def _helper_kernel(x_ptr):
+    pass
+
+
+@triton.jit
+def _second_kernel(x_ptr):
+    _helper_kernel(x_ptr)
+
+
+def launch(x):
+    _second_kernel[(1,)](x)
+"""
+    file = FILE.replace("return helper(run(x))", "return launch(run(x))") + compiled
+
+    assert names(file, "first") == names(FILE, "first")
+    assert names(file, "second") >= {"launch", "_second_kernel", "_helper_kernel"}
