@@ -5,8 +5,9 @@
 FOLDER contains `data/real/gpu_raw.jsonl`, `data/paired.jsonl`, `data/real/paired_gpu.jsonl` and
 `synth.py`. Steps of 3 to 6 noise widths, 5 % at least, are planted in noise drawn from each source.
 A pair is simulated by the residuals of a measured pair without an effect, scaled to the noise of
-the series, which is pessimistic: a pair lacks what differs from day to day. No constant was chosen
-on these data, so no source is left out.
+the series, which is pessimistic: a pair lacks what differs from day to day. Which pair is measured,
+for how many blocks, and what it says is decided by the code of `roofwatch watch`. No constant was
+chosen on these data, so no source is left out.
 
 `watch` as it runs: one commit in ten changes the code of the kernel, and is measured as a pair; of
 the others one in ten is timed. `suspicion alone` times every commit and measures no commit as a
@@ -299,7 +300,6 @@ def main() -> None:
         raise SystemExit(f"{arguments.folder}: no synth.py; see the head of this file")
     sys.path.insert(0, str(arguments.folder))
     synth = importlib.import_module("synth")
-    rng = np.random.default_rng(arguments.seed)
     pair_noise = {
         "gpu": PairNoise.read(data / "real" / "paired_gpu.jsonl"),
         "synthetic": PairNoise.read(data / "paired.jsonl"),
@@ -309,13 +309,15 @@ def main() -> None:
         "fixed 10 %": fixed_threshold(0.1),
         "t-test of Perfherder": perfherder,
         "three runs in a row": three_in_a_row,
-        "history alone": history_alone,
+        "history without pairs": history_alone,
     }
     columns = " | ".join(f"{most} runs" for most in _NIGHTS)
     print(f"| source | rule | {columns} | false alerts per 1,000 | device time |")
     print(f"|{'---|' * (len(_NIGHTS) + 4)}")
     for source, histories in {**read_histories(arguments.folder), "synthetic": []}.items():
-        series = make_series(histories, synth, arguments.series, rng)
+        # the series do not depend on what the rules draw
+        series_rng, rng = np.random.default_rng(arguments.seed).spawn(2)
+        series = make_series(histories, synth, arguments.series, series_rng)
         noise = pair_noise["synthetic" if source == "synthetic" else "gpu"]
         for name, has_code_pairs in (("watch", True), ("suspicion alone", False)):
             score = Score()

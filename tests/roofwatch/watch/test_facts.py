@@ -63,6 +63,29 @@ def test_a_wrong_gradient_and_a_spill_are_located_without_timing(tmp_path: Path)
     assert len(records) == 4
 
 
+def test_a_launcher_that_copies_its_input_is_located_by_counting(tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "layers")
+    good = commit_step(folder, STEPS[0])
+    commit_file(folder, "other.py", "OTHER = 1\n", "Add a module")
+    launcher = (folder / "bench_tile.py").read_text()
+    copying = launcher.replace("    y = torch.empty_like(x)", "    y = torch.empty_like(x.clone())")
+    copied = commit_file(folder, "bench_tile.py", copying, "Copy the input of tile")
+    commit_file(folder, "other.py", "OTHER = 2\n", "Change the module")
+
+    with ForkServer() as server:
+        asked = search(folder, tmp_path / "a", good, "tile/n=128/float32/fwd", server)
+        (change,) = asked.run()
+
+    assert copying != launcher
+    assert (change.commit.sha, change.is_range) == (copied, False)
+    metrics = {point.series.metric: point for point in change.change_points}
+    assert set(metrics) == {"moved_bytes", "peak_bytes"}
+    moved = metrics["moved_bytes"]
+    assert moved.before is not None
+    assert moved.after == moved.before + 2 * 4 * 128 * 128
+    assert "bytes moved in torch" in change.summary
+
+
 def test_the_search_of_a_wrong_result_is_stored_step_by_step(tmp_path: Path, store: Engine) -> None:
     folder = make_repository(tmp_path / "layers")
     good = commit_step(folder, STEPS[0])
