@@ -109,3 +109,26 @@ def launch(x):
 
     assert names(file, "first") == names(FILE, "first")
     assert names(file, "second") >= {"launch", "_second_kernel", "_helper_kernel"}
+
+
+@pytest.mark.parametrize(("method", "is_left_out"), [("staticmethod", True), ("register", False)])
+def test_an_autograd_function_belongs_to_the_kernels_that_apply_it(
+    method: str, is_left_out: bool
+) -> None:
+    file = (
+        FILE.replace("return helper(run(x))", "return Second.apply(run(x))")
+        + f"""
+def compute(x):
+    return x
+
+
+class Second(torch.autograd.Function):
+    @{method}
+    def forward(ctx, x):
+        return compute(x)
+"""
+    )
+
+    # the functions that a class names show whether it counts
+    assert ("compute" not in names(file, "first")) is is_left_out
+    assert "compute" in names(file, "second")
