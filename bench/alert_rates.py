@@ -78,7 +78,7 @@ def alerting_steps(values: Values) -> Iterator[tuple[int, Step]]:
         seen_values = values[:seen]
         steps = find_time_steps(seen_values, np.full(seen, math.nan))
         for step, chance in zip(steps, chances_of_steps(seen_values, steps), strict=True):
-            if is_sure_step(seen_values.tolist(), step, chance):
+            if is_sure_step(step, chance):
                 yield seen, step
 
 

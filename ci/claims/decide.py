@@ -182,7 +182,7 @@ def claim_of_regression(regression: Regression) -> str:
     if times or Layer.ACCURACY in layers:
         is_fixed = regression.verdict is Verdict.IMPROVED
         return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)
-    if layers == {Layer.STATIC}:
+    if layers <= {Layer.STATIC, Layer.OPERATORS}:
         return f"time not measured; {_CODE_WORDS[CodeState.CHANGED]}"
     return "time unchanged or not measured; other values changed"
 

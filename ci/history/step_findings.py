@@ -33,7 +33,6 @@ from roofwatch.ci.causes.explain import (
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
@@ -62,8 +61,6 @@ false alerts that it allows.
 """
 _SURE_VALUES = 8
 """Values that its new level needs."""
-_FIRST_VALUES = 5
-"""Of these, values that must be suspicious together."""
 _VALUES_FOR_NOISE = 20
 """Values before it, from which the noise of the series is known."""
 _SURE_OF_A_DRIFT = 6.0
@@ -131,7 +128,7 @@ def _time_findings(
     bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        is_sure = is_sure_step(line.values, step, chance)
+        is_sure = is_sure_step(step, chance)
         log_error = (
             abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         )
@@ -153,22 +150,16 @@ def _time_findings(
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
 
 
-def is_sure_step(values: Sequence[float], step: Step, chance: float) -> bool:
-    """Whether single runs are enough for an alert: the step is hardly chance, and the first values
-    of the new level were suspicious together.
+def is_sure_step(step: Step, chance: float) -> bool:
+    """Whether single runs are enough for an alert: the step is hardly chance, between two levels of
+    enough values.
 
     Args:
-        values: All of the series.
         step: As `find_time_steps` found it.
         chance: Its p-value.
     """
-    is_short = step.index < _VALUES_FOR_NOISE or step.count_after < _SURE_VALUES
-    if chance > _SURE_CHANCE or is_short:
-        return False
-    suspicion = find_suspicion(
-        values[: step.index + _FIRST_VALUES], min_relative_change=THRESHOLDS.relative_change
-    )
-    return suspicion is not None and suspicion.value_count > 1
+    has_noise = step.index >= _VALUES_FOR_NOISE
+    return chance <= _SURE_CHANCE and has_noise and step.count_after >= _SURE_VALUES
 
 
 def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:

@@ -373,11 +373,15 @@ def _show_answer(answer: Answer) -> None:
     named = code_span(first.short_sha)
     if last != first:
         named += f" to {code_span(last.short_sha)}"
-    low, high = answer.relative_interval
+    size = ""
+    if answer.relative_change is not None and answer.relative_interval is not None:
+        low, high = answer.relative_interval
+        size = (
+            f"{percent(answer.relative_change)} (95 % interval {percent(low)} to {percent(high)}), "
+        )
     st.markdown(
-        f"**{named}** with a probability of {answer.confidence:.1%}: "
-        f"{percent(answer.relative_change)} "
-        f"(95 % interval {percent(low)} to {percent(high)}), {code_span(shortened(first.subject))}"
+        f"**{named}** with a probability of {answer.confidence:.1%}: {size}"
+        f"{code_span(shortened(first.subject))}"
     )
 
 

@@ -28,6 +28,7 @@ from sqlalchemy.sql.selectable import LateralFromClause
 
 from roofwatch.db.schema.measurements import (
     AccuracyRow,
+    CaseDocumentRow,
     CompilationRow,
     ImportedRow,
     MeasurementRow,
@@ -40,6 +41,7 @@ from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, EnvironmentRow, Ru
 from roofwatch.model.history import SeriesKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import METRICS, RATES, Layer
+from roofwatch.model.proofs import OPERATORS
 
 WORK: Mapping[str, Any] = {rate.key: getattr(CaseVersionRow, rate.work) for rate in RATES}
 """Work of a case by the metric that is this work over its time."""
@@ -272,6 +274,19 @@ def _static(filters: _Filter) -> Select[Any]:
     )
 
 
+def _operators(filters: _Filter) -> Select[Any]:
+    table = CaseDocumentRow
+    columns = _columns(filters, table.implementation, lambda _: true(), function=OPERATORS)
+    return (
+        select(*columns)
+        .select_from(table)
+        .join(CaseRow, CaseRow.id == table.case_id)
+        .join(_run(filters, table.run_number), true())
+        .where(filters.subject, table.kind == "operator_costs")
+        .group_by(CaseRow.name, table.implementation)
+    )
+
+
 def _imported(filters: _Filter) -> Select[Any]:
     """Look for imported metrics; without names, for all."""
     table = ImportedRow
@@ -293,4 +308,9 @@ def _imported(filters: _Filter) -> Select[Any]:
     return query.where(table.key.in_(filters.metrics)) if filters.metrics else query
 
 
-_SUBJECTS = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}
+_SUBJECTS = {
+    Layer.MEASURED: _measured,
+    Layer.ACCURACY: _accuracy,
+    Layer.STATIC: _static,
+    Layer.OPERATORS: _operators,
+}

@@ -8,7 +8,7 @@ from uuid import UUID, uuid5
 from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan
-from roofwatch.bisection.commits import CommitRange, describe_machine
+from roofwatch.bisection.commits import describe_machine
 from roofwatch.ci.bisect.pairs import range_of, series_to_bisect
 from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -72,15 +72,18 @@ def _claim_id(output: Path) -> UUID:
 
 
 def begin(
-    url: str, plan: BisectPlan, commits: CommitRange, regression_id: UUID | None
+    url: str, commit_range: BisectionRange, output: Path, regression_id: UUID | None
 ) -> StoredBisection:
-    """Store that this machine begins a bisection that somebody started on its command line."""
-    commit_range = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
+    """Store that this machine begins a bisection that somebody started on its command line.
+
+    Raises:
+        StoreError: the database is not reachable, or another runner works on it.
+    """
     with open_store(url) as engine:
         claim = begin_bisection(
             engine,
             commit_range,
-            _claim_id(plan.output),
+            _claim_id(output),
             requested_by="command line",
             regression_id=regression_id,
         )
