@@ -1,7 +1,7 @@
 """Commands that exchange results with other tools."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,10 +10,12 @@ import typer
 
 from roofwatch.cli.records import ingest
 from roofwatch.options import AsJson, Output
-from roofwatch.terminal import print_error, print_or_write, print_result
+from roofwatch.terminal import print_error, print_or_write, print_result, progress
 
 if TYPE_CHECKING:
+    from roofwatch.collector.runs.run_plan import OnProgress
     from roofwatch.importers import ImportedRun
+    from roofwatch.importers.machine_code import CompiledCommits
     from roofwatch.model.record import RunRecord
 
 app = typer.Typer()
@@ -54,6 +56,16 @@ def import_(
         Path | None,
         typer.Option(help="Repository of the commits: tells whether a kernel's sources changed."),
     ] = None,
+    suite: Annotated[
+        Path | None,
+        typer.Option(help="Benchmark files to compile at each commit. Default: the repository's."),
+    ] = None,
+    compile_suite: Annotated[
+        bool,
+        typer.Option(
+            "--compile/--no-compile", help="Compile the suite of the repository at each commit."
+        ),
+    ] = True,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what each number becomes; write nothing.")
     ] = False,
@@ -89,30 +101,41 @@ def import_(
     ):
         marked = with_controls(run, configured.controls)
         runs.append((file, name, with_directions(marked, direction or ())))
-    if not as_json:
-        for file, _, run in runs:
-            for note in run.notes:
-                print_error(f"{file}: {note}")
     if dry_run:
+        if not as_json:
+            for file, _, run in runs:
+                _print_notes(file, run.notes)
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]
         print_result(mapped[0] if len(mapped) == 1 else mapped, *tables, as_json=as_json)
         return
     listed = None if commits is None else read_commit_list(commits)
     records: list[RunRecord] = []
-    for file, _, run in runs:
-        completed = run if listed is None else listed.complete(run)
-        if repository is not None:
-            completed = with_source_identity(completed, repository, commit)
-        records.extend(
-            to_records(
-                completed,
-                file,
-                project=project,
-                revision=commit,
-                folder=repository or Path.cwd(),
+    with progress("import") as on_progress:
+        compiled = None
+        if repository is not None and compile_suite:
+            compiled = _compiled_commits(suite, repository, on_progress)
+        for file, _, run in runs:
+            completed = run if listed is None else listed.complete(run)
+            if repository is not None:
+                completed = with_source_identity(completed, repository, commit)
+            if compiled is not None:
+                completed = compiled.complete(completed, commit)
+            records.extend(
+                to_records(
+                    completed,
+                    file,
+                    project=project,
+                    revision=commit,
+                    folder=repository or Path.cwd(),
+                )
             )
-        )
+    notes = [f"{file}: {note}" for file, _, run in runs for note in run.notes]
+    if compiled is not None:
+        notes += compiled.notes
+    if not as_json:
+        for note in notes:
+            print_error(note)
     paths: list[Path] = []
     for record in records:
         path = output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz"
@@ -126,9 +149,38 @@ def import_(
         f"written: {len(paths)} record(s) with {values} values to {output}; store them: "
         f"roofwatch ingest {output}"
     )
-    notes = [f"{file}: {note}" for file, _, run in runs for note in run.notes]
     result = {"records": [str(path) for path in paths], "notes": notes}
     print_result(result, line, as_json=as_json)
+
+
+def _print_notes(file: Path, notes: Iterable[str]) -> None:
+    for note in notes:
+        print_error(f"{file}: {note}")
+
+
+def _compiled_commits(
+    suite: Path | None, repository: Path, on_progress: "OnProgress"
+) -> "CompiledCommits | None":
+    """Prepare to compile the kernels at each commit; None without a suite or a compiler."""
+    try:
+        from roofwatch.importers.machine_code import CompiledCommits, find_suite
+    except ImportError as error:
+        if suite is not None:
+            raise
+        print_error(
+            f"machine code is unknown: {error.name} is missing; pip install roofwatch[measure]"
+        )
+        return None
+    from roofwatch.collector.runs.run_plan import Progress, RunPlan
+
+    benchmarks = suite or find_suite(repository)
+    if benchmarks is None:
+        return None
+
+    def show(text: str) -> None:
+        on_progress(Progress(0, 0, text))
+
+    return CompiledCommits(benchmarks, RunPlan(device="cpu", usual_tag="quick"), on_commit=show)
 
 
 def _read_files(

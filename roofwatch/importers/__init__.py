@@ -69,7 +69,7 @@ class ImportedRow:
     is_control: bool = False
     """A row of a library, beside the code of the project."""
     code_hash: str | None = None
-    """Digest of the sources that the kernel uses, if a repository was given."""
+    """`CodeIdentity.text` of the kernel, if a repository was given."""
     device: str = ""
     """If a file has results of several."""
 
