@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roofwatch.cli.records import ingest
+from roofwatch.cli.records import store_and_judge
 from roofwatch.options import AsJson, Output
 from roofwatch.terminal import print_error, print_or_write, print_result, progress
 
@@ -136,14 +137,15 @@ def import_(
     if not as_json:
         for note in notes:
             print_error(note)
-    paths: list[Path] = []
-    for record in records:
+    written: list[tuple[Path, RunRecord]] = []
+    for record in sorted(records, key=_in_order):
         path = output / f"{record.commit.sha[:12]}-{record.run_id}.json.gz"
         record.write(path)
-        paths.append(path)
+        written.append((path, record))
     if store:
-        ingest(paths, as_json=as_json)
+        store_and_judge(written, as_json=as_json)
         return
+    paths = [path for path, _ in written]
     values = sum(len(record.imported) for record in records)
     line = (
         f"written: {len(paths)} record(s) with {values} values to {output}; store them: "
@@ -151,6 +153,10 @@ def import_(
     )
     result = {"records": [str(path) for path in paths], "notes": notes}
     print_result(result, line, as_json=as_json)
+
+
+def _in_order(record: "RunRecord") -> tuple[int, datetime]:
+    return record.commit.first_parent_count, record.started_at
 
 
 def _print_notes(file: Path, notes: Iterable[str]) -> None:

@@ -21,9 +21,15 @@ from roofwatch.options import (
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rich.table import Table
 
+    from roofwatch.ci.history.recent import PossibleChange
     from roofwatch.ci.report.not_measured import NotMeasured
+    from roofwatch.db.ingest.ingest import IngestResult
+    from roofwatch.model.history import Regression
+    from roofwatch.model.record import RunRecord
 
 app = typer.Typer()
 artefact_app = typer.Typer(
@@ -46,25 +52,35 @@ def ingest(
     as_json: AsJson = False,
 ) -> None:
     """Store records in the database, each once, and analyse their projects for regressions."""
+    from roofwatch.records import read_record_files
+
+    # an unreadable file stops the command before anything is stored
+    store_and_judge(read_record_files(files), replaces=replace, as_json=as_json)
+
+
+def store_and_judge(
+    records: "Iterable[tuple[Path, RunRecord]]", *, replaces: bool = False, as_json: bool
+) -> None:
+    """Store records, each with its file, analyse their projects, and print what was found."""
     from roofwatch.arguments import open_configured_store
     from roofwatch.ci.history.analyse import analyse_project
     from roofwatch.ci.history.recent import possible_changes
     from roofwatch.comparison_tables import possible_lines, regressions_table
     from roofwatch.db.ingest.ingest import ingest_record
     from roofwatch.db.queries import questions
-    from roofwatch.records import read_record_files
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
-    # an unreadable file stops the command before anything is stored
-    read_files = read_record_files(files)
+    results: list[IngestResult] = []
+    lacking: list[str] = []
+    regressions: list[Regression] = []
+    possible: list[PossibleChange] = []
     with open_configured_store() as engine:
-        results = [ingest_record(engine, record, replaces=replace) for _, record in read_files]
-        lacking: list[str] = []
-        for file, record in read_files:
+        # a history may not fit in memory, so each record is gone once it is stored
+        for file, record in records:
+            results.append(ingest_record(engine, record, replaces=replaces))
             lacking += store_artefacts(engine, record.run_id, record.artefacts, file)
         projects = sorted({result.project for result in results})
-        regressions, possible = [], []
         for project in projects:
             judged = analyse_project(engine, project)
             recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)

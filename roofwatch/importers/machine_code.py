@@ -75,7 +75,7 @@ class CompiledCommits:
         return self._by_tree[tree]
 
     def _digest_of_tree(self, sha: str) -> str:
-        """Digest the files that code may read: without a change of them, all compiles to the same."""
+        """Digest the files that code may read; if none changed, the machine code is the same."""
         repository = self.suite if self.suite.is_dir() else self.suite.parent
         try:
             listed = run_git(repository, "ls-tree", "-r", "-z", "--full-tree", sha)
