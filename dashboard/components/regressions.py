@@ -34,7 +34,7 @@ from roofwatch.dashboard.wording import (
 )
 from roofwatch.db.access import AuditEntry
 from roofwatch.db.regressions.triage import StaleTriageError
-from roofwatch.model.history import ChangePoint, Regression, RegressionState
+from roofwatch.model.history import Cause, ChangePoint, Regression, RegressionState
 from roofwatch.model.triage import TriagedRegression, TriageState
 from roofwatch.model.verdict import Verdict
 from roofwatch.settings import load_settings
@@ -206,9 +206,13 @@ def standing_marks(triaged: TriagedRegression) -> list[Mark]:
 def _suspect_text(regression: Regression) -> str:
     if not regression.suspects:
         return f"Suspect: {regression.cause}"
-    likeliest = regression.suspects[0]
+    named = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN]
+    if not named:
+        return "Cause unknown"
+    likeliest = named[0]
+    label = "Suspect" if regression.cause is not Cause.UNKNOWN else "Cause unknown; suspect"
     return (
-        f"Suspect: {likeliest.cause}, {likeliest.weight:.0%}: "
+        f"{label}: {likeliest.cause}, {likeliest.weight:.0%}: "
         f"{shortened(likeliest.sentence, length=120)}"
     )
 

@@ -62,12 +62,12 @@ def ingest_record(
     """
     digest = content_hash(record)
     try:
-        _check_clock(engine, record)
         _check_name(record)
         with (
             engine.connect().execution_options(isolation_level="READ COMMITTED") as connection,
             connection.begin(),
         ):
+            _check_clock(connection, record)
             return store_record(
                 connection, record, digest, is_quarantined=is_quarantined, replaces=replaces
             )
@@ -169,9 +169,8 @@ def _name(record: RunRecord) -> str:
     return f"run {record.run_id} of {record.project}"
 
 
-def _check_clock(engine: Engine, record: RunRecord) -> None:
-    with engine.connect() as connection:
-        now = connection.execute(select(func.now())).scalar_one()
+def _check_clock(connection: Connection, record: RunRecord) -> None:
+    now = connection.execute(select(func.now())).scalar_one()
     if not _EARLIEST_START <= record.started_at <= now + _MAX_CLOCK_AHEAD:
         raise IngestError(
             f"{_name(record)}: started at {record.started_at.isoformat(timespec='seconds')}, but "
