@@ -17,7 +17,7 @@ from roofwatch.collector.accuracy.evaluation import (
 from roofwatch.collector.compile.counted_calls import CountingMode, TooMuchWorkError
 from roofwatch.collector.compile.interval import Interval
 from roofwatch.collector.compile.pretended_device import pretending_gpu
-from roofwatch.collector.compile.target_device import answering_for, replaced
+from roofwatch.collector.compile.target_device import pretending_driver, replaced
 from roofwatch.model.errors import ToolchainError
 from roofwatch.spec import (
     Case,
@@ -116,7 +116,7 @@ def call_for_target(
             mode.set_range(inputs[name], limits)
         if sum(_size(value) for value in inputs.values()) > max_bytes:
             raise TooLargeError(f"the inputs have more than {max_bytes:,} bytes")
-        stack.enter_context(answering_for(target))
+        stack.enter_context(pretending_driver(target))
         if not has_data:
             stack.enter_context(pretending_gpu(mode.count_wait))
         names = differentiated_names(spec, case, inputs)
