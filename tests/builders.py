@@ -27,7 +27,7 @@ from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.model.metrics import Better
 from roofwatch.model.proofs import OverflowProof, Proof, UnprovenAccess
-from roofwatch.model.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
+from roofwatch.model.record import Artefact, Commit, PairMember, RunRecord, Side, SourceLine
 from roofwatch.model.results import (
     Accuracy,
     CaseProfile,
@@ -395,7 +395,10 @@ def make_pair_of_records(
     def one_side(number: int, side: Side, median_ns: float) -> RunRecord:
         measured = make_measurement(blocks=make_blocks([median_ns] * block_count))
         return make_record(
-            number, measurements=[measured], pairing=Pairing(pair_id=pair_id, side=side), **fields
+            number,
+            measurements=[measured],
+            pairing=PairMember(pair_id=pair_id, side=side),
+            **fields,
         )
 
     return one_side(base, Side.BASE, base_median_ns), one_side(head, Side.HEAD, head_median_ns)
