@@ -90,7 +90,7 @@ def as_on_gpu(target: str) -> Iterator[None]:
 @contextlib.contextmanager
 def pretending_gpu(on_wait: Callable[[], None]) -> Iterator[None]:
     """Pretend within the block; `on_wait` is called when data goes to the host."""
-    of_tensors = torch._C.TensorBase.device.__get__  # type: ignore[attr-defined]  # a descriptor
+    of_tensors = torch._C.TensorBase.device.__get__
     with (
         replaced(FakeTensor, "device", _pretended(vars(FakeTensor)["device"].fget)),
         replaced(torch.Tensor, "device", _pretended(of_tensors)),
