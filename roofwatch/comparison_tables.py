@@ -125,7 +125,9 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     ]
     counts = [f"detectable with {count}" for count in blocks]
     return make_table(
-        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2
+        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"),
+        rows,
+        left_column_count=2,
     )
 
 
@@ -226,7 +228,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     )
     name = "values of other tools" if has_metrics else found[0][0].key.metric
     title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
-    return make_table(columns, rows, title=title, left=1 + len(several))
+    return make_table(columns, rows, title=title, left_column_count=1 + len(several))
 
 
 def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:
@@ -267,13 +269,13 @@ def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
     """Say how to get what is missing, line by line."""
     if judged.missing:
         yield f"required by [check], and missing: {', '.join(judged.missing)}"
-    if any(case.claimed.is_time_missing for case in judged.cases):
+    if any(case.evidence.claimed.is_time_missing for case in judged.cases):
         yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
 
 
 def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
     """Count the cases by what may be claimed about them."""
-    return dict(Counter(case.claimed.text for case in judged.cases).most_common())
+    return dict(Counter(case.evidence.claimed.text for case in judged.cases).most_common())
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

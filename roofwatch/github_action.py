@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -55,7 +55,7 @@ def run_action(
         GitError: the base is unknown and cannot be fetched.
     """
     RECORDS.mkdir(exist_ok=True)
-    status, event = 0, posting.event_of(variables)
+    event = posting.event_of(variables)
     more = shlex.split(arguments)
     commands = commands_for(
         mode, suite, base, more, name, variables, event, policy=policy, part=part
@@ -63,18 +63,20 @@ def run_action(
     for command in commands:
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
         measures = command[0] in {"ab", "bisect"}
-        given = {
-            key: value for key, value in variables.items() if key != TOKEN_VARIABLE or not measures
-        }
-        with (
-            (RECORDS / BISECTION).open("wb") if command[0] == "bisect" else nullcontext() as output
-        ):
+        environment = dict(variables)
+        if measures:
+            # it runs code of the pull request
+            environment.pop(TOKEN_VARIABLE, None)
+        with ExitStack() as stack:
+            output = None
+            if command[0] == "bisect":
+                output = stack.enter_context((RECORDS / BISECTION).open("wb"))
             line = [sys.executable, "-m", "roofwatch", *command]
-            done = subprocess.run(line, check=False, env=given, stdout=output)
-        status = 0 if measures else done.returncode
-        if status:
-            break
-    return status
+            done = subprocess.run(line, check=False, env=environment, stdout=output)
+        # the report says how a measurement ended
+        if not measures and done.returncode:
+            return done.returncode
+    return 0
 
 
 def commands_for(
@@ -98,10 +100,13 @@ def commands_for(
     if part:
         post.append(f"--part={part}")
     if mode == "report":
-        if variables.get("GITHUB_EVENT_NAME") == "workflow_run":
-            yield ["post", "--begin", *named] if event.get("action") == "requested" else post
+        if variables.get("GITHUB_EVENT_NAME") != "workflow_run":
+            records = [] if request is None else [str(RECORDS)]
+            yield ["command", *records, *named, *policy]
+        elif event.get("action") == "requested":
+            yield ["post", "--begin", *named]
         else:
-            yield ["command", *([] if request is None else [str(RECORDS)]), *named, *policy]
+            yield post
         return
     if mode == "all":
         yield ["post", "--begin", *named]

@@ -94,11 +94,15 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
         ForgeError: it cannot be read.
     """
     path = variables.get("GITHUB_EVENT_PATH", "")
+    if not path:
+        return {}
     try:
-        event = json.loads(Path(path).read_text()) if path else {}
+        event = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise ForgeError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
-    return event if isinstance(event, dict) else {}
+    if not isinstance(event, dict):
+        return {}
+    return event
 
 
 def job_here(variables: Mapping[str, str]) -> Job:
@@ -161,16 +165,13 @@ def report_on(
     try:
         measured = read_measured(paths)
         if isinstance(measured, NotMeasured):
-            found = measured
-            _require_commit(found.head, job)
-            is_reported, check = (
-                found.is_failure or not found.error,
-                check_run.without_records(found, policy=policy),
-            )
-            text = found.to_markdown() if is_reported else None
-            return Report(
-                check, comment=text, problem=found.error or None, is_silent=not found.error
-            )
+            note = measured
+            _require_commit(note.head, job)
+            check = check_run.without_records(note, policy=policy)
+            text = None
+            if note.is_failure or not note.error:
+                text = note.to_markdown()
+            return Report(check, comment=text, problem=note.error or None, is_silent=not note.error)
         if measured is None:
             return _nothing_measured(paths[0], job, policy)
         base, head = measured.base, measured.head
@@ -201,14 +202,14 @@ def report_on(
 
 
 def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Report:
-    ended = None if job is None else job.conclusion
-    if ended == "skipped":
+    conclusion = job.conclusion if job is not None else None
+    if conclusion == "skipped":
         reason = "the job that measures was skipped, because of a draft or a missing label"
         check = check_run.not_measured(reason, "skipped: not measured", policy=policy)
         return Report(check, problem=reason)
-    reason = f"no record in {folder}" + (
-        f"; the run that measured ended as {ended}" if ended else ""
-    )
+    reason = f"no record in {folder}"
+    if conclusion:
+        reason += f"; the run that measured ended as {conclusion}"
     return Report(check_run.not_measured(reason, policy=policy), problem=reason)
 
 
@@ -396,9 +397,10 @@ def summary(posted: Posted, reports: Mapping[str, Report]) -> Iterator[str]:
 def check_lines(check: check_run.CheckRun) -> Iterator[str]:
     """Describe a check-run and its annotations, line by line."""
     yield f"check-run: {check.conclusion} ({check.title})"
-    for one in check.annotations:
-        yield f"{one.file}:{one.line}: {'failure' if one.is_failure else 'notice'}: {one.title}"
-        yield from (f"  {line}" for line in one.message.splitlines())
+    for annotation in check.annotations:
+        level = "failure" if annotation.is_failure else "notice"
+        yield f"{annotation.file}:{annotation.line}: {level}: {annotation.title}"
+        yield from (f"  {line}" for line in annotation.message.splitlines())
 
 
 def to_json(posted: Posted, reports: Mapping[str, Report]) -> dict[str, Any]:
@@ -424,7 +426,6 @@ def _require_commit(head: Commit, job: Job | None) -> None:
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(
             f"the record is of commit {head.sha}, the event is about {job.head_sha}: give "
-            f"actions/checkout "
-            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`, or measure "
-            "with --head on GitLab"
+            "actions/checkout `ref: ${{ github.event.pull_request.head.sha }}` and "
+            "`fetch-depth: 0`, or measure with --head on GitLab"
         )

@@ -58,7 +58,7 @@ def list_fleet_runs(
     listed.
     """
     names = [project, *([quarantine_name(project)] if with_quarantine else [])]
-    wanted = or_(
+    is_listed = or_(
         *(
             _newest_runs(name, limit, runner_classes, branches, of_each_class=of_each_class)
             for name in names
@@ -68,10 +68,15 @@ def list_fleet_runs(
     )
     query = (
         select_runs()
-        .add_columns(EnvironmentRow, RunRow.document["spent_ns"], RunRow.document["ceilings"])
+        .add_columns(
+            EnvironmentRow,
+            RunRow.document["spent_ns"],
+            RunRow.document["ceilings"],
+            RunRow.document["machine"].as_string(),
+        )
         .where(
             ProjectRow.name.in_(names),
-            wanted,
+            is_listed,
             or_(*(is_on(name, runner_classes, branches) for name in names)),
         )
         .order_by(*NEWEST_FIRST)
@@ -82,8 +87,9 @@ def list_fleet_runs(
             environment=environment.to_environment(),
             spent_ns=spent_ns or {},
             ceilings=tuple(map(Ceiling.model_validate, ceilings or ())),
+            machine=machine,
         )
-        for *row, environment, spent_ns, ceilings in session.execute(query)
+        for *row, environment, spent_ns, ceilings, machine in session.execute(query)
     ]
 
 

@@ -23,7 +23,13 @@ from roofwatch.db.schema.runs import (
     RunRow,
 )
 from roofwatch.model.history import CommitRef, MeasuredCommit
-from roofwatch.model.stored_results import CaseOption, FilterOptions, FoundCommit, SearchResults
+from roofwatch.model.stored_results import (
+    CaseOption,
+    FilterOptions,
+    FoundCommit,
+    Release,
+    SearchResults,
+)
 
 _RECENT_RUNS = 4
 """Runs of each environment that case properties are read from: the newest may lack some."""
@@ -88,15 +94,28 @@ def find_commit(session: Session, project: str, name: str) -> str | None:
     return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
 
 
+def list_releases(session: Session, project: Word) -> list[Release]:
+    """List the git tags at measured commits, by place on the branch."""
+    tags = RunRow.document["commit"]["tags"]
+    query = (
+        select(func.json_array_elements_text(tags), *COMMIT_COLUMNS)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .where(RunRow.project_id == project_id(project), func.json_typeof(tags) == "array")
+        .distinct()
+    )
+    releases = [Release(name, CommitRef(*commit)) for name, *commit in session.execute(query)]
+    return sorted(releases, key=lambda release: (release.commit, release.name))
+
+
 def read_filter_options(session: Session, project: Word) -> FilterOptions:
     """Read the filter options of a project; empty if it has no runs."""
-    wanted = project_id(project)
+    project_row_id = project_id(project)
     # a side of a pair may have measured only what a change affects
     newest_first = (RunRow.pair_id.is_not(None), RunRow.started_at.desc())
     rank = func.row_number().over(partition_by=RunRow.environment_id, order_by=newest_first)
     ranked = (
         select(RunRow.run_id, rank.label("rank"))
-        .where(RunRow.project_id == wanted)
+        .where(RunRow.project_id == project_row_id)
         .subquery("ranked")
     )
     recent = (
@@ -122,25 +141,27 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     cases = (
         select(CaseRow.name, CaseRow.kernel, CaseRow.dtype, *newest.c)
         .outerjoin(newest, newest.c.case_id == CaseRow.id)
-        .where(CaseRow.project_id == wanted)
+        .where(CaseRow.project_id == project_row_id)
     )
     classes = (
         select(EnvironmentRow.runner_class, EnvironmentRow.device_kind)
         .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
-        .where(RunRow.project_id == wanted)
+        .where(RunRow.project_id == project_row_id)
         .distinct()
     )
     kinds = dict(session.execute(classes).all())
     measured = (
         select(RunRow.branch, CommitRow.sha)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .where(RunRow.project_id == wanted, RunRow.branch.is_not(None))
+        .where(RunRow.project_id == project_row_id, RunRow.branch.is_not(None))
         .distinct()
     )
     commits_by_branch: defaultdict[Any, set[str]] = defaultdict(set)
     for branch, sha in session.execute(measured):
         commits_by_branch[branch].add(sha)
-    commit_count = select(func.count()).select_from(CommitRow).where(CommitRow.project_id == wanted)
+    commit_count = (
+        select(func.count()).select_from(CommitRow).where(CommitRow.project_id == project_row_id)
+    )
     return FilterOptions(
         cases=tuple(
             CaseOption(
@@ -170,15 +191,32 @@ def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) -> SearchResults:
-    """Find measured kernels, cases and commits, at most `limit` of each, commits newest first.
+    """Find measured kernels, cases, commits, runner classes and releases, at most `limit` of each,
+    commits and releases newest first.
 
-    All words of the text must occur in a name or in a commit's subject. A commit is also found by
-    the first digits of its sha, and by the number of its pull request, which is in its subject.
+    All words of the text must occur in a name, or in a commit's subject and author. A commit is
+    also found by the first digits of its sha, and by the number of its pull request, which is in
+    its subject.
     """
     words = text.split()
     if not words:
         return SearchResults((), (), ())
-    wanted = project_id(project)
+    project_row_id = project_id(project)
+    classes = (
+        select(EnvironmentRow.runner_class)
+        .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+        .where(
+            RunRow.project_id == project_row_id,
+            *(EnvironmentRow.runner_class.icontains(word, autoescape=True) for word in words),
+        )
+        .distinct()
+        .order_by(EnvironmentRow.runner_class)
+    )
+    releases = [
+        release
+        for release in reversed(list_releases(session, project))
+        if all(word.lower() in release.name.lower() for word in words)
+    ]
     kernels = select(CaseRow.kernel).where(
         *(CaseRow.kernel.icontains(word, autoescape=True) for word in words)
     )
@@ -189,12 +227,12 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
     commits = (
         select(*COMMIT_COLUMNS, RunRow.run_id)
         .join(RunRow, RunRow.commit_id == CommitRow.id)
-        .where(RunRow.project_id == wanted, _is_commit(words))
+        .where(RunRow.project_id == project_row_id, _is_commit(words))
         .order_by(*along, RunRow.started_at.desc())
         .ext(distinct_on(CommitRow.first_parent_count, CommitRow.sha))
         .limit(limit)
     )
-    of_project = CaseRow.project_id == wanted
+    of_project = CaseRow.project_id == project_row_id
     return SearchResults(
         kernels=tuple(
             session.scalars(
@@ -205,12 +243,22 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
         commits=tuple(
             FoundCommit(CommitRef(*row), str(run_id)) for *row, run_id in session.execute(commits)
         ),
+        runner_classes=tuple(session.scalars(classes.limit(limit))),
+        releases=tuple(releases[:limit]),
     )
 
 
 def _is_commit(words: list[str]) -> ColumnElement[bool]:
     subject, first = CommitRow.subject, words[0].lower()
-    by_subject = and_(*(subject.icontains(word, autoescape=True) for word in words))
+    by_subject = and_(
+        *(
+            or_(
+                subject.icontains(word, autoescape=True),
+                CommitRow.author.icontains(word, autoescape=True),
+            )
+            for word in words
+        )
+    )
     if len(words) > 1:
         return by_subject
     if re.fullmatch(r"[#!]?[0-9]+", first):

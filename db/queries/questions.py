@@ -134,8 +134,8 @@ def _list_triaged(session: Session, project: Word) -> list[TriagedRegression]:
 
 def _list_decisions(session: Session, project: Word, regression_id: UUID) -> list[AuditEntry]:
     """List triage decisions; the rest of the audit trail is for administrators."""
-    found = list_entries(session, project, subject=str(regression_id))
-    return [entry for entry in found if entry.action == TRIAGE_ACTION]
+    entries = list_entries(session, project, subject=str(regression_id))
+    return [entry for entry in entries if entry.action == TRIAGE_ACTION]
 
 
 def _list_calibrations(session: Session, project: Word) -> list[Pair]:
@@ -144,6 +144,7 @@ def _list_calibrations(session: Session, project: Word) -> list[Pair]:
 
 read_filter_options = Question(project.read_filter_options)
 list_commits = Question(project.list_commits)
+list_releases = Question(project.list_releases)
 search = Question(project.search)
 list_series_keys = Question(_list_series_keys)
 read_case_history = Question(series.read_case_history)

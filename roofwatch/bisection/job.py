@@ -53,10 +53,10 @@ def run_bisection(
     """
     stored = None if url is None or claim is None else _continued(url, claim)
 
-    def on_step(found: BisectionProgress) -> None:
-        console().print(step_line(found), markup=False, soft_wrap=True)
+    def on_step(progress: BisectionProgress) -> None:
+        console().print(step_line(progress), markup=False, soft_wrap=True)
         if stored is not None:
-            stored.update(BisectionResult(BisectionState.RUNNING, found))
+            stored.update(BisectionResult(BisectionState.RUNNING, progress))
 
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
@@ -65,8 +65,8 @@ def run_bisection(
 
             stored = begin(url, plan, commits, regression_id)
         with progress_bar("bisection") as on_progress:
-            found, end = bisect(plan, commits, fork_server, on_progress, on_step)
-        result = result_of(found, end, plan.search.threshold)
+            progress, end = bisect(plan, commits, fork_server, on_progress, on_step)
+        result = result_of(progress, end, plan.search.threshold)
         if stored is not None:
             stored.update(result)
     except Exception as error:
@@ -90,42 +90,39 @@ def _continued(url: str, claim: "Claim") -> "StoredBisection":
 # --- the result as values and as text
 
 
-def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
+def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
     """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction,
     count as equal.
     """
-    log_ratios = [one.log_ratios for one in found.commits]
-    if not found.is_weighed:
+    log_ratios = [commit.log_ratios for commit in progress.commits]
+    if not progress.is_weighed:
         ends = compare_pairs(log_ratios[-1], threshold=threshold)
         low, high = ends.relative_interval
-        is_equal = ends.verdict is Verdict.UNCHANGED
-        meaning = (
-            f"the ends do not differ by {ends.threshold:.1%}"
-            if is_equal
-            else "unclear whether the ends differ"
-        )
+
+        meaning = "unclear whether the ends differ"
+        if ends.verdict is Verdict.UNCHANGED:
+            meaning = f"the ends do not differ by {ends.threshold:.1%}"
         measured = (
             f"{ends.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), {ends.block_count} "
             f"blocks per side"
         )
-        return BisectionResult(end.state, found, notes=(f"{meaning}: {measured}",))
+        return BisectionResult(end.state, progress, notes=(f"{meaning}: {measured}",))
     if not end.confidence:
-        return BisectionResult(end.state, found, notes=("the time limit is reached",))
+        return BisectionResult(end.state, progress, notes=("the time limit is reached",))
     size = step_size(log_ratios, end.last)
-    notes = [
-        f"{one.commit.short_sha} is {one.relative_change:+.1%} from the good end, at neither "
-        f"level: several commits "
-        "changed the time; bisect on both sides of it"
-        for one in (
-            found.commits[position] for position in between_levels(log_ratios, size.log_ratio)
+    notes: list[str] = []
+    for position in between_levels(log_ratios, size.log_ratio):
+        between = progress.commits[position]
+        notes.append(
+            f"{between.commit.short_sha} is {between.relative_change:+.1%} from the good end, at "
+            "neither level: several commits changed the time; bisect on both sides of it"
         )
-    ]
-    first, last = found.commits[end.first], found.commits[end.last]
+    first, last = progress.commits[end.first], progress.commits[end.last]
     if first.reason == SAME_CODE:
         notes.append("the machine code is identical: look at host code and launch arguments")
     if end.state is BisectionState.UNDECIDED:
         why = "more blocks do not help: this is not a single step"
-        return BisectionResult(end.state, found, notes=(why, *notes))
+        return BisectionResult(end.state, progress, notes=(why, *notes))
     answer = Answer(
         first.commit,
         last.commit,
@@ -133,23 +130,26 @@ def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> Bis
         size.relative_change,
         size.relative_interval,
     )
-    return BisectionResult(end.state, found, answer, tuple(notes))
+    return BisectionResult(end.state, progress, answer, tuple(notes))
 
 
 def commit_table(commits: Sequence[BisectionCommit]) -> Table:
     rows = []
-    for known in commits:
+    for candidate in commits:
+        change = ""
+        if candidate.relative_change is not None:
+            change = f"{candidate.relative_change:+.1%}"
         cells = (
-            known.commit.short_sha,
-            known.commit.author,
-            known.commit.subject[:60],
-            str(known.pair_count or ""),
-            "" if known.relative_change is None else f"{known.relative_change:+.1%}",
-            f"{known.probability:.1%}",
-            "━" * round(known.probability * _BAR_WIDTH),
-            known.reason[:80],
+            candidate.commit.short_sha,
+            candidate.commit.author,
+            candidate.commit.subject[:60],
+            str(candidate.pair_count or ""),
+            change,
+            f"{candidate.probability:.1%}",
+            "━" * round(candidate.probability * _BAR_WIDTH),
+            candidate.reason[:80],
         )
-        style = "" if known.status is CommitStatus.MEASURED else "dim"
+        style = "" if candidate.status is CommitStatus.MEASURED else "dim"
         rows.append([Text(on_one_line(cell), style) for cell in cells])
     return make_table(
         ("commit", "author", "subject", "pairs", "against good", "probability", "", "remark"), rows
@@ -167,7 +167,9 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
         else:
             yield f"the first {change} commit is one of these; only the last can be measured:"
             named = [
-                one.commit for one in progress.commits if answer.first <= one.commit <= answer.last
+                candidate.commit
+                for candidate in progress.commits
+                if answer.first <= candidate.commit <= answer.last
             ]
             yield from (f"  {commit.sha} {_title(commit)}" for commit in named)
         yield (
@@ -175,17 +177,17 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
             f"{answer.confidence:.1%}"
         )
     yield from result.notes
-    measured = sum(known.pair_count > 0 for known in progress.commits)
+    measured = sum(candidate.pair_count > 0 for candidate in progress.commits)
     yield (
         f"{progress.measurement_count} measurements of {measured} of {len(progress.commits)} "
         f"commits and the good end"
     )
     for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
-        for known in progress.commits:
-            if known.status is status:
+        for candidate in progress.commits:
+            if candidate.status is status:
                 yield (
-                    f"{label}: {known.commit.short_sha} "
-                    f"{on_one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
+                    f"{label}: {candidate.commit.short_sha} "
+                    f"{on_one_line(f'{candidate.commit.subject[:60]}: {candidate.reason}')}"
                 )
 
 
@@ -212,12 +214,12 @@ def exit_status(result: BisectionResult) -> int:
     return 0 if result.state is BisectionState.FOUND else 1
 
 
-def step_line(found: BisectionProgress) -> str:
-    step, sha = found.steps[-1], found.steps[-1].sha[:8]
+def step_line(progress: BisectionProgress) -> str:
+    step, sha = progress.steps[-1], progress.steps[-1].sha[:8]
     if step.note:
         return f"{sha} skipped: {on_one_line(step.note)}"
     change = f"{step.relative_change:+.1%} in {count_of(step.pair_count, 'pair')}"
-    if not found.is_weighed:
+    if not progress.is_weighed:
         return f"{sha} {change}: the bad end against the good end"
     return f"{sha} {change}: the change is here or earlier with {step.probability:.1%}"
 

@@ -167,8 +167,8 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (unexpected; run again with --debug for the traceback)"
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"roofwatch {__version__}")
         raise typer.Exit
 

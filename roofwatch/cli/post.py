@@ -190,12 +190,12 @@ def command(
     event = posting.event_of(os.environ)
     may_accept = read_accept_by(os.environ, event, accept_by=accept_by)
     if result is not None:
-        asked = requested_measurement(os.environ)
-        if asked is None:
+        measurement = requested_measurement(os.environ)
+        if measurement is None:
             raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
         policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
         answer = report_result(
-            asked,
+            measurement,
             job_of(os.environ, event),
             result,
             name,
@@ -214,7 +214,8 @@ def command(
     reply = carry_out(repository, request, name, may_accept)
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
-            file.write(f"requests={json.dumps([asked.model_dump() for asked in reply.requests])}\n")
+            requests = [requested.model_dump() for requested in reply.requests]
+            file.write(f"requests={json.dumps(requests)}\n")
     document = {
         "verbs": reply.verbs,
         "reaction": reply.reaction,

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 
+from roofwatch.model.optional import map_optional
 from roofwatch.options import (
     AsJson,
     ComparedSide,
@@ -23,6 +24,8 @@ from roofwatch.options import (
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from roofwatch.ci.report.not_measured import NotMeasured
 
 app = typer.Typer()
@@ -56,20 +59,13 @@ def ingest(
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
-    found = read_record_files(
-        files
-    )  # an unreadable file stops the command before anything is stored
+    # an unreadable file stops the command before anything is stored
+    read_files = read_record_files(files)
     with open_configured_store() as engine:
-        stored = [
-            (ingest_record(engine, record, replaces=replace), record.run_id, record.artefacts, file)
-            for file, record in found
-        ]
-        results = [result for result, *_ in stored]
-        lacking = [
-            reason
-            for _, run_id, artefacts, file in stored
-            for reason in store_artefacts(engine, run_id, artefacts, file)
-        ]
+        results = [ingest_record(engine, record, replaces=replace) for _, record in read_files]
+        lacking: list[str] = []
+        for file, record in read_files:
+            lacking += store_artefacts(engine, record.run_id, record.artefacts, file)
         projects = sorted({result.project for result in results})
         regressions, possible = [], []
         for project in projects:
@@ -77,12 +73,16 @@ def ingest(
             recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)
             regressions += judged
             possible += possible_changes(recent, judged)
-    new, replaced = (
-        sum(result.was_new for result in results),
-        sum(result.was_replaced for result in results),
-    )
-    counts = [f"{new} stored", *([f"{replaced} replaced"] if replaced else [])]
-    counts.append(f"{len(results) - new - replaced} already stored")
+    new_count = sum(result.was_new for result in results)
+    replaced_count = sum(result.was_replaced for result in results)
+    counts = [f"{new_count} stored"]
+    if replaced_count:
+        counts.append(f"{replaced_count} replaced")
+    counts.append(f"{len(results) - new_count - replaced_count} already stored")
+    lines: list[Table | str] = [f"records: {', '.join(counts)}; projects: {', '.join(projects)}"]
+    if regressions:
+        lines.append(regressions_table(regressions))
+    lines += possible_lines(possible)
     if not as_json:
         for reason in lacking:
             print_error(reason)
@@ -93,9 +93,7 @@ def ingest(
             "possible_changes": possible,
             "lacking_artefacts": lacking,
         },
-        f"records: {', '.join(counts)}; projects: {', '.join(projects)}",
-        *([regressions_table(regressions)] if regressions else []),
-        *possible_lines(possible),
+        *lines,
         as_json=as_json,
     )
 
@@ -357,25 +355,30 @@ def import_(
         if git_history is not None:
             paths += closing.enter_context(versions_of(repository or Path.cwd(), git_history))
         readable = paths if is_table else known_files(paths)
-        found = [
+        imported_files = [
             (file, *import_file(file, format_name, table=table, presets=presets))
             for file in readable
         ]
-    if not found:
+    if not imported_files:
         raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
     runs = []
-    for file, name, run in found:
-        marked = with_controls(run, configured.controls) if configured.controls else run
-        runs.append((file, name, turned(marked, direction) if direction else marked))
+    for file, name, run in imported_files:
+        if configured.controls:
+            run = with_controls(run, configured.controls)
+        if direction:
+            run = turned(run, direction)
+        runs.append((file, name, run))
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]
         print_result(mapped[0] if len(mapped) == 1 else mapped, *tables, as_json=as_json)
         return
-    listed = None if commits is None else read_commit_list(commits)
+    listed_commits = map_optional(read_commit_list, commits)
     written = []
     for file, _, run in runs:
-        completed = run if listed is None else listed.complete(run)
+        completed = run
+        if listed_commits is not None:
+            completed = listed_commits.complete(run)
         if repository is not None:
             completed = with_source_identity(completed, repository, commit)
         records = to_records(
@@ -429,7 +432,7 @@ def add(
     from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
-    redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
+    redaction = Redaction.of_this_machine(kept=map_optional(parse_kept, keep))
     named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
@@ -446,20 +449,18 @@ def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
         artefacts = source.list_artefacts(run)
     rows = [
         (
-            one.name,
-            one.kind,
-            format_bytes(one.size_bytes),
-            one.sha256[:12],
-            "yes" if one.is_stored else "no, never sent",
+            artefact.name,
+            artefact.kind,
+            format_bytes(artefact.size_bytes),
+            artefact.sha256[:12],
+            "yes" if artefact.is_stored else "no, never sent",
         )
-        for one in artefacts
+        for artefact in artefacts
     ]
-    shown = (
-        make_table(("name", "kind", "size", "sha256", "stored"), rows)
-        if rows
-        else f"run {run} has no artefacts"
+    table = make_table(
+        ("name", "kind", "size", "sha256", "stored"), rows, title=f"artefacts of run {run}"
     )
-    print_result({"artefacts": artefacts}, shown, as_json=as_json)
+    print_result({"artefacts": artefacts}, table, as_json=as_json)
 
 
 @artefact_app.command("get")

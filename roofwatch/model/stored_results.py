@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from roofwatch.model.history import CommitRef, Series, SeriesKey
+from roofwatch.model.history import CommitRef, Pair, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Artefact, Pairing
+from roofwatch.model.record import Artefact, PairMember
 from roofwatch.model.results import CaseProfile, Counters
 
 
@@ -121,7 +121,7 @@ class RunDetail:
     static_rows: tuple[StaticRow, ...]
     """Machine code that it compiled, else that of its commit."""
     environment: Environment | None = None
-    pairing: Pairing | None = None
+    pairing: PairMember | None = None
     source_digests: Mapping[str, str] = field(default_factory=dict)
     """As in the record, by kernel."""
     foreign_code: LoadedFile | None = None
@@ -166,10 +166,20 @@ class FoundCommit:
 
 
 @dataclass(frozen=True)
+class Release:
+    """A git tag at a measured commit."""
+
+    name: str
+    commit: CommitRef
+
+
+@dataclass(frozen=True)
 class SearchResults:
     kernels: tuple[str, ...]
     cases: tuple[str, ...]
     commits: tuple[FoundCommit, ...]
+    runner_classes: tuple[str, ...] = ()
+    releases: tuple[Release, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -187,7 +197,7 @@ class Trend:
 
     @property
     def is_thinned(self) -> bool:
-        return self.run_count > max((len(one.points) for one in self.series), default=0)
+        return self.run_count > max((len(series.points) for series in self.series), default=0)
 
 
 @dataclass(frozen=True)
@@ -239,6 +249,8 @@ class RecentRuns:
     commits: tuple[CommitRef, ...]
     """One per run, oldest first."""
     series: tuple[RecentSeries, ...]
+    pairs: tuple[Pair, ...] = ()
+    """Of the newest commits; a block has its median only."""
 
 
 @dataclass(frozen=True)
@@ -260,6 +272,8 @@ class FleetRun(RunSummary):
     spent_ns: Mapping[str, int]
     """Time by activity."""
     ceilings: tuple[Ceiling, ...]
+    machine: str | None = None
+    """The physical machine, as in the record."""
 
     @property
     def wall_ns(self) -> float:
