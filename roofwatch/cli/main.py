@@ -27,6 +27,7 @@ from roofwatch.cli import (
     show,
     static,
     token,
+    triage,
     watch,
 )
 from roofwatch.terminal import (
@@ -49,6 +50,7 @@ _PANELS = {
         "ingest",
         "import",
         "show",
+        "triage",
         "alert",
         "artefact",
     ),
@@ -91,6 +93,7 @@ for group in (
     static,
     records,
     show,
+    triage,
     post,
     publish,
     alert,
