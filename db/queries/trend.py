@@ -44,6 +44,9 @@ BAND_QUANTILES = (0.05, 0.5, 0.95)
 _LEAST_RUNS = 4
 """About the minimum runs of a stretch of a band."""
 _MAX_KEYS = 2_000
+_FURTHER_COLUMNS = ("number", "run_number", "series_id", "is_degraded")
+_DEGRADED = ("throttled or shared",)
+"""A measurement's row does not say which of the two."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
             kept.c.run_count,
             kept.c.quantiles,
             kept.c.value_count,
+            kept.c.is_degraded,
             RunRow.run_id,
             RunRow.started_at,
             kept.c.runner_class,
@@ -161,7 +165,7 @@ def _points(trend: TrendQuestion) -> CTE | None:
     along = (CommitRow.first_parent_count, CommitRow.sha)
     return (
         select(
-            *(points.c[name] for name in ("number", "run_number", "series_id", *POINT_COLUMNS)),
+            *(points.c[name] for name in (*_FURTHER_COLUMNS, *POINT_COLUMNS)),
             run.c.harness_version,
             run.c.environment_id,
             run.c.commit_id,
@@ -309,7 +313,10 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         setting = settings[row.environment_id, row.harness_version]
         places[run[0].sha] = row.place
         measured = [*values, setting]
-        points[row.number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured))
+        point = SeriesPoint(*run, OUTCOMES[outcome], *measured)
+        if row.is_degraded:
+            point.degraded_by = _DEGRADED
+        points[row.number].append(point)
         if row.value_count:
             low, median, high = row.quantiles
             bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))

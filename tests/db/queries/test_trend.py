@@ -29,6 +29,7 @@ from tests.builders import (
     make_series_key,
     sha_of,
 )
+from tests.dashboard.gpu_history import HOT_AT, SOFTMAX, gpu_record
 from tests.databases import Databases, ingest_all
 from tests.db.made_up_store import Shape, fill
 from tests.db.queries.test_series import varied_records
@@ -219,3 +220,18 @@ def test_each_point_says_how_it_was_timed_and_the_first_of_a_new_way_stays(
     assert len(timings) < 60
     assert timings[sha_of(0)] == "perf_counter, hot"
     assert timings[sha_of(41)] == "perf_counter, cold"
+
+
+def test_a_point_says_whether_the_device_was_throttled_or_shared(store: Engine) -> None:
+    ingest_all(store, *(gpu_record(number) for number in (HOT_AT - 1, HOT_AT)))
+
+    with Session(store) as session:
+        keys = list_series_keys(session, PROJECT, cases=[SOFTMAX], metric="utilisation")
+    found = trend_of(store, TrendQuestion(PROJECT, tuple(keys)))
+
+    by_implementation = {
+        series.key.implementation: [point.degraded_by for point in series.points]
+        for series in found.series
+    }
+    assert by_implementation["triton"] == [(), ("throttled or shared",)]
+    assert by_implementation["torch"] == [(), ()]
