@@ -165,7 +165,9 @@ def history_html(
 
 def date_range(histories: Iterable[History]) -> DateScale:
     """Return the date axis that several drawings share."""
-    moments = [point.commit.committed_at for one in histories for point in one.series.points]
+    moments = [
+        point.commit.committed_at for history in histories for point in history.series.points
+    ]
     return fit_dates(moments)
 
 
@@ -276,7 +278,9 @@ class _Drawing:
 
     def _line(self, series: Series, colour: str) -> str:
         if series.band:
-            places = [f"{self.x(one.commit):.2f},{self.y(one.median):.1f}" for one in series.band]
+            places = [
+                f"{self.x(point.commit):.2f},{self.y(point.median):.1f}" for point in series.band
+            ]
             return _polyline(places, colour)
         lines: list[str] = []
         # a failed run breaks the line
@@ -315,8 +319,8 @@ class _Drawing:
                 direction = "↑ "
             text = f"{direction}{roof.name} {self.history.metric.format(roof.value)}"
             # below its line, but not below the plot
-            place = f"top:min({self.y(roof.value):.1f}%, calc(100% - 1rem))"
-            labels.append(f'<span class="rw-roof" style="{place}">{escaped(text)}</span>')
+            offset = f"top:min({self.y(roof.value):.1f}%, calc(100% - 1rem))"
+            labels.append(f'<span class="rw-roof" style="{offset}">{escaped(text)}</span>')
         return "".join(labels)
 
     def change_labels(self) -> str:
