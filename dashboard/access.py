@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.settings import Settings, load_settings
@@ -77,17 +76,17 @@ def person_here() -> Person | None:
     return person_of(st.user.to_dict()) if st.user.get("is_logged_in", False) else None
 
 
-def show_sign_in(place: DeltaGenerator) -> None:
+def show_sign_in() -> None:
     """Show a button to sign in or out, if sign-in is configured."""
     if load_settings().sign_in_issuer is None:
         return
     person = person_here()
     if person is None:
-        place.button("Sign in", icon=":material/login:", on_click=st.login)
+        st.button("Sign in", on_click=st.login)
         return
-    with place.popover("Account", icon=":material/account_circle:"):
+    with st.popover("Account"):
         st.caption(f"Signed in as {code_span(shortened(person.shown_as, length=60))}")
-        st.button("Sign out", icon=":material/logout:", on_click=st.logout)
+        st.button("Sign out", on_click=st.logout)
 
 
 def sign_in_secrets(settings: Settings) -> dict[str, Any]:

@@ -14,17 +14,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import streamlit as st
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 from starlette.routing import Route
 
 from roofwatch.dashboard.access import DashboardError, sign_in_secrets
-from roofwatch.dashboard.app import VIEWS
 from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
+from roofwatch.dashboard.navigation import FRONT_PAGE, MOVED, VIEWS, path_of
 from roofwatch.settings import load_settings
 
 _START_TIMEOUT_S = 120.0
 _POLL_S = 0.1
+_SMALLEST_COMPRESSED_BYTES = 1_000
 _LOG = logging.getLogger("roofwatch.dashboard")
 _SCRIPT = Path(__file__).with_name("app.py")
 # Given here rather than in a file: nothing is written into the home folder, and what a file there
@@ -44,6 +47,12 @@ _OPTIONS: dict[str, object] = {
     "theme.light.primaryColor": "#0072B2",
     # contrast with white text
     "theme.dark.primaryColor": "#0077BB",
+    # the colours of assets/style.css
+    "theme.light.textColor": "#1B1F24",
+    "theme.light.secondaryBackgroundColor": "#F6F8FA",
+    "theme.dark.backgroundColor": "#0E1117",
+    "theme.dark.secondaryBackgroundColor": "#161B22",
+    "theme.dark.textColor": "#E6EDF3",
 }
 
 
@@ -77,7 +86,8 @@ def serve(
     app = st.App(
         _SCRIPT,
         secrets=secrets,
-        routes=[Route("/overview", _open_front_page)],
+        routes=[Route(f"/{name}", _open_moved) for name in (*MOVED, FRONT_PAGE)],
+        middleware=[Middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES)],
         on_script_error=_report_failed_view,
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)
@@ -90,9 +100,11 @@ def serve(
         app.run(config={**_OPTIONS, "server.address": address, "server.port": chosen_port})
 
 
-def _open_front_page(request: Request) -> RedirectResponse:
-    """Send the name of the front page to its address, the only one that Streamlit knows."""
-    return RedirectResponse(f"/?{request.url.query}")
+def _open_moved(request: Request) -> RedirectResponse:
+    """Send an old address to the screen that has its content, with its parameters."""
+    name = request.url.path.rpartition("/")[2]
+    target = path_of(MOVED.get(name, name))
+    return RedirectResponse(f"{target}?{request.url.query}")
 
 
 def _free_port(address: str, port: int | None) -> int:

@@ -1,10 +1,8 @@
-"""What every view shares: the header with search, project and filters, links to other views, empty
-states.
-"""
+"""What every view shares: its choices in the address, links to other views, empty states."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from html import escape
 from pathlib import PurePosixPath
@@ -13,36 +11,28 @@ from urllib.parse import quote, urlencode, urljoin
 from zoneinfo import ZoneInfo
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import show_sign_in
-from roofwatch.dashboard.components.permalink import Permalink, clear_filters
-from roofwatch.dashboard.components.table import show_html_table
+from roofwatch.dashboard.components.permalink import Permalink
+from roofwatch.dashboard.components.shell import (
+    RANGE_AT_FIRST,
+    Header,
+    TimeRange,
+    list_ranges,
+    show_header,
+)
 from roofwatch.dashboard.filters import PARAMETERS, Filters, options_of
+from roofwatch.dashboard.navigation import path_of
 from roofwatch.dashboard.wording import code_span, shortened
 from roofwatch.db.queries import questions
 from roofwatch.model.history import CommitRef
-from roofwatch.model.stored_results import FilterOptions, FleetRun
+from roofwatch.model.stored_results import FleetRun, RunnerCoverage
 from roofwatch.settings import load_settings
 
 MAIN_FIGURE = "main-figure"
 """Key of the main figure or table of a view, whose load time is measured."""
 
-_SEARCH = "search"
-_LONGEST_SEARCH = 200
-_FOCUS_JS = f"""
-export default () => {{
-  const focus = event => {{
-    if (event.key !== "/" || event.target.closest("input, textarea, [contenteditable]")) return;
-    event.preventDefault();
-    document.querySelector(".st-key-{_SEARCH} input")?.focus();
-  }};
-  document.addEventListener("keydown", focus);
-  return () => document.removeEventListener("keydown", focus);
-}}
-"""
-_focus_on_slash = st.components.v2.component("focus_search", js=_FOCUS_JS)
 NO_RUNS = "This project has no runs yet. Measure a benchmark file, then store its record:"
 
 
@@ -93,6 +83,7 @@ class SourceLinks:
 
 @dataclass(frozen=True)
 class View:
+    name: str
     project: str
     link: Permalink
     filters: Filters
@@ -100,6 +91,10 @@ class View:
     zone: tzinfo
     """Time zone of the reader."""
     sources: SourceLinks
+    range: TimeRange
+    """Commits that are shown."""
+    runners: Sequence[RunnerCoverage]
+    """All runner classes, whatever the filters."""
 
     def commit_line(self, commit: CommitRef) -> str:
         """Write a commit with subject and author as Markdown."""
@@ -124,7 +119,7 @@ class View:
         )
         # the filters may hide runs that exist
         if not runs and self.filters.is_narrow:
-            show_no_match("runs")
+            show_no_match(self, "runs")
             st.stop()
         if not runs:
             show_first_steps(NO_RUNS)
@@ -132,8 +127,8 @@ class View:
 
     def address_of(self, view: str, **choices: str) -> str:
         """Return the address of another view with some choices and the same filters."""
-        url = urljoin(st.context.url or "/", view)
-        return f"{url}?{urlencode(self._query(choices), doseq=True)}"
+        url = urljoin(st.context.url or "/", path_of(view))
+        return f"{url}?{urlencode(self.query(**choices), doseq=True)}"
 
     def anchor(self, label: str, view: str, **choices: str) -> str:
         """Return a link to another view as HTML; the label is HTML too."""
@@ -153,7 +148,7 @@ class View:
             f"views/{view}.py",
             label=label,
             icon=icon,
-            query_params=self._query(choices),
+            query_params=self.query(**choices),
         )
 
     def compare_link(
@@ -178,15 +173,20 @@ class View:
             **on_runner,
         )
 
-    def _query(self, choices: dict[str, str]) -> dict[str, str | list[str]]:
-        filters = {name: list(values) for name, values in self.filters.chosen.items() if values}
-        return {"project": self.project, **filters, **choices}
+    def query(self, **choices: str) -> dict[str, str | Sequence[str]]:
+        """Return the parameters of an address: what all views share, and some choices."""
+        shared: dict[str, str | Sequence[str]] = {"project": self.project}
+        for name, values in self.filters.chosen.items():
+            if values:
+                shared[name] = list(values)
+        if self.range.name != RANGE_AT_FIRST:
+            shared["range"] = self.range.name
+        return {**shared, **choices}
 
 
 @contextmanager
 def open_view(name: str, title: str, question: str) -> Iterator[View]:
-    """Draw the header of a view, with project and filters; both are part of the address and kept
-    between views.
+    """Draw the header of a view: what it holds is part of the address and of every link.
 
     Without any stored run, show how to start and end the view.
 
@@ -197,94 +197,63 @@ def open_view(name: str, title: str, question: str) -> Iterator[View]:
     """
     link = Permalink(name)
     st.set_page_config(page_title=f"{title} · roofwatch")
-    zone = _reader_zone()
-    heading, choices = st.columns([1, 1], vertical_alignment="bottom")
-    with heading.container(gap=None):
-        st.title(title, anchor=False)
-        st.caption(f"{question} Times: {zone}.")
+    st.html(f"<h1 class=rw-name>{escape(title)}: {escape(question)}</h1>")
     projects = data.list_projects()
     # before the header's choices, which need a project
     if not projects:
         show_first_steps("No runs are stored yet. Measure a benchmark file, then store its record:")
-    line = choices.container(
-        horizontal=True, horizontal_alignment="right", vertical_alignment="bottom"
-    )
     try:
-        text = _ask_for_text(line)
-        panel = line.popover("Filters", icon=":material/filter_alt:")
-        project = link.choose("Project", projects, parameter="project", place=line)
-        filters = _choose_filters(link, data.ask(questions.read_filter_options, project), panel)
-        show_sign_in(line)
-        sources = SourceLinks.of_project(load_settings().repository_url, project)
-        view = View(
-            project,
-            link,
-            filters,
-            zone,
-            sources,
-        )
-        if text:
-            # a search covers the whole project
-            _show_found(replace(view, filters=Filters(filters.facets)), text)
-        yield view
+        yield _read_choices(name, link, projects)
     finally:
         link.write()
 
 
-def _ask_for_text(line: DeltaGenerator) -> str:
-    """Show the field of the search, which the key `/` focuses."""
-    with line.container(key="search-field", width=190, gap=None):
-        _focus_on_slash(key="focus-search", height=1)
-        text = st.text_input(
-            "Search",
-            key=_SEARCH,
-            type="search",
-            placeholder="press /",
+def _read_choices(name: str, link: Permalink, projects: Sequence[str]) -> View:
+    """Read project, filters and range of the address, and draw them as the header."""
+    project = link.read("Project", projects, parameter="project")
+    facets = data.ask(questions.read_filter_options, project)
+    owners = data.owners_of(facets)
+    options = options_of(facets, owners)
+    chosen = {
+        parameter: link.read_some(label, options[parameter], parameter=parameter)
+        for parameter, label in PARAMETERS.items()
+    }
+    filters = Filters(facets, chosen, owners)
+    runners = data.ask(questions.list_runner_coverage, project)
+    newest = max((runner.newest_commit_at for runner in runners), default=None)
+    releases = data.ask(questions.list_releases, project)
+    ranges = list_ranges(releases, newest)
+    range_name = link.read(
+        "Time range",
+        [choice.name for choice in ranges],
+        parameter="range",
+        default=RANGE_AT_FIRST,
+    )
+    view = View(
+        name=name,
+        project=project,
+        link=link,
+        filters=filters,
+        zone=_reader_zone(),
+        sources=SourceLinks.of_project(load_settings().repository_url, project),
+        range=next(choice for choice in ranges if choice.name == range_name),
+        runners=runners,
+    )
+    show_header(
+        Header(
+            view=name,
+            project=project,
+            projects=projects,
+            filters=filters,
+            options=options,
+            ranges=ranges,
+            chosen_range=view.range,
+            runners=runners,
+            query=view.query(),
         )
-    return (text or "").strip()[:_LONGEST_SEARCH]
-
-
-def _show_found(view: View, text: str) -> None:
-    """List kernels, cases and commits of the whole project as links to their views; `view` has no
-    filters.
-    """
-    matches = data.ask(questions.search, view.project, text)
-    regressions = data.list_regressions(view.project)
-    regressed_shas = {regression.commit.sha for regression in regressions}
-
-    def trend(name: str, **case: str) -> str:
-        return view.anchor("Trend", "trends", kernel=name, **case)
-
-    rows = [
-        (
-            "kernel",
-            name,
-            [trend(name), view.anchor("Roofline", "kernel", kernel=name)],
-        )
-        for name in matches.kernels
-    ]
-    for case_id in matches.cases:
-        kernel, _, _ = case_id.partition("/")
-        rows.append(("case", case_id, [trend(kernel, case=case_id)]))
-    for measured in matches.commits:
-        commit = measured.commit
-        links = [
-            view.anchor("Run", "run", run=measured.run_id),
-            view.anchor("Roofline", "kernel", commit=commit.sha),
-        ]
-        if commit.sha in regressed_shas:
-            links.insert(0, view.anchor("Regression", "regression", commit=commit.sha))
-        rows.append(("commit", f"{commit.short_sha} {commit.subject}", links))
-    with st.container(border=True, key="found"):
-        if not rows:
-            st.text(
-                "No kernel, case or commit matches. A pull request is found by its number in a "
-                "commit's subject."
-            )
-        show_html_table(
-            [f"<td>{kind}</td><td>{escape(shortened(name))}</td><td>{' · '.join(links)}</td>"]
-            for kind, name, links in rows
-        )
+    )
+    show_sign_in()
+    return view
 
 
 def _reader_zone() -> tzinfo:
@@ -298,23 +267,6 @@ def _reader_zone() -> tzinfo:
         return UTC
 
 
-def _choose_filters(link: Permalink, facets: FilterOptions, panel: DeltaGenerator) -> Filters:
-    owners = data.owners_of(facets)
-    options = options_of(facets, owners)
-    chosen = {
-        parameter: link.choose_some(label, options[parameter], parameter=parameter, place=panel)
-        for parameter, label in PARAMETERS.items()
-    }
-    narrowed = [
-        f"{label.lower()} {code_span(', '.join(chosen[parameter]))}"
-        for parameter, label in PARAMETERS.items()
-        if chosen[parameter]
-    ]
-    if narrowed:
-        st.markdown(f":material/filter_alt: Only {', '.join(narrowed)}.")
-    return Filters(facets, chosen, owners)
-
-
 def note_whole_runs(view: View) -> None:
     """Note that a filter of cases does not apply to what is shown next."""
     if view.filters.case_ids is not None:
@@ -324,9 +276,14 @@ def note_whole_runs(view: View) -> None:
         )
 
 
-def show_no_match(subject: str) -> None:
-    st.info(f"No {subject} for these filters.", icon=":material/filter_alt_off:")
-    st.button("Clear filters", on_click=clear_filters)
+def show_no_match(view: View, subject: str) -> None:
+    """Say that the filters admit nothing, and how to remove them."""
+    address = escape(view.address_of(view.name).partition("?")[0])
+    everything = escape(urlencode({"project": view.project}))
+    st.html(
+        f"<p class=rw-soft>No {escape(subject)} for these filters. "
+        f'<a href="{address}?{everything}" target="_self">Clear filters</a></p>'
+    )
 
 
 def show_first_steps(what_is_missing: str) -> NoReturn:

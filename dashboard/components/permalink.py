@@ -5,17 +5,13 @@ the default, with a notice.
 """
 
 from collections.abc import Callable, Container, Sequence
-from typing import Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from roofwatch.ci.messages import on_one_line
-from roofwatch.dashboard.filters import PARAMETERS
 from roofwatch.dashboard.wording import code_span, shortened
 
-_SHARED = {"project", *PARAMETERS}
-"""Parameters that are kept between views."""
 _OPEN, _FOLDED = "open", "folded"
 _YES, _NO = "yes", "no"
 
@@ -26,6 +22,46 @@ class Permalink:
     def __init__(self, view: str) -> None:
         self._view = view
         self._chosen: dict[str, list[str]] = {}
+
+    def read(
+        self,
+        label: str,
+        options: Sequence[str],
+        *,
+        parameter: str,
+        default: str | None = None,
+    ) -> str:
+        """Return a choice of the address, which the header changes; the default is the first."""
+        chosen = self._known(label, options, parameter)
+        value = chosen[0] if chosen else default or options[0]
+        self._chosen[parameter] = [value]
+        return value
+
+    def read_some(self, label: str, options: Sequence[str], *, parameter: str) -> list[str]:
+        """Return choices of the address, in the order of the options."""
+        chosen = self._known(label, options, parameter)
+        in_order = [value for value in options if value in chosen]
+        if in_order:
+            self._chosen[parameter] = in_order
+        return in_order
+
+    def keep(self, parameter: str, value: str) -> None:
+        """Keep a parameter in the address as it is, also if it names nothing."""
+        self._chosen[parameter] = [value]
+
+    def _known(self, label: str, options: Sequence[str], parameter: str) -> list[str]:
+        values = st.query_params.get_all(parameter)
+        self._warn_of_unknown(label, values, options)
+        return [value for value in values if value in options]
+
+    @staticmethod
+    def _warn_of_unknown(label: str, values: Sequence[str], options: Sequence[str]) -> None:
+        for value in values:
+            if value not in options:
+                st.warning(
+                    f"{label} {code_span(shortened(value))} not found.",
+                    icon=":material/link_off:",
+                )
 
     def choose(
         self,
@@ -50,7 +86,6 @@ class Permalink:
             options,
             key=key,
             format_func=title,
-            persist_state=_persistence(parameter),
         )
         self._chosen[parameter] = [chosen]
         return chosen
@@ -79,7 +114,6 @@ class Permalink:
             key=key,
             format_func=title,
             placeholder=placeholder,
-            persist_state=_persistence(parameter),
         )
         # whatever the order of the clicks, equal choices have one address
         in_order = [value for value in options if value in chosen]
@@ -185,27 +219,8 @@ class Permalink:
             return None
         if options is None:
             return values
-        for value in values:
-            if value not in options:
-                st.warning(
-                    f"{label} {code_span(shortened(value))} not found.",
-                    icon=":material/link_off:",
-                )
+        self._warn_of_unknown(label, values, options)
         return [value for value in values if value in options]
 
     def _key(self, parameter: str) -> str:
-        if parameter in _SHARED:
-            return parameter
         return f"{self._view}:{parameter}"
-
-
-def clear_filters() -> None:
-    """Remove the filters of all views; a callback."""
-    for parameter in PARAMETERS:
-        st.session_state[parameter] = []
-
-
-def _persistence(parameter: str) -> Literal["session"] | None:
-    if parameter in _SHARED:
-        return "session"
-    return None

@@ -166,7 +166,7 @@ def _cells(view: View, newest: _Newest) -> Iterator[str]:
     yield sparkline(newest.rates or times_ns)
     yield view.anchor(
         "Trend",
-        "trends",
+        "roof",
         kernel=key.kernel,
         metric="tokens_per_s" if newest.token_count else "median_ns",
         case=key.case_id,

@@ -201,7 +201,7 @@ def _choose_sides(
     say so and end the view.
     """
     if len(titles) < 2 and view.filters.is_narrow:
-        show_no_match(f"two {by}")
+        show_no_match(view, f"two {by}")
         st.stop()
     if len(titles) < 2:
         show_first_steps(
@@ -364,7 +364,7 @@ def _link_columns(
 ) -> list[Column[ComparedCase]]:
     def trend(row: ComparedCase) -> str:
         series = {"kernel": row.kernel, "case": row.case_id, "implementation": row.implementation}
-        return view.address_of("trends", metric="median_ns", runner=runner_class, **series)
+        return view.address_of("roof", metric="median_ns", runner=runner_class, **series)
 
     def regression(row: ComparedCase) -> str | None:
         commit = next((change.commit.sha for change in row.change_points), None)

@@ -63,7 +63,7 @@ def show() -> None:
             if view.filters.admits_regression(one.regression)
         ]
         if not found and view.filters.is_narrow:
-            show_no_match("regressions")
+            show_no_match(view, "regressions")
             return
         if not found:
             st.info("No changes were found in this project.", icon=":material/check:")
@@ -247,7 +247,7 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
     st.text(on_one_line(change.evidence))
     links = st.container(horizontal=True)
     base, head, runner_class = change.previous_commit.sha, change.commit.sha, series.runner_class
-    view.page_link("trends", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
+    view.page_link("roof", "Trend", icon=":material/show_chart:", place=links, **trend_of(change))
     view.compare_link(
         "Compare commits", base=base, head=head, runner_class=runner_class, place=links
     )

@@ -30,6 +30,7 @@ DOCUMENT_FIELDS = {
     "ceilings",
     "commit",
     "is_isolated",
+    "machine",
     "provenance",
     "requirements",
     "skipped",

@@ -68,7 +68,12 @@ def list_fleet_runs(
     )
     query = (
         select_runs()
-        .add_columns(EnvironmentRow, RunRow.document["spent_ns"], RunRow.document["ceilings"])
+        .add_columns(
+            EnvironmentRow,
+            RunRow.document["spent_ns"],
+            RunRow.document["ceilings"],
+            RunRow.document["machine"].as_string(),
+        )
         .where(
             ProjectRow.name.in_(names),
             wanted,
@@ -82,8 +87,9 @@ def list_fleet_runs(
             environment=environment.to_environment(),
             spent_ns=spent_ns or {},
             ceilings=tuple(map(Ceiling.model_validate, ceilings or ())),
+            machine=machine,
         )
-        for *row, environment, spent_ns, ceilings in session.execute(query)
+        for *row, environment, spent_ns, ceilings, machine in session.execute(query)
     ]
 
 

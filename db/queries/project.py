@@ -23,7 +23,13 @@ from roofwatch.db.schema.runs import (
     RunRow,
 )
 from roofwatch.model.history import CommitRef, MeasuredCommit
-from roofwatch.model.stored_results import CaseOption, FilterOptions, FoundCommit, SearchResults
+from roofwatch.model.stored_results import (
+    CaseOption,
+    FilterOptions,
+    FoundCommit,
+    Release,
+    SearchResults,
+)
 
 _RECENT_RUNS = 4
 """Runs of each environment that case properties are read from: the newest may lack some."""
@@ -86,6 +92,19 @@ def find_commit(session: Session, project: str, name: str) -> str | None:
         .where(CommitRow.project_id == project_id(project), is_named)
     )
     return session.scalar(query.order_by(*NEWEST_FIRST).limit(1))
+
+
+def list_releases(session: Session, project: Word) -> list[Release]:
+    """List the git tags at measured commits, by place on the branch."""
+    tags = RunRow.document["commit"]["tags"]
+    query = (
+        select(func.json_array_elements_text(tags), *COMMIT_COLUMNS)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .where(RunRow.project_id == project_id(project), func.json_typeof(tags) == "array")
+        .distinct()
+    )
+    releases = [Release(name, CommitRef(*commit)) for name, *commit in session.execute(query)]
+    return sorted(releases, key=lambda release: (release.commit, release.name))
 
 
 def read_filter_options(session: Session, project: Word) -> FilterOptions:
@@ -170,14 +189,31 @@ def _source_files(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) -> SearchResults:
-    """Find measured kernels, cases and commits, at most `limit` of each, commits newest first.
+    """Find measured kernels, cases, commits, runner classes and releases, at most `limit` of each,
+    commits and releases newest first.
 
-    All words of the text must occur in a name or in a commit's subject. A commit is also found by
-    the first digits of its sha, and by the number of its pull request, which is in its subject.
+    All words of the text must occur in a name, or in a commit's subject and author. A commit is
+    also found by the first digits of its sha, and by the number of its pull request, which is in
+    its subject.
     """
     words = text.split()
     if not words:
         return SearchResults((), (), ())
+    classes = (
+        select(EnvironmentRow.runner_class)
+        .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
+        .where(
+            RunRow.project_id == project_id(project),
+            *(EnvironmentRow.runner_class.icontains(word, autoescape=True) for word in words),
+        )
+        .distinct()
+        .order_by(EnvironmentRow.runner_class)
+    )
+    releases = [
+        release
+        for release in reversed(list_releases(session, project))
+        if all(word.lower() in release.name.lower() for word in words)
+    ]
     wanted = project_id(project)
     kernels = select(CaseRow.kernel).where(
         *(CaseRow.kernel.icontains(word, autoescape=True) for word in words)
@@ -205,12 +241,22 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
         commits=tuple(
             FoundCommit(CommitRef(*row), str(run_id)) for *row, run_id in session.execute(commits)
         ),
+        runner_classes=tuple(session.scalars(classes.limit(limit))),
+        releases=tuple(releases[:limit]),
     )
 
 
 def _is_commit(words: list[str]) -> ColumnElement[bool]:
     subject, first = CommitRow.subject, words[0].lower()
-    by_subject = and_(*(subject.icontains(word, autoescape=True) for word in words))
+    by_subject = and_(
+        *(
+            or_(
+                subject.icontains(word, autoescape=True),
+                CommitRow.author.icontains(word, autoescape=True),
+            )
+            for word in words
+        )
+    )
     if len(words) > 1:
         return by_subject
     if re.fullmatch(r"[#!]?[0-9]+", first):

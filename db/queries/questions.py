@@ -145,6 +145,7 @@ def _list_calibrations(session: Session, project: Word) -> list[Pair]:
 
 read_filter_options = Question(project.read_filter_options)
 list_commits = Question(project.list_commits)
+list_releases = Question(project.list_releases)
 search = Question(project.search)
 list_series_keys = Question(_list_series_keys)
 read_case_history = Question(series.read_case_history)

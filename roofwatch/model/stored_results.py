@@ -166,10 +166,20 @@ class FoundCommit:
 
 
 @dataclass(frozen=True)
+class Release:
+    """A git tag at a measured commit."""
+
+    name: str
+    commit: CommitRef
+
+
+@dataclass(frozen=True)
 class SearchResults:
     kernels: tuple[str, ...]
     cases: tuple[str, ...]
     commits: tuple[FoundCommit, ...]
+    runner_classes: tuple[str, ...] = ()
+    releases: tuple[Release, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -284,6 +294,8 @@ class FleetRun(RunSummary):
     spent_ns: Mapping[str, int]
     """Time by activity."""
     ceilings: tuple[Ceiling, ...]
+    machine: str | None = None
+    """The physical machine, as in the record."""
 
     @property
     def wall_ns(self) -> float:

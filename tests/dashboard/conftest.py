@@ -14,6 +14,7 @@ from streamlit.navigation.page import StreamlitPage
 from streamlit.testing.v1 import AppTest
 
 import roofwatch.dashboard.app
+from roofwatch.dashboard.navigation import FRONT_PAGE
 from roofwatch.model.history import Regression
 from roofwatch.model.record import RunRecord
 from tests.dashboard.gpu_history import store_gpu_history
@@ -54,7 +55,7 @@ def show_database(monkeypatch: pytest.MonkeyPatch) -> Callable[[URL], None]:
 
 @pytest.fixture
 def open_view(database_url: URL, show_database: Callable[[URL], None]) -> Iterator[OpenView]:
-    """`open_view("trends", kernel="softmax")` opens the view at that address, on the test's
+    """`open_view("roof", kernel="softmax")` opens the view at that address, on the test's
     database.
     """
     show_database(database_url)
@@ -64,7 +65,7 @@ def open_view(database_url: URL, show_database: Callable[[URL], None]) -> Iterat
         app = AppTest.from_file(
             str(Path(roofwatch.dashboard.app.__file__)), default_timeout=_TIMEOUT_S
         )
-        if view != "overview":
+        if view != FRONT_PAGE:
             # the pages are known only after a first run, which need not draw the front page
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(StreamlitPage, "run", lambda _: None)

@@ -12,7 +12,7 @@ from roofwatch.cli import serve
 from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person
-from roofwatch.dashboard.app import VIEWS
+from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.db.regressions.triage import regression_id
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Scope
@@ -48,7 +48,7 @@ def test_views_read_through_a_server_and_report_when_it_is_down(
 
         for view in VIEWS:
             assert _shown(open_view(view)), view
-        assert "Open regressions" in _shown(open_view("overview"))
+        assert "Open regressions" in _shown(open_view("ledger"))
         regression = open_view("regression", regression=str(regression_id(slower)))
         assert slower.summary in _shown(regression)
         assert "this dashboard reads through a server" in _shown(regression)
@@ -65,12 +65,12 @@ def test_views_read_through_a_server_and_report_when_it_is_down(
 
         monkeypatch.setenv(TOKEN_VARIABLE, wrong := token[:-1] + ("A" if token[-1] != "A" else "B"))
         forget_everything()
-        (error,) = open_view("overview").error
+        (error,) = open_view("ledger").error
         assert "The server cannot be read" in error.value
         assert "HTTP 401" in error.value
         assert wrong not in error.value
     forget_everything()
-    (error,) = open_view("overview").error
+    (error,) = open_view("ledger").error
     assert "no connection" in error.value
 
 

@@ -111,11 +111,11 @@ def test_a_throttled_run_shows_the_reason_in_local_time_and_links_to_its_compari
     ("path", "figures", "name"),
     [
         (
-            f"/runners?show=history%20of%20a%20case&case={quote(SOFTMAX, safe='')}&implementation=triton",
+            f"/machines?show=history%20of%20a%20case&case={quote(SOFTMAX, safe='')}&implementation=triton",
             1,
             "runners-history",
         ),
-        ("/runners?show=ceilings", 1, "runners-ceilings"),
+        ("/machines?show=ceilings", 1, "runners-ceilings"),
         ("/fleet?show=activity", 1, "fleet-activity"),
         (
             f"/kernel?kernel=softmax&path={quote(f'{SOFTMAX} triton', safe='')}&diagnoses=open&configurations=open",
@@ -189,7 +189,7 @@ def test_a_drift_accuses_no_commit_and_the_cells_of_a_silent_runner_are_hatched(
     assert "Drifts since" in watched.text
     assert make_commit(DRIFT_AT).author not in watched.text
     # without a choice, Trends open on the runner with the change
-    watched.open("/trends?kernel=softmax")
+    watched.open("/roof?kernel=softmax")
     expect(watched.page).to_have_url(re.compile("runner=NVIDIA"))
     assert watched.complaints == []
 

@@ -31,18 +31,18 @@ POINTS = ".js-plotly-plot .scatterlayer .point"
 PLOT = ".js-plotly-plot .draglayer .xy .nsewdrag"
 _INK = "text => getComputedStyle(text).fill"
 VIEWS = {
-    "overview": "/",
+    "ledger": "/",
     "regression": "/regression",
-    "trends": f"/trends?kernel=rms_norm&case={quote(RMS_NORM, safe='')}",
+    "roof": f"/roof?kernel=rms_norm&case={quote(RMS_NORM, safe='')}",
     "compare": f"/compare?base={make_commit(SLOWER_AT - 1).sha}&head={make_commit(SLOWER_AT).sha}",
     "kernel": f"/kernel?kernel=matmul&commit={make_commit(SPILLS_AT).sha}",
     "run": "/run",
-    "runners": "/runners",
+    "machines": "/machines",
     "fleet": "/fleet",
 }
 UNFOLDED = {
-    "overview": "/?improvements=open&settled=open",
-    "trends": f"{VIEWS['trends']}&values=open&commit={make_commit(SLOWER_AT).sha}",
+    "ledger": "/?improvements=open&settled=open",
+    "roof": f"{VIEWS['roof']}&values=open&commit={make_commit(SLOWER_AT).sha}",
     "compare": f"{VIEWS['compare']}&samples=yes",
     "kernel": f"{VIEWS['kernel']}&diagnoses=open",
     "run": "/run?environment=open",
@@ -92,7 +92,7 @@ def test_views_with_data_fit_the_screen_light_and_dark_without_errors(
     watched.open(path)
     expect_no_flaw(watched, view)
     watched.save_screenshot(f"{view}-light")
-    turn_dark(watched, has_figure=view == "trends")
+    turn_dark(watched, has_figure=view == "roof")
     # what the server draws by the colour of the page is drawn anew
     watched.open(path)
     expect_no_flaw(watched, view)
@@ -106,7 +106,7 @@ def test_views_with_data_fit_the_screen_light_and_dark_without_errors(
 def expect_no_flaw(watched: Watched, view: str) -> None:
     expect(watched.page.get_by_test_id("stAlertContentError")).to_have_count(0)
     expect(watched.page.get_by_test_id("stAlertContentWarning")).to_have_count(0)
-    if view in {"trends", "kernel"}:
+    if view in {"roof", "kernel"}:
         expect(watched.page.locator(POINTS).first).to_be_visible()
     # nothing stands above the heading: Streamlit would write the strings there that are alone in a
     # view's file
@@ -248,7 +248,7 @@ def test_hover_names_the_commit_and_a_click_adds_it_to_the_address(
 ) -> None:
     commit = make_commit(SLOWER_AT)
     mine = watch(light, dashboard)
-    mine.open(in_project(VIEWS["trends"], "example/project"))
+    mine.open(in_project(VIEWS["roof"], "example/project"))
     expect(mine.page.locator(".js-plotly-plot").get_by_text("+42.0%")).to_be_visible()
     change = mine.page.locator(".js-plotly-plot .xy3 .point").first
     change.hover(force=True)
@@ -279,7 +279,7 @@ def test_a_permalink_shows_another_reader_the_same(
     light: BrowserContext, another: BrowserContext, dashboard: str
 ) -> None:
     mine = watch(light, dashboard)
-    mine.open(in_project(VIEWS["trends"], "example/project"))
+    mine.open(in_project(VIEWS["roof"], "example/project"))
     mine.page.get_by_role("combobox", name="Metric", exact=True).click()
     mine.page.get_by_role("option", name="compute rate").click()
     expect(mine.page).to_have_url(re.compile("metric=flop_per_s"))
@@ -335,7 +335,7 @@ def attacked(light: BrowserContext, dashboard: str) -> Iterator[Watched]:
 @pytest.mark.parametrize("view", VIEWS)
 def test_text_from_records_is_never_run(attacked: Watched, view: str) -> None:
     attacked.open(in_project(urlsplit(VIEWS[view]).path, HOSTILE_PROJECT))
-    if view in {"trends", "kernel"}:
+    if view in {"roof", "kernel"}:
         expect(attacked.page.locator(POINTS).first).to_be_visible()
         attacked.page.locator(POINTS).first.hover(force=True)
         expect(attacked.page.locator(".hoverlayer")).to_contain_text("onerror")

@@ -87,7 +87,7 @@ def test_only_what_leaves_the_noise_is_shown_first(open_view: OpenView, store: E
     assert "slower" not in texts(app)
     everything = table(open_view("compare", show="everything"), "claim")
     assert set(everything["implementation"]) == {"slow", "quiet"}
-    newest = texts(open_view("overview"))
+    newest = texts(open_view("ledger"))
     assert "undecided: 2 values since a possible change of +" in newest
     assert "judged after a pair or 3 more" in newest
 

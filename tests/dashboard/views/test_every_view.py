@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from urllib.parse import quote
 
 import pytest
 from sqlalchemy import URL, Engine
 
 from roofwatch.dashboard import data
-from roofwatch.dashboard.app import VIEWS
+from roofwatch.dashboard.navigation import VIEWS
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.history import Regression
 from tests.builders import PROJECT, make_record
 from tests.dashboard.conftest import OpenView, forget_everything
 from tests.dashboard.history import store_history, store_hostile_project
-from tests.dashboard.seen import address, choice, texts
+from tests.dashboard.seen import address, texts
 from tests.dashboard.values import HOSTILE
 from tests.databases import allow_connections, reading_role
 
 PARTS = ["health and noise", "history of a case", "ceilings", "environments"]
 """Parts of the view Runners."""
 EVERY_PART = [
-    *((view, {}) for view in VIEWS if view != "runners"),
-    *(("runners", {"show": part}) for part in PARTS),
+    *((view, {}) for view in VIEWS if view != "machines"),
+    *(("machines", {"show": part}) for part in PARTS),
 ]
 MISSING = {
     "project": "no/such",
@@ -76,7 +77,7 @@ def test_an_unreachable_database_is_one_error_with_advice(
     open_view: OpenView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOFWATCH_DATABASE_URL", "postgresql://nobody:secret@127.0.0.1:1/nothing")
-    app = open_view("trends")
+    app = open_view("roof")
     (error,) = app.error
     assert "127.0.0.1:1" in error.value
     assert "secret" not in error.value
@@ -88,7 +89,7 @@ def test_a_lost_database_is_an_error_until_it_is_back(
 ) -> None:
     store_history(store)
     store.dispose()
-    app = open_view("overview")
+    app = open_view("ledger")
     assert not app.error
     allow_connections(database_url, are_allowed=False)
     data._remembered.clear()
@@ -100,19 +101,17 @@ def test_a_lost_database_is_an_error_until_it_is_back(
     assert not app.error
 
 
-def test_project_and_filters_are_kept_between_views(open_view: OpenView, store: Engine) -> None:
+def test_links_between_views_keep_project_filters_and_range(
+    open_view: OpenView, store: Engine
+) -> None:
     store_history(store)
     store_history(store, project="another/project")
-    app = open_view("overview")
-    assert choice(app, "Project").options == ["another/project", PROJECT]
-    choice(app, "Project").select(PROJECT).run()
-    next(box for box in app.multiselect if box.label == "Dtype").set_value(["float32"]).run()
-    for view in ("kernel", "trends"):
-        app.switch_page(f"views/{view}.py")
-        app.query_params.clear()
-        app.run()
-        assert not app.warning
-        assert (address(app)["project"], address(app)["dtype"]) == ([PROJECT], ["float32"])
+    app = open_view("ledger", project=PROJECT, dtype="float32", range="90d")
+    bar = app.get("bidi_component")[0].proto.json
+    for view in ("roof", "compare", "machines"):
+        shared = f"project={quote(PROJECT, safe='')}&amp;dtype=float32&amp;range=90d"
+        assert f"{view}?{shared}" in bar
+    assert ">another/project<" in bar
 
 
 @pytest.mark.parametrize(("view", "asked"), EVERY_PART)
@@ -155,5 +154,5 @@ def test_every_view_opens_as_a_role_that_only_reads(
         for view in VIEWS:
             app = open_view(view)
             assert not app.error
-            assert app.title
+            assert "<h1" in str([part.proto.body for part in app.get("html")])
         forget_everything()

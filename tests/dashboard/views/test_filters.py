@@ -46,17 +46,17 @@ NARROWED = {"branch": "old", "class": OTHER.runner_class, "dtype": "float32"}
 `test_filters.py` has.
 """
 VIEWS: dict[str, dict[str, str]] = {
-    "overview": {"window": "all"},
+    "ledger": {"window": "all"},
     "regression": {},
-    "trends": {"kernel": "softmax"},
+    "roof": {"kernel": "softmax"},
     "compare": {},
     "compare by runs": {"by": "runs"},
     "kernel": {"kernel": "softmax"},
     "run": {},
-    "runners": {"runner": MINE.runner_class},
-    "runners, a case": {"show": "history of a case", "case": SOFTMAX},
-    "runners, ceilings": {"show": "ceilings"},
-    "runners, environments": {"show": "environments"},
+    "machines": {"runner": MINE.runner_class},
+    "machines, a case": {"show": "history of a case", "case": SOFTMAX},
+    "machines, ceilings": {"show": "ceilings"},
+    "machines, environments": {"show": "environments"},
     "fleet": {},
     "fleet, families": {"show": "family"},
 }
@@ -181,7 +181,7 @@ def test_two_commits_are_compared_on_the_runner_class_that_is_chosen(
 
 def test_views_without_matches_advise_to_widen_the_filters(look: Callable[..., AppTest]) -> None:
     nothing = {"branch": "calibrated", "class": OTHER.runner_class}
-    for view in ("overview", "regression", "trends", "kernel", "run", "runners", "fleet"):
+    for view in ("ledger", "regression", "roof", "kernel", "run", "machines", "fleet"):
         said = texts(look(view, **nothing))
         assert "for these filters" in said or "widen the filters" in said, view
 
@@ -190,7 +190,7 @@ def test_a_silent_runner_is_listed_although_another_has_newer_runs(
     look: Callable[..., AppTest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read_at_most(monkeypatch, 1)
-    health = table(look("runners"), "throttled or contended")
+    health = table(look("machines"), "throttled or contended")
     assert dict(zip(health["runner class"], health["runs"], strict=True)) == {
         MINE.runner_class: 1,
         OTHER.runner_class: 1,

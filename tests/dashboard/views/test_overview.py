@@ -53,7 +53,7 @@ def rows(app: AppTest, judged: list[Regression]) -> list[str]:
 def test_open_regressions_come_first_and_others_are_folded(
     open_view: OpenView, judged: list[Regression]
 ) -> None:
-    app = open_view("overview", improvements="open", settled="open")
+    app = open_view("ledger", improvements="open", settled="open")
     assert rows(app, judged) == [
         "rms_norm is incorrect on 1 series",
         "matmul keeps 96 bytes per thread in local memory on 6 targets",
@@ -69,7 +69,7 @@ def test_inconclusive_changes_are_listed_separately(open_view: OpenView, store: 
     judged = store_history(store)
     moved = replace(judged[0], verdict=Verdict.INCONCLUSIVE, cause=Cause.CLOCK)
     replace_regressions(store, PROJECT, [moved, *judged[1:]])
-    app = open_view("overview", inconclusive="open")
+    app = open_view("ledger", inconclusive="open")
     assert moved.summary not in rows(app, judged)
     assert moved.summary in [
         what for one in app.dataframe if "reason" in one.value.columns for what in one.value["what"]
@@ -83,7 +83,7 @@ def test_acknowledged_regressions_stay_open_and_expected_ones_do_not(
     slower, spills, broken, *_ = judged
     decide(store, slower, TriageState.EXPECTED)
     decide(store, broken, TriageState.ACKNOWLEDGED)
-    app = open_view("overview")
+    app = open_view("ledger")
     assert rows(app, judged) == [spills.summary, broken.summary]
     assert "◐ acknowledged" in texts(app)
     assert "somebody" in texts(app)
@@ -98,7 +98,7 @@ def test_a_row_names_the_worst_change_with_its_levels_and_the_likeliest_cause(
         Suspect(Cause.CLOCK, 0.2, "the clock fell"),
     )
     replace_regressions(store, PROJECT, [replace(judged[0], suspects=suspects), *judged[1:]])
-    said = texts(open_view("overview"))
+    said = texts(open_view("ledger"))
     for part in (
         "+42.0%",
         "time, 10 µs → 14.2 µs",
@@ -120,7 +120,7 @@ def test_only_kernels_that_changed_are_in_the_map_and_doubtful_cells_are_marked(
     ingest_record(
         store, make_record(0, measurements=[make_measurement(MATMUL), quiet], environment=elsewhere)
     )
-    app = open_view("overview", window="all")
+    app = open_view("ledger", window="all")
     body = next(one.proto.body for one in app.get("html") if "rw-map" in one.proto.body)
     rows = {row.partition(" ")[0]: row for row in re.findall("<th scope=row>(.*?)</tr>", body)}
     assert set(rows) == {"matmul", "rms_norm"}
@@ -142,7 +142,7 @@ def test_a_kernel_that_became_slower_in_too_few_runs_is_undecided_and_never_unch
         untimed = make_measurement(MATMUL, outcome=Outcome.UNSUPPORTED)
         ingest_record(store, make_record(number, measurements=[measured, untimed]))
 
-    seen = texts(open_view("overview", window="all"))
+    seen = texts(open_view("ledger", window="all"))
 
     assert "unchanged" not in seen
     assert "undecided: 4 values since a possible change of +949 %; judged after a pair or" in seen
@@ -163,7 +163,7 @@ def test_cases_that_fail_or_that_only_another_runner_measures_are_not_covered(
     ingest_record(
         store, make_record(0, measurements=[make_measurement(RMS_NORM)], environment=elsewhere)
     )
-    gaps = table(open_view("overview"), "gap")
+    gaps = table(open_view("ledger"), "gap")
     found = sorted(zip(gaps["gap"], gaps["kernel"], gaps["cases"], gaps["outcome"], strict=True))
     assert found == [
         ("failing", "rms_norm", "1 of 2", "crashed"),
@@ -178,7 +178,7 @@ def test_the_false_alarm_rate_counts_refuted_and_invalid_regressions(
 ) -> None:
     _, _, broken, *_ = store_history(store)
     decide(store, broken, TriageState.INVALID)
-    app = open_view("overview")
+    app = open_view("ledger")
     shown = {one.label: one.value for one in app.metric}
     # of four told one was refuted by a pair, one called invalid, and two are confirmed
     assert shown == {"False-alarm rate": "50%", "Alerts": "4", "False": "2", "Untriaged": "0"}
@@ -198,7 +198,7 @@ def test_each_row_names_the_owner_of_its_kernel(
         store, make_record(9, source_lines=(make_source_line(file="kernels/norm/rms_norm.py"),))
     )
     replace_regressions(store, PROJECT, judged)
-    said = texts(open_view("overview"))
+    said = texts(open_view("ledger"))
     assert said.count("@ml/norms") == 2
     assert said.count("ada@example.com") == 1
 
@@ -208,5 +208,5 @@ def test_views_work_without_readable_alert_rules(
     open_view: OpenView, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROOFWATCH_ALERT_RULES", str(tmp_path / "gone.toml"))
-    app = open_view("overview")
+    app = open_view("ledger")
     assert "Open regressions: 3" in texts(app)

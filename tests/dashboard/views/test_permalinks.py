@@ -27,20 +27,20 @@ from tests.dashboard.seen import address, texts
 from tests.databases import Databases
 
 VIEWS = {
-    "overview": {},
+    "ledger": {},
     "regression": {},
-    "trends": {},
+    "roof": {},
     "compare": {"samples": "yes"},
     "kernel": {"kernel": "softmax"},
     "run": {},
-    "runners": {"show": "history of a case", "case": SOFTMAX},
+    "machines": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
 }
 ENVIRONMENTS = [gpu().model_copy(update={"power_limit_w": limit_w}) for limit_w in (600.0, 700.0)]
 FILTERS = {"branch", "class", "family", "dtype", "tag", "owner"}
 PARTS = {
-    "overview": ("table", "improvements", "settled"),
-    "trends": ("values",),
+    "ledger": ("table", "improvements", "settled"),
+    "roof": ("values",),
     "kernel": ("diagnoses",),
     "run": ("environment",),
 }
@@ -108,7 +108,7 @@ def test_an_address_restores_every_widget(
         done.add(widget.key)
         parameter = widget.key.rpartition(":")[2]
         # they are the same in every view
-        if parameter in FILTERS and view != "overview":
+        if parameter in FILTERS and view != "ledger":
             continue
         value = other_value(widget)
         if value is None:

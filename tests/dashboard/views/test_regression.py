@@ -172,7 +172,7 @@ def test_a_requested_bisection_is_shown(open_view: OpenView, store: Engine) -> N
 
 
 @pytest.mark.usefixtures("judged")
-@pytest.mark.parametrize("view", ["overview", "regression"])
+@pytest.mark.parametrize("view", ["ledger", "regression"])
 def test_without_a_provider_there_is_no_sign_in_or_triage_form(
     open_view: OpenView, view: str
 ) -> None:
@@ -205,7 +205,7 @@ def test_the_commit_of_a_regression_is_a_link(
     slower, sha = judged[0], sha_of(SLOWER_AT)
     address = f"https://git.example.com/example/project/commit/{sha}"
     assert f"[`{sha[:8]}`]({address})" in texts(open_view("regression", regression=of(slower)))
-    assert any(f'href="{address}"' in one.proto.body for one in open_view("overview").get("html"))
+    assert any(f'href="{address}"' in one.proto.body for one in open_view("ledger").get("html"))
 
 
 def test_the_evidence_is_that_of_the_first_change_point_until_another_is_chosen(
@@ -233,7 +233,7 @@ def test_a_drift_accuses_no_commit(open_view: OpenView, store: Engine) -> None:
     replace_regressions(
         store, PROJECT, [make_regression(1, change_points=(drift,), outline=outline)]
     )
-    overview, regression = open_view("overview"), open_view("regression")
+    overview, regression = open_view("ledger"), open_view("regression")
     for app in (overview, regression):
         assert "+1.4% a week" in texts(app)
         assert "drift" in texts(app)
@@ -248,7 +248,7 @@ def test_a_range_accuses_no_commit(open_view: OpenView, store: Engine) -> None:
     point = make_change_point(5, previous_commit=base)
     replace_regressions(store, PROJECT, [make_regression(5, change_points=(point,))])
 
-    for app in (open_view("overview"), open_view("regression")):
+    for app in (open_view("ledger"), open_view("regression")):
         shown = texts(app) + "".join(one.proto.body for one in app.get("html"))
         assert "one of 4 commits after" in shown.replace("In one", "one")
         assert head.author not in shown
@@ -262,7 +262,7 @@ def test_those_who_may_triage_select_regressions_in_the_rows(
     monkeypatch.setenv("ROOFWATCH_TRIAGERS", "ada@example.com")
     monkeypatch.setattr(regressions, "person_here", lambda: person)
     monkeypatch.setattr(regressions, "find_triager", lambda _: (person, ""))
-    app = open_view("overview")
+    app = open_view("ledger")
     for one in app.checkbox:
         one.check()
     app.run()

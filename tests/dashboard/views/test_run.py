@@ -258,7 +258,7 @@ def test_a_quarantined_run_is_marked_opens_by_its_link_and_is_in_no_other_view(
     compared = open_view("compare")
     assert (address(compared)["base"], address(compared)["head"]) == ([sha_of(0)], [sha_of(1)])
     assert table(open_view("fleet"), "per commit")["runs"].tolist() == [2]
-    values = table(open_view("trends", values="open"), "value")
+    values = table(open_view("roof", values="open"), "value")
     assert values["commit"].tolist() == [sha_of(0)[:8], sha_of(1)[:8]]
 
 
@@ -268,7 +268,7 @@ def test_the_overview_counts_quarantined_runs_and_links_to_them(
     def links(**asked: str) -> list[str]:
         told = [
             one.proto
-            for one in open_view("overview", **asked).get("page_link")
+            for one in open_view("ledger", **asked).get("page_link")
             if "uarantine" in one.proto.label
         ]
         return [f"{one.label} {one.page}?{one.query_string}" for one in told]

@@ -25,7 +25,7 @@ def test_every_runner_class_shows_its_last_result_interval_and_noise(
 ) -> None:
     store_gpu_history(store)
     ingest_record(store, make_record(9))
-    health = table(open_view("runners"), "runner class").set_index("runner class")
+    health = table(open_view("machines"), "runner class").set_index("runner class")
     mine = health.loc[gpu().runner_class]
     assert mine["runs"] == RUN_COUNT + 2
     assert mine["usually every"] == pytest.approx(3.6e12)
@@ -40,7 +40,7 @@ def test_every_runner_class_shows_its_last_result_interval_and_noise(
 def test_the_noise_table_shows_floor_and_detectable_changes(
     open_view: OpenView, records: list[RunRecord]
 ) -> None:
-    noise = table(open_view("runners", runner=gpu().runner_class), "A/A verdict")
+    noise = table(open_view("machines", runner=gpu().runner_class), "A/A verdict")
     assert noise["case"].tolist() == [SOFTMAX]
     assert (
         0.03
@@ -54,11 +54,11 @@ def test_the_noise_table_shows_floor_and_detectable_changes(
 def test_the_history_of_a_case_counts_degraded_runs_and_ceilings_are_shown_beside_the_datasheet(
     open_view: OpenView,
 ) -> None:
-    app = open_view("runners", show="history of a case", case=SOFTMAX, implementation="triton")
+    app = open_view("machines", show="history of a case", case=SOFTMAX, implementation="triton")
     # six runs and both sides of the calibration
     assert "8 runs" in texts(app)
     assert "in 1 of them" in texts(app)
-    ceilings = table(open_view("runners", show="ceilings"), "datasheet").set_index("ceiling")
+    ceilings = table(open_view("machines", show="ceilings"), "datasheet").set_index("ceiling")
     assert ceilings.loc["dram", "datasheet"] == "4.8 TB/s"
     assert ceilings.loc["cache", "datasheet"] == ""
 
@@ -71,7 +71,7 @@ def test_differences_between_comparable_environments_are_listed(
         store, make_record(1, environment=make_environment(triton_version="3.8.0", os="Linux 6.9"))
     )
     ingest_record(store, make_record(2, harness_version="2"))
-    app = open_view("runners", show="environments")
+    app = open_view("machines", show="environments")
     classes = table(app, "harness")
     assert sorted(zip(classes["harness"], classes["environments"], strict=True)) == [
         ("1", 2),
@@ -101,7 +101,7 @@ def test_the_agenda_shows_reasons_and_where_the_minutes_went(
     finish_job(store, PROJECT, runner_class, "confirm", runner, 120.0)
     take_job(store, PROJECT, runner_class, jobs[1:], runner)
 
-    app = open_view("runners", show="agenda", runner=runner_class)
+    app = open_view("machines", show="agenda", runner=runner_class)
 
     planned = table(app, "why")
     assert planned["why"].tolist() == ["why new", "why fill"]

@@ -20,7 +20,7 @@ from tests.dashboard.seen import address, choice, many, table, texts
 
 @pytest.mark.usefixtures("judged")
 def test_trends_list_stored_change_points_with_commit_and_standing(open_view: OpenView) -> None:
-    changes = table(open_view("trends", kernel="rms_norm", case=RMS_NORM), "verdict")
+    changes = table(open_view("roof", kernel="rms_norm", case=RMS_NORM), "verdict")
     assert changes.to_dict("records") == [
         {
             "verdict": "regressed",
@@ -41,7 +41,7 @@ def test_trends_list_stored_change_points_with_commit_and_standing(open_view: Op
 def test_trends_open_on_the_newest_open_regression_whose_failed_runs_have_no_value(
     open_view: OpenView,
 ) -> None:
-    app = open_view("trends", values="open")
+    app = open_view("roof", values="open")
     assert choice(app, "Kernel").value == "rms_norm"
     assert choice(app, "Case").value == RMS_NORM_BWD
     values = table(app, "value")
@@ -56,25 +56,25 @@ def test_trends_offer_unsupported_implementations_only_without_others(
 ) -> None:
     never = make_measurement(implementation="triton", outcome=Outcome.UNSUPPORTED)
     ingest_record(store, make_record(0, measurements=[never]))
-    assert many(open_view("trends"), "Implementations").options == ["triton"]
+    assert many(open_view("roof"), "Implementations").options == ["triton"]
     ingest_record(
         store, make_record(1, measurements=[never, make_measurement(implementation="torch")])
     )
     forget_everything()
-    assert many(open_view("trends"), "Implementations").options == ["torch"]
+    assert many(open_view("roof"), "Implementations").options == ["torch"]
 
 
 def test_runs_of_uncommitted_changes_are_shown_only_on_request(
     open_view: OpenView, store: Engine
 ) -> None:
     ingest_record(store, make_record(0, commit=make_commit(0, is_dirty=True)))
-    assert "no series yet" in texts(open_view("trends"))
-    assert len(table(open_view("trends", dirty="yes", values="open"), "value")) == 1
+    assert "no series yet" in texts(open_view("roof"))
+    assert len(table(open_view("roof", dirty="yes", values="open"), "value")) == 1
 
 
 @pytest.mark.usefixtures("judged")
 def test_further_metrics_and_cases_join_the_figure_and_the_address(open_view: OpenView) -> None:
-    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, values="open")
+    app = open_view("roof", kernel="rms_norm", case=RMS_NORM, values="open")
     many(app, "Add metric").set_value(["utilisation"]).run()
     many(app, "Add case").set_value([RMS_NORM_BWD]).run()
 
@@ -98,11 +98,11 @@ def test_a_runner_of_one_branch_is_offered_for_that_branch(
         *_, box = (box for box in app.multiselect if box.label == "Runner class")
         return list(box.options)
 
-    assert offered(open_view("trends")) == [on_main.runner_class]
-    app = open_view("trends", branch="faster", values="open", runner=elsewhere.runner_class)
+    assert offered(open_view("roof")) == [on_main.runner_class]
+    app = open_view("roof", branch="faster", values="open", runner=elsewhere.runner_class)
     assert offered(app) == [on_main.runner_class, elsewhere.runner_class]
     assert table(app, "value")["commit"].tolist() == [sha_of(1)[:8]]
-    nothing = open_view("trends", branch="faster", runner=on_main.runner_class)
+    nothing = open_view("roof", branch="faster", runner=on_main.runner_class)
     assert "These series have no runs on the chosen branch" in texts(nothing)
 
 
@@ -117,7 +117,7 @@ def test_a_range_becomes_the_window_of_the_commits_within() -> None:
 @pytest.mark.usefixtures("judged")
 def test_the_address_may_ask_for_any_window(open_view: OpenView) -> None:
     app = open_view(
-        "trends",
+        "roof",
         kernel="rms_norm",
         case=RMS_NORM,
         window="3",
@@ -134,7 +134,7 @@ def test_the_address_may_ask_for_any_window(open_view: OpenView) -> None:
 @pytest.mark.usefixtures("judged")
 def test_a_commit_in_the_address_is_shown_with_author_values_and_links(open_view: OpenView) -> None:
     commit = make_commit(SLOWER_AT)
-    app = open_view("trends", kernel="rms_norm", case=RMS_NORM, commit=commit.sha)
+    app = open_view("roof", kernel="rms_norm", case=RMS_NORM, commit=commit.sha)
     said = texts(app)
     for part in (commit.sha[:8], commit.author, commit.subject, "◆ regressed +42.0%"):
         assert part in said
@@ -153,7 +153,7 @@ BASE = {"kernel": "softmax", "case": SOFTMAX, "runner": MINE.runner_class, "valu
 
 def runners(app: AppTest) -> Any:
     """Return the view's own choice; the filter of all views has the same label."""
-    return next(box for box in app.multiselect if box.key == "trends:runner")
+    return next(box for box in app.multiselect if box.key == "roof:runner")
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def two_runners(store: Engine) -> Engine:
 def test_two_runners_share_a_figure_and_an_address(
     open_view: OpenView, two_runners: Engine
 ) -> None:
-    app = open_view("trends", **BASE)
+    app = open_view("roof", **BASE)
     assert runners(app).value == [MINE.runner_class]
     assert len(app.dataframe) == 1
 
@@ -179,12 +179,12 @@ def test_two_runners_share_a_figure_and_an_address(
 
 
 def test_two_kernels_share_a_figure(open_view: OpenView, two_runners: Engine) -> None:
-    app = open_view("trends", **BASE)
+    app = open_view("roof", **BASE)
     many(app, "Add kernel").set_value(["gemm"]).run()
     # its first case, as long as none is named
     assert address(app)["kernels"] == ["gemm"]
     assert [case in texts(app) for case in (SOFTMAX, GEMM, WIDE)] == [True, True, False]
     assert many(app, "Add case").options == [WIDE, GEMM]
 
-    again = open_view("trends", **address(app))
+    again = open_view("roof", **address(app))
     assert texts(again) == texts(app)

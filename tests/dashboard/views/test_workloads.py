@@ -23,7 +23,7 @@ def workloads(store: Engine) -> None:
 def test_the_newest_rate_of_each_runner_is_compared_with_the_run_before(
     open_view: OpenView,
 ) -> None:
-    seen = re.sub(r"\s+", " ", texts(open_view("overview")))
+    seen = re.sub(r"\s+", " ", texts(open_view("ledger")))
     rows = seen[seen.index("workload runner token rate") :]
 
     assert "8 k tokens/s → 6.67 k tokens/s 1 ms → 1.2 ms -16.7% Trend" in rows

@@ -49,7 +49,7 @@ Runs = Mapping[str, Sequence[FleetRun]]
 
 
 def show() -> None:
-    with open_view("runners", "Runners", "Runner health, and which runs are comparable.") as view:
+    with open_view("machines", "Runners", "Runner health, and which runs are comparable.") as view:
         # the newest of each class, so a silent runner stays visible
         class_count = len(view.filters.runner_classes or view.filters.facets.runner_classes)
         limit = max(_RUNS_COUNTED, _RUNS_READ // max(class_count, 1))
@@ -114,7 +114,7 @@ def _show_health(view: View, runs: Runs, runner_class: str) -> None:
     if known is not None and known.cases:
         _show_noise(known.cases)
     elif known is not None and view.filters.case_ids is not None:
-        show_no_match("calibrated cases")
+        show_no_match(view, "calibrated cases")
     elif _is_imported(runs[runner_class][0]):
         st.text("Not known: a calibration needs a machine that roofwatch measures on.")
     else:
@@ -147,7 +147,7 @@ def _show_history(view: View, _runs: Runs, runner_class: str) -> None:
         case.case_id for case in view.filters.facets.cases if view.filters.admits_case(case.case_id)
     }
     if not cases:
-        show_no_match("cases")
+        show_no_match(view, "cases")
         return
     choices = st.container(horizontal=True)
     case_id = view.link.choose(

@@ -49,7 +49,7 @@ _OTHER_WAYS_TO_ZOOM = ["pan2d", "zoomIn2d", "zoomOut2d", "autoScale2d"]
 
 def show() -> None:
     with open_view(
-        "trends", "Trends", "One or more series over commits, with their changes."
+        "roof", "Trends", "One or more series over commits, with their changes."
     ) as view:
         *first, scaled, dirty = st.columns([1.3, 2.6, 1.3, 1.1, 1.4], vertical_alignment="bottom")
         second = st.container(horizontal=True, vertical_alignment="bottom")
@@ -68,7 +68,7 @@ def show() -> None:
             )
         admitted = [key for key in every_key if view.filters.admits_series(key)]
         if not admitted:
-            show_no_match("series")
+            show_no_match(view, "series")
             return
         regressions = data.list_regressions(view.project)
         kernel = view.link.asked_or_chosen("kernel")

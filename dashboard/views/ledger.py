@@ -58,7 +58,7 @@ _FULL_COLOUR_AT = math.log(1.5)
 def show() -> None:
     now = datetime.now(UTC)
     with open_view(
-        "overview", "Overview", "What became slower, at which commit, by how much, and why."
+        "ledger", "Overview", "What became slower, at which commit, by how much, and why."
     ) as view:
         admits = view.filters
         standings = data.ask(
@@ -95,7 +95,7 @@ def show() -> None:
             show_gaps(runners)
             show_quarantine(view)
         else:
-            show_no_match("runs")
+            show_no_match(view, "runs")
         show_false_alarms(found, since)
 
 
@@ -119,7 +119,7 @@ def _show_open(view: View, waiting: Sequence[TriagedRegression], now: datetime) 
                 row.html(row_html(view, one, now))
                 with links.container(gap=None):
                     view.page_link("regression", "Details", regression=one.regression_id)
-                    view.page_link("trends", "Trend", **trend_of(one.regression.change_points[0]))
+                    view.page_link("roof", "Trend", **trend_of(one.regression.change_points[0]))
                     if may_triage and st.checkbox("Select", key=f"select {one.regression_id}"):
                         selected.append(one)
     if may_triage and waiting:
@@ -201,7 +201,7 @@ def _show_movements(
             change = (
                 "✕ fails" if movement.relative_change is None else percent(movement.relative_change)
             )
-            text = view.anchor(change, "trends", kernel=kernel, runner=runner_class)
+            text = view.anchor(change, "roof", kernel=kernel, runner=runner_class)
         kind = ' class="rw-stale"' if runner_class in stale else ""
         return f'<td{kind} style="{cell_colour(movement)}">{text}</td>'
 

@@ -1,0 +1,81 @@
+// The header: links, choices and search change the address; the server draws the page of the new address.
+const isPlain = event => event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey
+const isTyping = target => target.closest("input, textarea, select, [contenteditable]")
+
+export default ({ data, parentElement, setTriggerValue, setStateValue }) => {
+  const root = parentElement.querySelector(".rw-shell")
+  const results = () => root.querySelector(".rw-results")
+  // drawn again only if it changed, so that the search keeps its text while somebody types
+  if (root.drawnBar !== data.bar) {
+    root.innerHTML = data.bar
+    root.drawnBar = data.bar
+  }
+  results().innerHTML = data.results
+
+  const go = href => {
+    const url = new URL(href, document.baseURI)
+    if (data.results) setStateValue("search", "")
+    setTriggerValue("go", url.pathname.split("/").pop() + url.search)
+  }
+  const onClick = event => {
+    const link = event.target.closest("a[href]")
+    if (!link) {
+      if (!event.target.closest(".rw-find")) results().innerHTML = ""
+      const open = root.querySelector("details[open]")
+      if (open && !open.contains(event.target)) open.open = false
+      return
+    }
+    const isElsewhere = link.origin !== location.origin || link.target === "_blank" || link.hasAttribute("download")
+    const isPart = link.getAttribute("href").startsWith("#")
+    if (event.defaultPrevented || !isPlain(event) || isElsewhere || isPart) return
+    event.preventDefault()
+    go(link.href)
+  }
+  const onChange = event => {
+    const address = event.target.dataset.address
+    if (address !== undefined) go(address + encodeURIComponent(event.target.value))
+  }
+  const onSubmit = event => {
+    event.preventDefault()
+    const query = new URLSearchParams(new FormData(event.target))
+    go(event.target.getAttribute("action") + "?" + query)
+  }
+  let timer
+  const onInput = event => {
+    if (event.target.type !== "search") return
+    clearTimeout(timer)
+    timer = setTimeout(() => setStateValue("search", event.target.value), 200)
+  }
+  const onKey = event => {
+    const field = root.querySelector("input[type=search]")
+    const isSlash = event.key === "/" && !isTyping(event.target)
+    if (isSlash || (event.key === "k" && (event.ctrlKey || event.metaKey))) {
+      event.preventDefault()
+      field.focus()
+      field.select()
+    }
+    const links = [...results().querySelectorAll("a")]
+    const place = links.indexOf(document.activeElement)
+    const isInside = event.target === field || place >= 0
+    if (!isInside) return
+    if (event.key === "Escape") {
+      results().innerHTML = ""
+      field.blur()
+    } else if (event.key === "ArrowDown" && links.length) {
+      event.preventDefault()
+      links[Math.min(place + 1, links.length - 1)].focus()
+    } else if (event.key === "ArrowUp") {
+      event.preventDefault()
+      place > 0 ? links[place - 1].focus() : field.focus()
+    } else if (event.key === "Enter" && event.target === field && links.length) {
+      event.preventDefault()
+      go(links[0].href)
+    }
+  }
+  const listeners = [
+    [document, "click", onClick], [root, "change", onChange], [root, "submit", onSubmit], [root, "input", onInput],
+    [document, "keydown", onKey],
+  ]
+  listeners.forEach(([target, name, listener]) => target.addEventListener(name, listener))
+  return () => listeners.forEach(([target, name, listener]) => target.removeEventListener(name, listener))
+}

@@ -1,0 +1,322 @@
+"""The header of every view: screens, project, search, range, filters and runners in one line."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import streamlit as st
+
+from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.dashboard import data
+from roofwatch.dashboard.filters import PARAMETERS, Filters
+from roofwatch.dashboard.navigation import VIEWS, file_of, path_of
+from roofwatch.dashboard.wording import age_text, escaped, shortened
+from roofwatch.db.queries import questions
+from roofwatch.model.stored_results import Release, RunnerCoverage
+
+_ASSETS = Path(__file__).parents[1] / "assets"
+_shell = st.components.v2.component(
+    "shell",
+    html="<header class=rw-shell></header>",
+    js=(_ASSETS / "shell.js").read_text(encoding="utf-8"),
+    isolate_styles=False,
+)
+ROOF = (
+    '<path d="M2 24 L14 8 L30 8" fill="none" stroke="#D55E00" stroke-width="3.5" '
+    'stroke-linecap="round" stroke-linejoin="round"/>'
+    '<circle cx="15" cy="19" r="3.2" fill="#0072B2"/>'
+    '<rect x="22" y="13.5" width="6" height="6" fill="#56B4E9"/>'
+)
+"""The logo: a roof over two points."""
+_LOGO = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="24" height="24" '
+    f'aria-hidden="true">{ROOF}</svg><b>roofwatch</b>'
+)
+_DAYS = {"7d": 7, "30d": 30, "90d": 90}
+_ALL = "all"
+RANGE_AT_FIRST = "30d"
+_RELEASES_LISTED = 20
+_CHIPS = 6
+_THROTTLED_SHARE = 0.05
+_LONGEST_SEARCH = 200
+_MAKERS = ("NVIDIA ", "AMD ", "Intel(R) ", "Apple ")
+
+Query = Mapping[str, str | Sequence[str]]
+
+
+@dataclass(frozen=True)
+class TimeRange:
+    """The commits that a view shows."""
+
+    name: str
+    """In the address: `30d`, `all`, or `v0.4.0..v0.5.0`."""
+    title: str
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def admits(self, moment: datetime) -> bool:
+        is_early = self.since is not None and moment < self.since
+        is_late = self.until is not None and moment > self.until
+        return not is_early and not is_late
+
+
+def list_ranges(releases: Sequence[Release], newest: datetime | None) -> list[TimeRange]:
+    """List the ranges to choose from. Days count back from the newest commit, so that a link shows
+    the same later.
+    """
+    ranges: list[TimeRange] = []
+    for name, days in _DAYS.items():
+        since = None if newest is None else newest - timedelta(days=days)
+        ranges.append(TimeRange(name, f"{days} days", since))
+    ranges.append(TimeRange(_ALL, "all time"))
+    for base, head in reversed(list(pairwise(releases))):
+        ranges.append(
+            TimeRange(
+                name=f"{base.name}..{head.name}",
+                title=f"{base.name} to {head.name}",
+                since=base.commit.committed_at + timedelta(microseconds=1),
+                until=head.commit.committed_at,
+            )
+        )
+    return ranges[: len(_DAYS) + 1 + _RELEASES_LISTED]
+
+
+def device_text(runner_class: str) -> str:
+    """Write the name of a runner's device without its maker."""
+    device = runner_class.partition(",")[0]
+    for maker in _MAKERS:
+        device = device.removeprefix(maker)
+    return shortened(device, length=24)
+
+
+@dataclass(frozen=True)
+class RunnerState:
+    """Whether a runner class reports, and undisturbed."""
+
+    symbol: str
+    word: str
+    explanation: str
+
+
+def state_of(runner: RunnerCoverage, now: datetime) -> RunnerState:
+    """Return silent, throttled or ok."""
+    interval = report_interval(runner.result_times)
+    last = f"last result {age_text(interval.last_at, now=now)}"
+    if interval.is_silent(now):
+        return RunnerState("○", "silent", f"silent: {last}")
+    measured_count = sum(case.measurement_count for case in runner.cases)
+    degraded_count = sum(case.degraded_count for case in runner.cases)
+    if measured_count and degraded_count > _THROTTLED_SHARE * measured_count:
+        share = degraded_count / measured_count
+        return RunnerState("▲", "throttled", f"{share:.0%} throttled or shared; {last}")
+    return RunnerState("●", "ok", last)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header shows of a view."""
+
+    view: str
+    project: str
+    projects: Sequence[str]
+    filters: Filters
+    options: Mapping[str, Sequence[str]]
+    """Options of the filters, by parameter."""
+    ranges: Sequence[TimeRange]
+    chosen_range: TimeRange
+    runners: Sequence[RunnerCoverage]
+    query: Query
+    """Project, filters and range, which all screens share."""
+
+    def address(self, view: str, query: Query) -> str:
+        return f"{path_of(view)}?{urlencode(query, doseq=True)}"
+
+    def with_choice(self, parameter: str, value: str | Sequence[str]) -> str:
+        """Return the address of this view with another choice; an empty one removes it."""
+        query = {name: chosen for name, chosen in self.query.items() if name != parameter}
+        if value:
+            query[parameter] = value
+        return self.address(self.view, query)
+
+
+def show_header(header: Header) -> None:
+    """Draw the header, and go where a link, a choice or the search leads."""
+    bar = _bar_html(header)
+    _draw(header, bar)
+    narrowed = _narrowed_html(header)
+    if narrowed:
+        st.html(f"<div class=rw-only>{narrowed}</div>")
+
+
+@st.fragment
+def _draw(header: Header, bar: str) -> None:
+    """Draw the header alone again while somebody types."""
+    typed = st.session_state.get("shell", {}).get("search") or ""
+    results = _results_html(header, typed.strip()[:_LONGEST_SEARCH])
+    answer = _shell(
+        key="shell",
+        data={"bar": bar, "results": results},
+        on_go_change=lambda: None,
+        on_search_change=lambda: None,
+    )
+    if answer.go:
+        _go(answer.go)
+
+
+def _go(address: str) -> None:
+    parts = urlsplit(address)
+    file = file_of(parts.path)
+    if file is not None:
+        st.switch_page(file, query_params=parse_qs(parts.query))
+
+
+# --- the line
+
+
+def _bar_html(header: Header) -> str:
+    screens: list[str] = []
+    for view, title in VIEWS.items():
+        current = ' aria-current="page"' if view == header.view else ""
+        address = escape(header.address(view, header.query))
+        screens.append(f'<a href="{address}"{current}>{title}</a>')
+    front = escape(header.address(next(iter(VIEWS)), header.query))
+    return (
+        f'<a class=logo href="{front}" aria-label="roofwatch, front page">{_LOGO}</a>'
+        f'<nav aria-label="Screens">{"".join(screens)}</nav>'
+        f"{_project_html(header)}"
+        '<div class=rw-find><input type=search aria-label="Search" autocomplete=off '
+        'placeholder="Search   /"><div class=rw-results aria-live=polite></div></div>'
+        f"{_range_html(header)}"
+        f'<div class=rw-chips aria-label="Runners">{_chips_html(header)}</div>'
+        f"{_filters_html(header)}"
+    )
+
+
+def _project_html(header: Header) -> str:
+    options = (_option(project, project, {header.project}) for project in header.projects)
+    address = f"{path_of(header.view)}?project="
+    return _select("Project", address, options)
+
+
+def _range_html(header: Header) -> str:
+    options = [
+        _option(choice.name, choice.title, {header.chosen_range.name}) for choice in header.ranges
+    ]
+    address = header.with_choice("range", ())
+    return _select("Time range", f"{address}&range=", options)
+
+
+def _select(label: str, address: str, options: Iterable[str]) -> str:
+    return (
+        f'<label><select aria-label="{label}" data-address="{escape(address)}">'
+        f"{''.join(options)}</select></label>"
+    )
+
+
+def _option(value: str, title: str, chosen: Iterable[str]) -> str:
+    selected = " selected" if value in chosen else ""
+    return f'<option value="{escape(value)}"{selected}>{escaped(shortened(title))}</option>'
+
+
+def _chips_html(header: Header) -> str:
+    """Write a link for each device that shows its runner classes only, or all again."""
+    now = datetime.now(UTC)
+    by_device: dict[str, list[RunnerCoverage]] = {}
+    for runner in header.runners:
+        by_device.setdefault(device_text(runner.runner_class), []).append(runner)
+    chosen = set(header.filters.runner_classes)
+    chips: list[str] = []
+    for device, runners in list(by_device.items())[:_CHIPS]:
+        classes = [runner.runner_class for runner in runners]
+        is_chosen = not chosen.isdisjoint(classes)
+        state = state_of(max(runners, key=lambda runner: runner.result_times[0]), now)
+        address = escape(header.with_choice("class", () if is_chosen else classes))
+        current = ' aria-current="true"' if is_chosen else ""
+        chips.append(
+            f'<a class=rw-chip href="{address}" title="{escaped(state.explanation)}"{current}>'
+            f'<span class={state.word} aria-label="{state.word}">{state.symbol}</span> '
+            f"{escaped(device)}</a>"
+        )
+    if len(by_device) > _CHIPS:
+        address = escape(header.address("machines", header.query))
+        chips.append(f'<a class=rw-chip href="{address}">+{len(by_device) - _CHIPS}</a>')
+    return "".join(chips)
+
+
+def _filters_html(header: Header) -> str:
+    lists: list[str] = []
+    for parameter, label in PARAMETERS.items():
+        chosen = set(header.filters.chosen.get(parameter, ()))
+        options = [_option(value, value, chosen) for value in header.options[parameter]]
+        if options:
+            lists.append(
+                f"<label>{label}<select name={parameter} multiple size=5>"
+                f"{''.join(options)}</select></label>"
+            )
+    kept = {name: header.query[name] for name in ("project", "range") if name in header.query}
+    hidden = "".join(
+        f'<input type=hidden name={name} value="{escape(str(value))}">'
+        for name, value in kept.items()
+    )
+    return (
+        f'<details class=rw-more><summary>Filter</summary><form action="{path_of(header.view)}">'
+        f"{hidden}{''.join(lists)}<span></span><button>Apply</button></form></details>"
+    )
+
+
+def _narrowed_html(header: Header) -> str:
+    """Write each filter that is set, as a link that removes it."""
+    parts: list[str] = []
+    for parameter, label in PARAMETERS.items():
+        values = header.filters.chosen.get(parameter, ())
+        if values:
+            address = escape(header.with_choice(parameter, ()))
+            names = escaped(shortened(", ".join(values)))
+            parts.append(f'<a href="{address}">{label.lower()} {names} ✕</a>')
+    return f"Only {' '.join(parts)}" if parts else ""
+
+
+# --- search
+
+
+def _results_html(header: Header, text: str) -> str:
+    if not text:
+        return ""
+    matches = data.ask(questions.search, header.project, text)
+    shared = {"project": header.project}
+    rows = [
+        _result("kernel", kernel, header.address("roof", {**shared, "kernel": kernel}))
+        for kernel in matches.kernels
+    ]
+    for case_id in matches.cases:
+        kernel = case_id.partition("/")[0]
+        query = {**shared, "kernel": kernel, "case": case_id}
+        rows.append(_result("case", case_id, header.address("roof", query)))
+    for measured in matches.commits:
+        commit = measured.commit
+        query = {**shared, "range": _ALL, "commit": commit.sha}
+        title = f"{commit.short_sha} {commit.subject} · {commit.author}"
+        rows.append(_result("commit", title, header.address("ledger", query)))
+    for release in matches.releases:
+        query = {**shared, "range": _ALL, "commit": release.commit.sha}
+        rows.append(_result("release", release.name, header.address("ledger", query)))
+    for runner_class in matches.runner_classes:
+        query = {**shared, "runner": runner_class}
+        rows.append(_result("runner", runner_class, header.address("machines", query)))
+    if rows:
+        return "".join(rows)
+    return (
+        "<p>Nothing matches. Kernels, cases, commits, pull requests, authors, runners and releases "
+        "are searched.</p>"
+    )
+
+
+def _result(kind: str, name: str, address: str) -> str:
+    return (
+        f'<a href="{escape(address)}"><small>{kind}</small>'
+        f"<span>{escaped(shortened(name, length=120))}</span></a>"
+    )

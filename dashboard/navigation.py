@@ -1,0 +1,31 @@
+"""The screens, their addresses, and where the addresses of earlier versions lead."""
+
+from collections.abc import Mapping
+
+VIEWS: Mapping[str, str] = {
+    "ledger": "Ledger",
+    "roof": "Roof",
+    "compare": "A ↔ B",
+    "machines": "Machines",
+}
+"""Title by the name of the file in `views/`, which is the path in the address too; the first is the
+front page.
+"""
+FRONT_PAGE = next(iter(VIEWS))
+MOVED: Mapping[str, str] = {
+    "overview": "ledger",
+    "trends": "roof",
+    "runners": "machines",
+}
+"""New name of a screen by the old one; parameters keep their names."""
+
+
+def path_of(view: str) -> str:
+    """Return the path of a view, relative to that of any other."""
+    return "./" if view == FRONT_PAGE else view
+
+
+def file_of(path: str) -> str | None:
+    """Return the file of the view at the last part of a path; None if there is none."""
+    name = MOVED.get(path, path) or FRONT_PAGE
+    return f"views/{name}.py" if name in VIEWS else None
