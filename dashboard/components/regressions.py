@@ -14,7 +14,7 @@ from roofwatch.ci.history.finding import ALL_KERNELS
 from roofwatch.ci.messages import on_one_line
 from roofwatch.dashboard import data
 from roofwatch.dashboard.access import NotAllowedError, Person, may_triage, person_here
-from roofwatch.dashboard.charts.style import BLUE, GREY, VERMILLION
+from roofwatch.dashboard.charts.palette import BLUE, GREY, VERMILLION
 from roofwatch.dashboard.components.page import View
 from roofwatch.dashboard.components.table import Column, show_table
 from roofwatch.dashboard.wording import (

@@ -23,6 +23,7 @@ from roofwatch.db.queries import (
     pairs,
     project,
     records,
+    roof,
     runners,
     runs,
     series,
@@ -149,7 +150,7 @@ search = Question(project.search)
 list_series_keys = Question(_list_series_keys)
 read_case_history = Question(series.read_case_history)
 read_trend = Question(trend.read_trend)
-list_window_ends = Question(trend.list_window_ends)
+list_roof_cells = Question(roof.list_roof_cells)
 read_runs_of_commits = Question(comparing.read_runs_of_commits)
 read_case_of_both = Question(comparing.read_case_of_both)
 read_runs = Question(comparing.read_runs)

@@ -182,14 +182,16 @@ def read_recent_runs(
             RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
         )
     classes = {number: runner_class for runner_class, number, *_ in rows}
-    for key, numbers, imported_values in _recent_imports(session, project, classes):
+    for key, numbers, imported_values in read_recent_imports(session, project, classes):
+        if not key.is_performance:
+            continue
         values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
         places, numbers_in_order = zip(*values, strict=True)
         found[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
     return [RecentRuns(one, tuple(own), tuple(found[one])) for one, own in sorted(commits.items())]
 
 
-def _recent_imports(
+def read_recent_imports(
     session: Session, project: str, classes: Mapping[int, str]
 ) -> Iterator[tuple[SeriesKey, Sequence[int], Sequence[float]]]:
     """Read the positive values of other tools in some runs, whose runner classes are given by
@@ -213,8 +215,7 @@ def _recent_imports(
     )
     for name, implementation, metric, runner_class, numbers, values in session.execute(query):
         key = SeriesKey(project, name, implementation, metric, runner_class=runner_class)
-        if key.is_performance:
-            yield key, numbers, [value or 0.0 for value in values]
+        yield key, numbers, [value or 0.0 for value in values]
 
 
 def _imported_cases(run_ids: Collection[UUID | None]) -> Select[UUID, str, Any]:
