@@ -242,8 +242,8 @@ def compare_runs(
     claims = claims_of_runs(base, head)
     comparisons: dict[tuple[str, str], Comparison | None] = {}
     if pair is not None:
-        claims |= {case.key: case.claimed for case in pair.cases}
-        comparisons = {case.key: case.comparison for case in pair.cases}
+        claims |= {case.subject.case_key: case.evidence.claimed for case in pair.cases}
+        comparisons = {case.subject.case_key: case.evidence.comparison for case in pair.cases}
     rows = [
         replace(
             row,

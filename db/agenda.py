@@ -48,9 +48,11 @@ def take_job(
         is_own = and_(row.project_id == project_row, row.runner_class == runner_class)
         is_open = row.finished_at.is_(None)
         is_leased = and_(row.leased_until.is_not(None), row.leased_until > func.now())
+        # what a killed runner has leased and its next process does not plan was done
+        is_abandoned = or_(~is_leased, row.claim_id == claim_id)
         is_planned = row.position > _REQUESTED
         session.execute(
-            delete(row).where(is_own, is_open, is_planned, ~is_leased, row.key.not_in(keys))
+            delete(row).where(is_own, is_open, is_planned, is_abandoned, row.key.not_in(keys))
         )
         session.execute(delete(row).where(is_own, row.finished_at < func.now() - _KEPT))
         for position, job in enumerate(jobs):

@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from roofwatch.ci.ab.compare import largest_discovery
-from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
+from roofwatch.ci.ab.decisions import Decisions
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
+from roofwatch.ci.changepoint.student import critical_t, two_sided_p
+from roofwatch.ci.history.steps import TIME
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Better
@@ -145,6 +147,8 @@ def possible_changes(
     Args:
         runners: The newest runs of each runner class.
         regressions: What was judged: its series are left out from the commit of their change on.
+
+    What a pair has decided is no possible change any more; later values may be one.
     """
     judged: dict[SeriesKey, CommitRef] = {}
     for point in (point for one in regressions for point in one.change_points):
@@ -152,10 +156,11 @@ def possible_changes(
     moved: dict[_Moved, list[tuple[RecentSeries, float]]] = defaultdict(list)
     by_class = {runner.runner_class: runner for runner in runners}
     for runner_class, runner in by_class.items():
+        decisions = Decisions(runner.pairs)
         for one in runner.series:
             if one.key.is_imported and is_library(one.key.implementation):
                 continue
-            count, change = newest_change(one.values)
+            count, change = newest_change(_since_decided(one, runner.commits, decisions))
             is_newest = bool(one.places) and one.places[-1] == len(runner.commits) - 1
             if not count or not is_newest:
                 continue
@@ -190,6 +195,20 @@ def possible_changes(
     return sorted(
         found, key=lambda one: (-abs(math.log1p(one.relative_change)), one.kernel, one.runner_class)
     )
+
+
+def _since_decided(
+    series: RecentSeries, commits: Sequence[CommitRef], decisions: Decisions
+) -> Sequence[float]:
+    """The values from the newest commit on that a pair has decided: older ones are no evidence."""
+    decided = decisions.last_decided((series.key.case_id, series.key.implementation))
+    if decided is None or series.key.metric != TIME:
+        return series.values
+    return [
+        value
+        for place, value in zip(series.places, series.values, strict=True)
+        if commits[place] >= decided
+    ]
 
 
 def newest_change(medians_ns: Sequence[float]) -> tuple[int, float]:

@@ -103,11 +103,11 @@ for group in (
 ):
     app.add_typer(group.app)
 
-_EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {
+_EXTRAS = dict.fromkeys(("numpy", "torch", "triton", "pynvml"), "measure") | {
     "cuda": "cuda",
     "ray": "ray",
     "mcp": "mcp",
-    "githubkit": "github",
+    "httpx": "github",
     "gitlab": "gitlab",
 }
 """The extra that installs a module; all others come with `server`."""
@@ -170,8 +170,8 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (unexpected; run again with --debug for the traceback)"
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"roofwatch {__version__}")
         raise typer.Exit
 

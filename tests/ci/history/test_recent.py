@@ -14,10 +14,11 @@ from roofwatch.ci.history.recent import (
     noise_from_history,
     possible_changes,
 )
+from roofwatch.model.history import Pair
 from roofwatch.model.stored_results import RecentRuns, RecentSeries
 from roofwatch.model.verdict import Verdict
 from tests.builders import make_change_point, make_commit_ref, make_regression, make_series_key
-from tests.ci.values import stepped
+from tests.ci.values import make_pair, stepped
 
 COUNT = 30
 
@@ -93,6 +94,26 @@ def test_an_old_step_a_small_one_and_one_that_ended_are_no_possible_changes() ->
         ended,
     )
     assert possible_changes([runs(*others)], []) == []
+
+
+def test_a_possible_change_ends_with_its_pair_and_comes_back_with_other_values() -> None:
+    commits = tuple(make_commit_ref(number) for number in range(9))
+
+    def possible(values: list[float], *pairs: Pair) -> list[float]:
+        key = make_series_key(implementation="torch")
+        series = RecentSeries(key, "events, cold", tuple(range(len(values))), tuple(values))
+        runner = RecentRuns("H200", commits[: len(values)], (series,), pairs)
+        return [change.relative_change for change in possible_changes([runner], [])]
+
+    slower = [1e6, 1.01e6, 0.99e6, 1e6, 1.5e6, 1.51e6]
+    unchanged, undecided = make_pair(3, 4), make_pair(3, 4, noise=0.5)
+
+    assert len(possible(slower)) == 1
+    assert len(possible(slower, undecided)) == 1
+    assert possible(slower, unchanged) == []
+    assert possible([*slower, 1.49e6], unchanged) == []
+    (again,) = possible([*slower, 1.49e6, 2.5e6], unchanged)
+    assert again == pytest.approx(0.66, abs=0.02)
 
 
 def test_noise_alone_is_rarely_a_possible_change() -> None:
