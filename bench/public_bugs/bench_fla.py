@@ -122,9 +122,9 @@ declare(
 declare(
     "causal_conv1d",
     lambda x, weight: call("modules.convolution", "causal_conv1d")(x=x, weight=weight)[0],
-    lambda x, weight: F.conv1d(
-        F.pad(x.mT, (weight.shape[1] - 1, 0)), weight[:, None], groups=weight.shape[0]
-    ).mT,
+    lambda x, weight: (
+        F.conv1d(F.pad(x.mT, (weight.shape[1] - 1, 0)), weight[:, None], groups=weight.shape[0]).mT
+    ),
     {"x": ("B", "T", "D"), "weight": ("D", 4)},
     {"B": 32, "T": 65_536, "D": 2_048},
     small={"B": 1, "T": 5, "D": 64},
@@ -174,7 +174,7 @@ declare(
     {
         "h": ("B", "T", "D"),
         "d": ("B", "T", "D"),
-        **{key: (1, 1, "D") for key in ("r", "w", "k", "v", "a", "g")},
+        **dict.fromkeys(("r", "w", "k", "v", "a", "g"), (1, 1, "D")),
     },
     {"B": 32, "T": 65_536, "D": 2_048},
     small={"B": 1, "T": 5, "D": 64},

@@ -45,6 +45,7 @@ from roofwatch.store.server import Server
 from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token, served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values
 from tests.builders import (
+    NOON,
     PROJECT,
     make_artefact,
     make_change_point,
@@ -90,7 +91,7 @@ class Filled:
             )
             for metric, runs_on in [("median_ns", runner_class), ("utilisation", runner_class)]
         )
-        trend = TrendQuestion(project, keys, length=2, kept_commits=(sha_of(0),))
+        trend = TrendQuestion(project, keys, since=NOON, kept_commits=(sha_of(0),))
         found = regression_id(self.regressions[project])
         return {
             "read_filter_options": {"project": project},
@@ -105,7 +106,7 @@ class Filled:
                 "include_branches": True,
             },
             "read_trend": {"trend": trend},
-            "list_window_ends": {"trend": trend},
+            "list_roof_cells": {"project": project, "since": NOON, "limit": 2},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},
             "list_functions": {"project": project, "kernel": "softmax"},
