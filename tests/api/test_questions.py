@@ -106,6 +106,7 @@ class Filled:
             },
             "read_trend": {"trend": trend},
             "list_window_ends": {"trend": trend},
+            "list_releases": {"project": project},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},
             "list_functions": {"project": project, "kernel": "softmax"},
@@ -152,6 +153,9 @@ def _filled(engine: Engine) -> Filled:
             )
             for number in (0, HOT_AT)
         ]
+        newest = runs[project][1]
+        commit = newest.commit.model_copy(update={"tags": ("v1.0",)})
+        runs[project][1] = newest.model_copy(update={"commit": commit})
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
             store_artefact(
