@@ -153,6 +153,9 @@ def _filled(engine: Engine) -> Filled:
             )
             for number in (0, HOT_AT)
         ]
+        newest = runs[project][1]
+        commit = newest.commit.model_copy(update={"tags": ("v1.0",)})
+        runs[project][1] = newest.model_copy(update={"commit": commit})
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
             store_artefact(
