@@ -80,7 +80,7 @@ JUDGED_METRICS = (
     "shared_bytes",
     "theoretical_occupancy",
 )
-METHOD = "2"
+METHOD = "3"
 """Changes with the method, so that stored analyses of an older one are made again."""
 _VALUES_AT_ONCE = 400_000
 """Values read together, some tens of MB."""
