@@ -32,6 +32,7 @@ from roofwatch.ci.messages import (
 TOKEN_VARIABLE = "GITLAB_TOKEN"  # noqa: S105  the name of the variable, not a token
 _DEVELOPER = 30
 """Access level of people who may push."""
+_MAINTAINER = 40
 _TIMEOUT_S = 30.0
 _MAX_MESSAGE = 500
 _STATES = {
@@ -164,10 +165,24 @@ class GitLabProject:
 
     def may_write(self, login: str) -> bool:
         """Return whether the author of a listed comment has the role Developer or a higher one."""
+        return self._access_level(login) >= _DEVELOPER
+
+    def may_administer(self, login: str) -> bool:
+        """Return whether the author of a listed comment has the role Maintainer or Owner."""
+        return self._access_level(login) >= _MAINTAINER
+
+    def _access_level(self, login: str) -> int:
         if login not in self._author_ids:
-            return False
+            return 0
         member = self._find(lambda: self._project.members_all.get(self._author_ids[login]))
-        return member is not None and member.access_level >= _DEVELOPER and member.state == "active"
+        if member is None or member.state != "active":
+            return 0
+        return int(member.access_level)
+
+    def author(self, number: int) -> str:
+        """Return the login of who opened a merge request."""
+        merge_request = self._call(lambda: self._project.mergerequests.get(number))
+        return str((merge_request.attributes.get("author") or {}).get("username") or "")
 
     def conclude(
         self, head_sha: str, name: str, order: RunOrder, check: CheckRun, url: str | None

@@ -174,8 +174,11 @@ def possible_lines(changes: Iterable[PossibleChange]) -> Iterator[str]:
     """One line per change that waits for a verdict."""
     for change in changes:
         name = visible(f"{change.kernel} on {change.runner_class}")
-        revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
-        yield f"{name}: {change.claim} (roofwatch ab FILE {revisions})"
+        line = f"{name}: {change.claim}"
+        if not change.is_imported:
+            revisions = f"--base {change.base.short_sha} --head {change.head.short_sha}"
+            line += f" (roofwatch ab FILE {revisions})"
+        yield line
 
 
 def runs_table(found: Sequence[RunSummary]) -> Table:

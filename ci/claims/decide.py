@@ -23,6 +23,12 @@ _TIMED_WORDS = {
     Verdict.IMPROVED: "faster",
     Verdict.UNCHANGED: "time unchanged",
 }
+_IMPORTED_WORDS = {
+    Verdict.REGRESSED: "worse",
+    Verdict.IMPROVED: "better",
+    Verdict.UNCHANGED: "unchanged",
+    Verdict.INCONCLUSIVE: "undecided",
+}
 _CODE_WORDS = {
     CodeState.SAME: "same code",
     CodeState.CHANGED: "code changed",
@@ -182,8 +188,10 @@ def claim_of_regression(regression: Regression) -> str:
     if times or Layer.ACCURACY in layers:
         is_fixed = regression.verdict is Verdict.IMPROVED
         return reason_words(Reason.FIXED if is_fixed else Reason.FAILED)
-    if layers == {Layer.STATIC}:
+    if layers <= {Layer.STATIC, Layer.OPERATORS}:
         return f"time not measured; {_CODE_WORDS[CodeState.CHANGED]}"
+    if layers == {Layer.IMPORTED}:
+        return f"{_IMPORTED_WORDS[regression.verdict]}, by values of another tool"
     return "time unchanged or not measured; other values changed"
 
 

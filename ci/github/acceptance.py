@@ -4,7 +4,7 @@ Pure.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,6 +52,8 @@ class Findings(_Document):
     """Size up to which an acceptance covers a finding, by hash of the finding or its group."""
     grain: Grain = Grain.FINDING
     """The finest for which `most` has at most `MAX_BOUNDS` entries."""
+    wrong_count: int = 0
+    """Wrong results among them."""
     worst: tuple[str, str] | None = None
     """Case and implementation of the worst slowdown."""
     least: dict[Grain, dict[str, float]] = Field(default_factory=dict, exclude=True)
@@ -67,25 +69,36 @@ class Acceptance(_Document):
     most: dict[str, float]
     """As in `Findings`."""
     grain: Grain = Grain.FINDING
+    wrong_results: bool = False
+    """Whether its author meant wrong results too."""
 
     def covers(self, findings: Findings) -> bool:
         """Return whether every finding was accepted, and none is noticeably larger than then."""
+        if findings.wrong_count and not self.wrong_results:
+            return False
         sizes = findings.least.get(self.grain, {}).items()
         return bool(sizes) and all(
             key in self.most and size <= self.most[key] for key, size in sizes
         )
 
 
-def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | None:
-    """Return the regressions that can be accepted; None if nothing regressed."""
-    if judgement.verdict is not Verdict.REGRESSED:
+def findings_of(judgements: Sequence[PullRequestJudgement], head_sha: str) -> Findings | None:
+    """Return the regressions of a commit that can be accepted; None if nothing regressed."""
+    regressed_parts = [
+        judgement for judgement in judgements if judgement.verdict is Verdict.REGRESSED
+    ]
+    if not regressed_parts:
         return None
-    sizes = [*_sizes(judgement)]
+    sizes: list[_Size] = []
+    cases: list[Change[CaseEvidence]] = []
+    for judgement in regressed_parts:
+        sizes += _sizes(judgement)
+        cases += judgement.cases
     most = {grain: _largest(grain, [(name, size) for name, _, size in sizes]) for grain in Grain}
     least = {grain: _largest(grain, [(name, size) for name, size, _ in sizes]) for grain in Grain}
     # there are fewer reasons and measures than bounds, so the coarsest always fits
     grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
-    regressed = [case for case in worst_first(judgement.cases) if case.verdict is Verdict.REGRESSED]
+    regressed = [case for case in worst_first(cases) if case.verdict is Verdict.REGRESSED]
     slower = [case.subject.case_key for case in regressed if case.log_interval is not None]
     return Findings(
         head_sha=head_sha,
@@ -93,6 +106,7 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
         grain=grain,
         worst=slower[0] if slower and len("".join(slower[0])) <= MAX_SERIES else None,
         least=least,
+        wrong_count=sum(case.reason is Reason.WRONG_RESULT for case in regressed),
     )
 
 

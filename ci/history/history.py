@@ -22,10 +22,12 @@ from roofwatch.ci.history.finding import (
     log_change,
 )
 from roofwatch.ci.history.group import group_findings
+from roofwatch.ci.history.operator_changes import operator_findings
 from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.model.history import ChangePoint, Regression, RegressionState, Series, SeriesKey
+from roofwatch.model.metrics import Layer
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 
@@ -78,6 +80,8 @@ def analyse_series(
         # a ratio has no value exactly if one of its two times has none
         if key.metric in OUTCOME_METRICS or (is_imported and not key.is_ratio_to_reference):
             analysis.findings.extend(outcome_findings(one))
+        if key.definition.layer is Layer.OPERATORS:
+            analysis.findings.extend(operator_findings(one))
         if key.metric not in VALUE_METRICS and key.metric != TIME and not is_imported:
             continue
         lines = timelines(one)

@@ -22,7 +22,13 @@ from roofwatch.model.history import ChangePoint, CommitRef, Regression, Regressi
 from roofwatch.model.metrics import Layer
 from roofwatch.model.verdict import Reason, Verdict
 
-_LAYER_ORDER = {Layer.ACCURACY: 0, Layer.MEASURED: 1, Layer.IMPORTED: 1, Layer.STATIC: 2}
+_LAYER_ORDER = {
+    Layer.ACCURACY: 0,
+    Layer.MEASURED: 1,
+    Layer.IMPORTED: 1,
+    Layer.STATIC: 2,
+    Layer.OPERATORS: 2,
+}
 _SECONDARY = 3
 _NOTES = {
     Reason.CLOCK_CHANGED: "the clock changed, the cycles did not",

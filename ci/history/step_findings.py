@@ -33,10 +33,10 @@ from roofwatch.ci.causes.explain import (
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.imported_code import code_around
 from roofwatch.ci.history.steps import (
     TIME,
     Timeline,
@@ -62,8 +62,6 @@ false alerts that it allows.
 """
 _SURE_VALUES = 8
 """Values that its new level needs."""
-_FIRST_VALUES = 5
-"""Of these, values that must be suspicious together."""
 _VALUES_FOR_NOISE = 20
 """Values before it, from which the noise of the series is known."""
 _SURE_OF_A_DRIFT = 6.0
@@ -136,7 +134,7 @@ def _time_findings(
     bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        is_sure = is_sure_step(line.values, step, chance)
+        is_sure = is_sure_step(step, chance)
         log_error = (
             abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         )
@@ -158,22 +156,16 @@ def _time_findings(
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
 
 
-def is_sure_step(values: Sequence[float], step: Step, chance: float) -> bool:
-    """Whether single runs are enough for an alert: the step is hardly chance, and the first values
-    of the new level were suspicious together.
+def is_sure_step(step: Step, chance: float) -> bool:
+    """Whether single runs are enough for an alert: the step is hardly chance, between two levels of
+    enough values.
 
     Args:
-        values: All of the series.
         step: As `find_time_steps` found it.
         chance: Its p-value.
     """
-    is_short = step.index < _VALUES_FOR_NOISE or step.count_after < _SURE_VALUES
-    if chance > _SURE_CHANCE or is_short:
-        return False
-    suspicion = find_suspicion(
-        values[: step.index + _FIRST_VALUES], min_relative_change=THRESHOLDS.relative_change
-    )
-    return suspicion is not None and suspicion.value_count > 1
+    has_noise = step.index >= _VALUES_FOR_NOISE
+    return chance <= _SURE_CHANCE and has_noise and step.count_after >= _SURE_VALUES
 
 
 def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
@@ -458,7 +450,7 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         context = ChangeContext(
             before, after, candidates=frozenset(line.commits[place] for place in places)
         )
-        sources = _sources_around(line, places) if is_imported else None
+        sources = code_around(line, places) if is_imported else None
         if sources is not None and not sources.has_changed:
             chance = None  # the environment's, so no alert
         if is_imported:
@@ -477,17 +469,6 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         yield replace(
             found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
         )
-
-
-def _sources_around(line: Timeline, places: Sequence[int]) -> Observation | None:
-    """Compare the sources of an imported kernel before and after a step; None if not known."""
-    base, head = line.commits[min(places) - 1], line.commits[max(places)]
-    old, new = line.points[base][-1].code_hash, line.points[head][-1].code_hash
-    if old is None or new is None:
-        return None
-    verb = "did not change" if old == new else "changed"
-    sentence = f"the sources that the kernel uses {verb} from {base.short_sha} to {head.short_sha}"
-    return Observation(old != new, sentence)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

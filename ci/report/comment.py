@@ -58,6 +58,7 @@ class Links:
     dashboard: str | None = None
     source: str | None = None
     """Folder of the head's files."""
+    documentation: str | None = None
 
 
 def to_markdown(

@@ -12,12 +12,11 @@ from itertools import islice
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.messages import Remark
 from roofwatch.model.metrics import format_bytes
-from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, UnprovenAccess
+from roofwatch.model.proofs import OPERATORS, OperatorCost, OverflowProof, Proof, UnprovenAccess
 from roofwatch.model.record import RunRecord
 from roofwatch.model.verdict import Reason, Verdict
 
 OFFSETS = "pointer offsets"
-OPERATORS = "torch operators"
 EVERY_TARGET = "every target"
 _UNSAFE = "unsafe"
 _LARGEST = "largest "
@@ -228,7 +227,12 @@ def _judge_cost(base: Analysis, head: Analysis) -> Change[AnalysisEvidence] | No
     return _change(base, head, verdict, Reason.OPERATOR_COST_CHANGED, detail)
 
 
-def _is_more(base: int, head: int, name: str) -> bool:
+def is_other_cost(name: str, base: float, head: float) -> bool:
+    """Whether a count of a call differs by enough to decide."""
+    return _is_more(base, head, name) or _is_more(head, base, name)
+
+
+def _is_more(base: float, head: float, name: str) -> bool:
     if name == "wait_count":
         return head > base
     return head > base * (1 + _MIN_CHANGE)
