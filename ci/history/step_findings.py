@@ -111,8 +111,13 @@ def _clock_checked(
     step = clock_step(before, after, log_change)
     if step is None or not step.is_clock_move(min_relative_change=THRESHOLDS.trend_relative_change):
         return change
-    evidence = f"{change.evidence}; {Reason.CLOCK_CHANGED}: {step.in_words()}"
-    return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=evidence)
+    evidence = f"{change.evidence}; {step.in_words()}"
+    return replace(
+        change,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=Reason.CLOCK_CHANGED,
+        evidence=evidence,
+    )
 
 
 # --- times
@@ -233,7 +238,7 @@ def _confirmed_by(step: TrendFinding, pair: TrendFinding) -> TrendFinding:
     evidence = f"{step.change.evidence}; {pair.change.evidence}"
     return replace(
         step,
-        change=replace(step.change, verdict=pair.change.verdict, evidence=evidence),
+        change=replace(step.change, verdict=pair.change.verdict, reason=None, evidence=evidence),
         status=Status.CONFIRMED,
         suspects=pair.suspects,
     )
