@@ -32,7 +32,7 @@ from roofwatch.model.measurement import (
     Measurement,
     Timer,
 )
-from roofwatch.model.record import Commit, Pairing, RunRecord, Side, SourceLine
+from roofwatch.model.record import Commit, PairMember, RunRecord, Side, SourceLine
 from roofwatch.model.results import StaticFacts
 
 PROJECT = "acme/kernels"
@@ -464,9 +464,9 @@ def _static_facts(gpu: Gpu, number: int) -> Iterator[StaticFacts]:
 
 def _source_digest(kernel: Kernel, number: int) -> str:
     """A digest that changes where the kernel's code does."""
-    places = [change.at for change in PLANTED if change.kernel == kernel.name]
-    places += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
-    passed = [str(place) for place in places if place <= number]
+    changed_at = [change.at for change in PLANTED if change.kernel == kernel.name]
+    changed_at += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
+    passed = [str(commit_number) for commit_number in changed_at if commit_number <= number]
     return hashlib.sha256(f"{kernel.name} {' '.join(passed)}".encode()).hexdigest()
 
 
@@ -498,7 +498,7 @@ def _pair(
         yield whole.model_copy(
             update={
                 "run_id": uuid.uuid5(pair_id, side),
-                "pairing": Pairing(pair_id=pair_id, side=side),
+                "pairing": PairMember(pair_id=pair_id, side=side),
                 "measurements": tuple(measurements),
                 "started_at": started_at,
                 "finished_at": started_at + timedelta(minutes=4),

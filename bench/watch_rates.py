@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +181,13 @@ class Watch:
 
 @cache
 def _commit(number: int) -> CommitRef:
-    return CommitRef(number, f"{number:040x}", "", "", _NIGHT)
+    return CommitRef(
+        first_parent_count=number,
+        sha=f"{number:040x}",
+        author="",
+        subject="",
+        committed_at=_NIGHT,
+    )
 
 
 # --- other rules
@@ -264,7 +271,7 @@ class Score:
 
 
 def make_series(
-    histories: Sequence[Values], synth: object, count: int, rng: np.random.Generator
+    histories: Sequence[Values], synth: ModuleType, count: int, rng: np.random.Generator
 ) -> list[Planted]:
     """Half of the series have a step of 3 to 6 noise widths, 5 % at least."""
     series: list[Planted] = []
@@ -276,8 +283,8 @@ def make_series(
             width, noise = width_of(history), drawn(history, length, rng)
         else:
             width = float(rng.choice([0.005, 0.01, 0.02]))
-            kinds = synth.KINDS  # type: ignore[attr-defined]
-            relative = synth.noise(kinds[number // 2 % len(kinds)], length, width, rng)  # type: ignore[attr-defined]
+            kind = synth.KINDS[number // 2 % len(synth.KINDS)]
+            relative = synth.noise(kind, length, width, rng)
             noise = np.log1p(np.maximum(relative, -0.6))
         size = max(float(rng.uniform(*_WIDTHS)) * width, math.log1p(_SMALLEST_STEP))
         log_step = size * float(rng.choice([-1, 1])) if step_at is not None else 0.0

@@ -25,7 +25,7 @@ from roofwatch.ci.causes.evidence import (
 from roofwatch.ci.causes.explain import (
     NEAR_RUNS,
     ChangeContext,
-    CodeChange,
+    CodeObservation,
     explain,
     explain_drift,
     explain_secondary,
@@ -36,6 +36,7 @@ from roofwatch.ci.changepoint.drift import Drift
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.imported_code import code_around
 from roofwatch.ci.history.steps import (
     TIME,
     Timeline,
@@ -345,7 +346,9 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Obser
     return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)
 
 
-def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeChange | None) -> str:
+def _describe_time_step(
+    step: Step, comparison: Comparison | None, code: CodeObservation | None
+) -> str:
     time = metric(TIME)
     sentence = (
         f"median time {time.format(step.before)} to {time.format(step.after)} "
@@ -442,7 +445,7 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         context = ChangeContext(
             before, after, candidates=frozenset(line.commits[place] for place in places)
         )
-        sources = _sources_around(line, places) if is_imported else None
+        sources = code_around(line, places) if is_imported else None
         if sources is not None and not sources.has_changed:
             chance = None  # the environment's, so no alert
         if is_imported:
@@ -461,17 +464,6 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         yield replace(
             found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
         )
-
-
-def _sources_around(line: Timeline, places: Sequence[int]) -> Observation | None:
-    """Compare the sources of an imported kernel before and after a step; None if not known."""
-    base, head = line.commits[min(places) - 1], line.commits[max(places)]
-    old, new = line.points[base][-1].code_hash, line.points[head][-1].code_hash
-    if old is None or new is None:
-        return None
-    verb = "did not change" if old == new else "changed"
-    sentence = f"the sources that the kernel uses {verb} from {base.short_sha} to {head.short_sha}"
-    return Observation(old != new, sentence)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

@@ -12,9 +12,8 @@ import pandas as pd
 import plotly.express as px
 import plotly.graph_objects as go
 
+from roofwatch.dashboard.charts.palette import BLUE, GREY
 from roofwatch.dashboard.charts.style import (
-    BLUE,
-    GREY,
     axis_title,
     commit_lines,
     lay_out,

@@ -1,8 +1,5 @@
-"""What all figures share: colours with a symbol, dash and pattern each, axes in units, commit
+"""What Plotly's figures share: a symbol, dash and pattern for each colour, axes in units, commit
 ticks.
-
-Colours are those of Okabe and Ito, which colour-blind people can distinguish. Neutral parts are
-mid-grey, readable on light and dark pages.
 """
 
 import math
@@ -14,14 +11,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from roofwatch.dashboard.charts.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE
 from roofwatch.dashboard.wording import escaped, shortened, written
 from roofwatch.model.history import CommitRef
 from roofwatch.model.metrics import Metric
 
-# Okabe and Ito, "Color Universal Design" (2008), without the black and the yellow that vanish on
-# one of the two pages
-BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#E69F00", "#009E73", "#CC79A7"
-SKY_BLUE, VERMILLION, GREY = "#56B4E9", "#D55E00", "#888888"
 _STYLES = (
     (BLUE, "circle", "solid"),
     (ORANGE, "square", "dash"),

@@ -6,9 +6,10 @@ from enum import StrEnum
 
 import plotly.graph_objects as go
 
+from roofwatch.dashboard.charts.palette import VERMILLION
+from roofwatch.dashboard.charts.setup_changes import setting_changes
 from roofwatch.dashboard.charts.style import (
     AXES,
-    VERMILLION,
     Axis,
     axis_title,
     commit_lines,
@@ -22,7 +23,6 @@ from roofwatch.dashboard.charts.trend_marks import (
     add_changes,
     add_setup_changes,
     changes_of,
-    setting_changes,
 )
 from roofwatch.dashboard.wording import escaped, outcome_text, shortened
 from roofwatch.model.history import BandPoint, CommitRef, Regression, Series, SeriesPoint

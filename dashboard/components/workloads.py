@@ -21,9 +21,9 @@ from roofwatch.ci.report.step import (
     what_a_step_is,
 )
 from roofwatch.dashboard import data
+from roofwatch.dashboard.charts.sparkline import sparkline
 from roofwatch.dashboard.comparison import ComparedCase
 from roofwatch.dashboard.components.page import MAIN_FIGURE, View
-from roofwatch.dashboard.components.regressions import sparkline
 from roofwatch.dashboard.components.table import Column, grouped, show_html_table, show_table
 from roofwatch.dashboard.wording import natural_order, percent, shortened
 from roofwatch.db.queries import questions

@@ -15,6 +15,7 @@ from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName, RunId
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.stored_results import RunDetail
 
@@ -81,7 +82,7 @@ def find_runs_to_compare(
 
 def read_case_of_both(
     session: Session,
-    project: Word,
+    project: ProjectName,
     base_sha: Word,
     head_sha: Word,
     case_id: Word,
@@ -95,13 +96,18 @@ def read_case_of_both(
     return None if base is None or head is None else read_case_of_runs(session, base, head, case_id)
 
 
-def read_kernel_of_run(session: Session, run_id: UUID, kernel: Word) -> RunRecord | None:
+def read_kernel_of_run(session: Session, run_id: RunId, kernel: Word) -> RunRecord | None:
     """Read one kernel from the record of a run; None if there is no such run."""
     return next(iter(load_cases(session, RunRow.run_id == run_id, CaseRow.kernel == kernel)), None)
 
 
 def read_runs_of_commits(
-    session: Session, project: Word, base_sha: Word, head_sha: Word, *, runner_classes: Words = ()
+    session: Session,
+    project: ProjectName,
+    base_sha: Word,
+    head_sha: Word,
+    *,
+    runner_classes: Words = (),
 ) -> tuple[RunDetail, RunDetail]:
     """Read the best run of each commit; for the base preferably on the runner class of the head.
 
@@ -125,7 +131,7 @@ def read_runs_of_commits(
     return read_runs(session, base.run_id, head.run_id)
 
 
-def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
+def read_runs(session: Session, base_id: RunId, head_id: RunId) -> tuple[RunDetail, RunDetail]:
     """Read what two runs found.
 
     Raises:
@@ -136,7 +142,7 @@ def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail
 
 
 def read_case_of_runs(
-    session: Session, base_id: UUID, head_id: UUID, case_id: Word
+    session: Session, base_id: RunId, head_id: RunId, case_id: Word
 ) -> tuple[RunRecord, RunRecord]:
     """Read one case from the records of two runs.
 

@@ -89,9 +89,27 @@ def list_series_keys(
         names = metrics_of(layer)
         selected_metrics = [name for name in names if metric in (None, name)]
         if selected_metrics:
-            queries.append(query(_Filter(subject, runs, selected_metrics, names[0])))
+            queries.append(
+                query(
+                    _Filter(
+                        subject=subject,
+                        runs=runs,
+                        metrics=selected_metrics,
+                        first_metric=names[0],
+                    )
+                )
+            )
     if metric not in METRICS:
-        queries.append(_imported(_Filter(subject, runs, [] if metric is None else [metric], "")))
+        queries.append(
+            _imported(
+                _Filter(
+                    subject=subject,
+                    runs=runs,
+                    metrics=[] if metric is None else [metric],
+                    first_metric="",
+                )
+            )
+        )
     rows = session.execute(union_all(*queries)).all()
     with_tensors = {row[:3] for row in rows if row.tensor}
     of_tensors = frozenset(metrics_of(Layer.ACCURACY))

@@ -134,7 +134,12 @@ def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> 
         size.relative_change,
         size.relative_interval,
     )
-    return BisectionResult(end.state, progress, answer, tuple(notes))
+    return BisectionResult(
+        state=end.state,
+        progress=progress,
+        answer=answer,
+        notes=tuple(notes),
+    )
 
 
 def commit_table(commits: Sequence[BisectionCommit]) -> Table:

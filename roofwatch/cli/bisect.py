@@ -94,7 +94,13 @@ def bisect(
     name = project or suite_at(path, None).project
     plan = BisectPlan(
         path=path,
-        commit_range=BisectionRange(name, case_id, implementation, good or "", bad or ""),
+        commit_range=BisectionRange(
+            project=name,
+            case_id=case_id,
+            implementation=implementation,
+            good_sha=good or "",
+            bad_sha=bad or "",
+        ),
         run=replace(options, targets="").plan(),
         output=output,
         search=SearchPlan(error_rate=error_rate),

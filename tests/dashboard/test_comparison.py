@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.ci.static.comparison import StaticChange, judge_static
 from roofwatch.dashboard.comparison import (
     SHOWN,
     change_points_between,
@@ -129,7 +129,7 @@ def test_a_case_timed_differently_has_no_change_but_a_reason_also_in_the_export(
     assert exported["not compared"].fillna("").tolist() == ["", why]
 
 
-def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgement, ...]:
+def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticChange, ...]:
     """Judge targets by their facts before and after."""
     sides = [
         [
@@ -143,7 +143,7 @@ def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgemen
         ]
         for side in (0, 1)
     ]
-    return compare_static(*sides, base_toolchain={}, head_toolchain={}).judged
+    return judge_static(*sides, base_toolchain={}, head_toolchain={}).changes
 
 
 def test_changed_code_has_one_row_per_target_worst_first() -> None:

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
+from roofwatch.dashboard.charts.setup_changes import setting_changes
 from roofwatch.dashboard.charts.trend import Scale, series_names, trend_figure
-from roofwatch.dashboard.charts.trend_marks import setting_changes
 from roofwatch.model.history import BandPoint, RunSetting, Series
 from tests.builders import (
     make_change_point,

@@ -15,7 +15,8 @@ from roofwatch.importers import (
     Outcome,
 )
 from roofwatch.importers.git_history import versions_of
-from roofwatch.importers.records import import_file, to_records
+from roofwatch.importers.reading import import_file
+from roofwatch.importers.records import to_records
 from roofwatch.importers.table_map import TableMap
 from roofwatch.importers.tables import direction_of
 from roofwatch.model.metrics import RATIO_TO, Better
@@ -92,7 +93,7 @@ FLASH_ATTENTION = [
 ]
 HELION = {
     "generated_at": "2026-09-01T00:00:00Z",
-    "runs": [],
+    "runs": [{"run_id": "5", "sha": SHA[:8], "full_sha": SHA, "kernel_count": 1}],
     "summary": [
         {
             "kernel": "softmax",
@@ -180,6 +181,7 @@ def test_flydsl(tmp_path: Path) -> None:
     }
     failed = next(row for row in run.rows if row.case == "layernorm")
     assert (failed.outcome, failed.message) == (Outcome.CRASHED, "its status is failed")
+    assert run.notes == ()
     assert [row.implementation for row in run.rows if row.is_control] == ["aiter"]
 
 
@@ -245,11 +247,18 @@ def test_aiter_has_the_file_as_kernel(tmp_path: Path) -> None:
     assert name == "aiter"
     assert {row.case for row in run.rows} == {"a8w8_tuned_gemm"}
     times = [row for row in run.rows if row.metric == "time"]
-    assert [(row.value, row.unit, row.implementation) for row in times] == [
-        (14.7532, "us", "asm"),
-        (17.9602, "us", "asm"),
+    assert [(row.value, row.unit, row.implementation, row.device) for row in times] == [
+        (14.7532, "us", "", "gfx942"),
+        (17.9602, "us", "", "gfx942"),
     ]
-    assert times[0].parameters["cu_num"] == "80"
+    # what the tuner chose is no parameter: another choice is the same series
+    assert times[0].parameters == {
+        "cu_num": "80",
+        "M": "128",
+        "N": "1280",
+        "K": "8192",
+        "q_dtype_w": "torch.int8",
+    }
 
 
 def test_flashinfer_takes_all_other_columns_as_parameters(tmp_path: Path) -> None:
@@ -264,7 +273,11 @@ def test_proton_has_a_row_for_each_path_with_a_time(tmp_path: Path) -> None:
     name, run = read(tmp_path, "profile.hatchet", PROTON)
 
     assert name == "proton"
-    assert numbers(run) == {("step > _attn_fwd", "", "total time"): (160448, "ns", "lower")}
+    assert numbers(run) == {
+        ("step > _attn_fwd", "", "average time"): (80224.0, "ns", "lower"),
+        ("step > _attn_fwd", "", "total time"): (160448, "ns", "lower"),
+        ("step > _attn_fwd", "", "launches"): (2, "count", "unknown"),
+    }
 
 
 def test_rocprofv3_statistics_and_traces(tmp_path: Path) -> None:
