@@ -67,7 +67,8 @@ PHASES = {
     "building": ("roofwatch.watch.measuring", "measure", 1),
     "measuring": ("roofwatch.collector.runs.suite_run", "SuiteRun.take_block", 5),
     "writing": ("roofwatch.model.record", "RunRecord.write", 2),
-    "sending": ("roofwatch.watch.service", "Service.send", 1),
+    # the first call sends what was measured without a server
+    "sending": ("roofwatch.watch.service", "Service.send", 2),
     "between jobs": ("roofwatch.watch.service", "Service.finish", 1),
 }
 _MEASURED_BEFORE_DEATH = {"sending", "between jobs"}
