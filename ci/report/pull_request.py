@@ -29,6 +29,7 @@ from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
 from roofwatch.ci.judge.change import CaseKey, Change
 from roofwatch.ci.judge.pairing import Pairing
+from roofwatch.ci.judge.ratios import LibraryRatio, library_ratios
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
 from roofwatch.ci.static.analyses import analyses_of_record
@@ -87,6 +88,8 @@ class PullRequestJudgement:
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change[None], ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
+    library_ratios: tuple[LibraryRatio, ...] = ()
+    """Times over the library's time, also where times do not compare; they change no verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
     """Evidence for the slower cases, the slowest first."""
     suite: str | None = None
@@ -202,6 +205,7 @@ def judge_pull_request(
         launch_moves=launch_moves,
         accuracy_changes=tuple(accuracy),
         secondary_changes=tuple(secondary),
+        library_ratios=() if refusals else tuple(library_ratios(pairing)),
         bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
         suite=head.suite,
         source_lines=head.source_lines,
