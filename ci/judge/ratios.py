@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from roofwatch.ci.judge.pairing import CaseKey, CaseResults, Pairing
+from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.pairing import CaseResults, Pairing
 from roofwatch.model.library import is_library, reference_among
 
 
