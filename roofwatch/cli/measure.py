@@ -44,6 +44,17 @@ def init(
             help="Run this test or program and record its launches in bench_captured.py.",
         ),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="OWNER/NAME@SHA",
+            help="The roofwatch that the jobs use. Default: where this one was installed from.",
+        ),
+    ] = None,
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Write jobs with no actions but GitHub's own.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Write without asking.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -52,10 +63,15 @@ def init(
 
     Existing files are never changed.
     """
+    from roofwatch.install_source import install_source, parse_source
     from roofwatch.proposing import propose, propose_instructions, to_lines
     from roofwatch.static_gate import capture_launches
 
-    kernels, files = ([], propose_instructions(repository)) if agents else propose(repository)
+    if agents:
+        kernels, files = [], propose_instructions(repository)
+    else:
+        chosen = install_source() if source is None else parse_source(source)
+        kernels, files = propose(repository, chosen, is_plain=plain)
     states: dict[str, str] = {}
     for path, text in files.items():
         states[str(path)] = (
