@@ -15,6 +15,7 @@ FRONT_PAGE = next(iter(VIEWS))
 MOVED: Mapping[str, str] = {
     "overview": "ledger",
     "trends": "roof",
+    "kernel": "roof",
     "runners": "machines",
 }
 """New name of a screen by the old one; parameters keep their names."""

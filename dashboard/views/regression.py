@@ -257,7 +257,7 @@ def _show_trend(view: View, regression: Regression, change: ChangePoint) -> None
         **({"runner": runner_class} if runner_class else {}),
     }
     title = "Kernel at this commit" if series.is_imported else "Roofline at this commit"
-    view.page_link("kernel", title, icon=":material/memory:", place=links, **asked)
+    view.page_link("roof", title, icon=":material/memory:", place=links, **asked)
 
 
 def _pinned_change(view: View, regression: Regression) -> ChangePoint:
