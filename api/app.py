@@ -187,11 +187,9 @@ def readyz(request: Request) -> Health:
             state.health.is_disk_full = False
     except (StoreError, SQLAlchemyError) as error:
         state.health.database.note_failure(type(error).__name__)
-        detail = (
-            "the database's disk is full"
-            if state.health.is_disk_full
-            else "the database is unreachable or has another schema"
-        )
+        detail = "the database is unreachable or has another schema"
+        if state.health.is_disk_full:
+            detail = "the database's disk is full"
         raise unavailable(f"{detail}; see the server's log", _RETRY_S) from None
     state.health.database.note_success()
     return Health(status="ok")
@@ -246,14 +244,16 @@ def serve(
     Raises:
         ServeError: it cannot listen there.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family, name = socket.AF_INET, host
+    if ":" in host:
+        family, name = socket.AF_INET6, f"[{host}]"
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         raise ServeError(f"{host}:{port}: cannot listen: {error.strerror or error}") from None
     config = configure(app, limits, certificate=certificate, key=key)
-    name = f"[{host}]" if ":" in host else host
-    url = f"{'http' if certificate is None else 'https'}://{name}:{listening.getsockname()[1]}"
+    scheme = "http" if certificate is None else "https"
+    url = f"{scheme}://{name}:{listening.getsockname()[1]}"
     gc.freeze()  # full collections then skip the 200,000 objects of imported modules
     with listening:
         on_ready(url)

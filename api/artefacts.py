@@ -77,7 +77,7 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
         raise ProblemError(415, "unsupported-media", "send the file without Content-Encoding")
     state = state_of(request)
     named = await run_in_threadpool(_named, state, sender, run_id)
-    artefact = next((one for one in named if one.sha256 == sha256), None)
+    artefact = _with_sha256(named, sha256)
     if artefact is None:
         raise _no_artefact(run_id, sha256)
     refusal = _refusal(state.limits, artefact, named)
@@ -110,11 +110,8 @@ async def put_artefact(request: Request, sender: Sender, run_id: UUID, sha256: S
 def get_artefact(request: Request, reader: Reader, run_id: UUID, sha256: Sha256) -> Response:
     """Content of a file, as an attachment."""
     state = state_of(request)
-    artefact = next(
-        (one for one in _named(state, reader, run_id) if one.sha256 == sha256 and one.is_stored),
-        None,
-    )
-    if artefact is None:
+    artefact = _with_sha256(_named(state, reader, run_id), sha256)
+    if artefact is None or not artefact.is_stored:
         raise _no_artefact(run_id, sha256)
     headers = {
         "Content-Length": str(artefact.size_bytes),
@@ -132,6 +129,10 @@ def _named(state: State, principal: Principal, run_id: UUID) -> list[StoredArtef
         return list_artefacts(session, run_id)
 
 
+def _with_sha256(artefacts: Sequence[StoredArtefact], sha256: str) -> StoredArtefact | None:
+    return next((artefact for artefact in artefacts if artefact.sha256 == sha256), None)
+
+
 def _refusal(
     limits: Limits, artefact: StoredArtefact, named: Sequence[StoredArtefact]
 ) -> ProblemError | None:
@@ -139,8 +140,11 @@ def _refusal(
     if artefact.size_bytes > limits.artefact_bytes:
         detail = f"{artefact.size_bytes} bytes; a file has at most {limits.artefact_bytes} here"
         return ProblemError(413, "too-large", f"{detail}: record a shorter time, or compress it")
-    held = [one.size_bytes for one in named if one.is_stored and one.sha256 != artefact.sha256]
-    if sum(held) + artefact.size_bytes > limits.run_artefact_bytes:
+    stored_bytes = 0
+    for stored in named:
+        if stored.is_stored and stored.sha256 != artefact.sha256:
+            stored_bytes += stored.size_bytes
+    if stored_bytes + artefact.size_bytes > limits.run_artefact_bytes:
         detail = f"the files of a run have at most {limits.run_artefact_bytes} bytes together"
         return ProblemError(413, "too-large", detail)
     return None

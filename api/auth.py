@@ -96,10 +96,10 @@ class Principal:
     def see_run(self, state: State, run_id: UUID) -> RunState:
         """Read the state of a run, or raise ProblemError (404) unless it may be seen."""
         with state.reading() as session:
-            found = read_run_state(session, run_id)
-        if found is None or not self.may_see(found.project):
+            run_state = read_run_state(session, run_id)
+        if run_state is None or not self.may_see(run_state.project):
             raise no_run(run_id)
-        return found
+        return run_state
 
 
 def no_run(run_id: UUID) -> ProblemError:
@@ -213,16 +213,16 @@ class Workflows:
         if not trusted:
             return None
         is_trusted_event = event in _TRUSTED_EVENTS
+        projects: dict[str, bool] = {}
+        for trusted_project in trusted:
+            may_store = is_trusted_event and any(
+                fnmatch.fnmatchcase(ref, pattern) for pattern in trusted_project.refs
+            )
+            projects[trusted_project.project] = not may_store
         return Principal(
             actor=f"workflow {repository}@{ref}",
             scopes=frozenset({Scope.INGEST}),
-            projects={
-                one.project: not (
-                    is_trusted_event
-                    and any(fnmatch.fnmatchcase(ref, pattern) for pattern in one.refs)
-                )
-                for one in trusted
-            },
+            projects=projects,
             # not by ref: a pull request can create any ref
             rate_key=f"workflow {repository}",
         )

@@ -65,22 +65,23 @@ def get_comparison(
     with state_of(request).reading() as session:
         base_id, head_id = resolve_revisions(session, **vars(sides))
         base, head = load_record(session, base_id), load_record(session, head_id)
+        floor = None
+        if noise_floor:
+            floor = stored_floor(list_newest_calibrations(session, sides.project, head_id))
         judgement = judge_pull_request(
             base,
             head,
-            noise_floor=stored_floor(list_newest_calibrations(session, sides.project, head_id))
-            if noise_floor
-            else None,
+            noise_floor=floor,
             steps=list_step_shares(session, sides.project, head.environment.runner_class),
         )
     if format == "markdown":
         return Response(to_markdown(judgement), media_type="text/markdown")
-    found = {
+    document = {
         "base_run_id": str(base_id),
         "head_run_id": str(head_id),
         "exit_code": judgement.exit_code,
     }
-    return as_json(found | {"judgement": judgement})
+    return as_json(document | {"judgement": judgement})
 
 
 @router.get(

@@ -278,7 +278,9 @@ class HeaderTimeoutProtocol(H11Protocol):
     head_s = Limits.head_s
     _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+    def connection_made(  # type: ignore[override]  # as uvicorn's own
+        self, transport: asyncio.Transport
+    ) -> None:
         super().connection_made(transport)
         self._start()
 
@@ -327,7 +329,9 @@ def _check_values(parsed: object, limits: Limits) -> None:
             return
 
 
-def _too_complex(what: str, limit: int) -> ProblemError:
+def _too_complex(contents: str, limit: int) -> ProblemError:
     return ProblemError(
-        422, "too-complex", f"the document has {what}, at most {limit} are allowed; split the run"
+        422,
+        "too-complex",
+        f"the document has {contents}, at most {limit} are allowed; split the run",
     )

@@ -112,18 +112,19 @@ class Health(BaseModel):
     status: str
 
 
-def page(found: Sequence[T], limit: int, key: Callable[[T], object]) -> Response:
+def page(following: Sequence[T], limit: int, key: Callable[[T], object]) -> Response:
     """Respond with a page of a list.
 
     Args:
-        found: From the first item of the page; one more than `limit` if there is another page.
+        following: From the first item of the page; one more than `limit` if there is another page.
         limit: Maximum number of items.
         key: What the cursor holds of the last item: its place in the order of the list.
     """
-    items = list(found[:limit])
-    return as_json(
-        Page(items=items, next=cursor_after(key(items[-1])) if len(found) > limit else None)
-    )
+    items = list(following[:limit])
+    cursor = None
+    if len(following) > limit:
+        cursor = cursor_after(key(items[-1]))
+    return as_json(Page(items=items, next=cursor))
 
 
 def page_of(
@@ -133,7 +134,7 @@ def page_of(
     which is ordered by a key of some type.
     """
     after = read_cursor(cursor, kind)
-    return page([one for one in whole if after is None or key(one) > after], limit, key)
+    return page([item for item in whole if after is None or key(item) > after], limit, key)
 
 
 def cursor_after(key: object) -> str:
@@ -216,8 +217,8 @@ def parse_body(model: type[M], body: bytes) -> M:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        found = [
-            {"loc": ("body", *one["loc"]), "msg": one["msg"]}
-            for one in error.errors(include_input=False)
+        problems = [
+            {"loc": ("body", *problem["loc"]), "msg": problem["msg"]}
+            for problem in error.errors(include_input=False)
         ]
-        raise RequestValidationError(found) from None
+        raise RequestValidationError(problems) from None

@@ -89,9 +89,9 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
 
-def not_found(what: str, hint: str) -> ProblemError:
+def not_found(subject: str, hint: str) -> ProblemError:
     return ProblemError(
-        404, "not-found", f"{what}: not found, or not visible to this token; {hint}"
+        404, "not-found", f"{subject}: not found, or not visible to this token; {hint}"
     )
 
 
@@ -113,7 +113,7 @@ _KINDS: tuple[tuple[type[Exception], int, str], ...] = (
 
 def install(app: FastAPI) -> None:
     """Answer every error of an app with a problem document."""
-    other = (
+    further_kinds = (
         ProblemError,
         HTTPException,
         ClientDisconnect,
@@ -121,22 +121,19 @@ def install(app: FastAPI) -> None:
         DBAPIError,
         PoolTimeoutError,
     )
-    for kind in (*(one[0] for one in _KINDS), *other):
+    for kind in (*(row[0] for row in _KINDS), *further_kinds):
         app.add_exception_handler(kind, _handle)
 
     @app.exception_handler(RequestValidationError)
     def _(request: Request, error: RequestValidationError) -> Response:
         # without the values, which may be long or secret
-        found = [
-            {
-                "where": ".".join(str(step) for step in one["loc"])[:200],
-                "message": str(one["msg"])[:300],
-            }
-            for one in error.errors()[:_MAX_ERRORS]
-        ]
-        detail = "; ".join(f"{one['where']}: {one['message']}" for one in found)
+        fields: list[dict[str, str]] = []
+        for field in error.errors()[:_MAX_ERRORS]:
+            path = ".".join(map(str, field["loc"]))
+            fields.append({"where": path[:200], "message": str(field["msg"])[:300]})
+        detail = "; ".join(f"{field['where']}: {field['message']}" for field in fields)
         problem = ProblemError(422, "invalid", f"{detail}; see /v1/openapi.json")
-        return problem_response(problem, _instance(request), errors=found)
+        return problem_response(problem, _instance(request), errors=fields)
 
 
 def problem_response(problem: ProblemError, instance: str, **more: Any) -> Response:

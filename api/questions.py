@@ -53,14 +53,14 @@ def post_question(
     """Answer one question of a dashboard of the same version. Other clients should use the other
     routes.
     """
-    known = QUESTIONS.get(question)
-    if known is None:
+    definition = QUESTIONS.get(question)
+    if definition is None:
         raise not_found("this question", "dashboard and server must have the same version")
-    asked = parse_body(known.parameters, document)
+    parameters = parse_body(definition.parameters, document)
     state = state_of(request)
     with state.reading() as session:
-        reader.check_subjects(session, Subjects.of(asked))
-        answer = known.ask(session, **vars(asked))
+        reader.check_subjects(session, Subjects.of(parameters))
+        answer = definition.ask(session, **vars(parameters))
     content, max_bytes = answer_to_json(answer), state.limits.answer_bytes
     if len(content) > max_bytes:
         detail = f"the answer would have {len(content)} bytes, more than {max_bytes}"

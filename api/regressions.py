@@ -51,9 +51,15 @@ def get_regressions(
     """Regressions and improvements of a project, the newest commit first."""
     reader.check_project(project)
     with state_of(request).reading() as session:
-        found = list_triaged(session, project, None if state is None else {state}, triage=triage)
+        regressions = list_triaged(
+            session, project, None if state is None else {state}, triage=triage
+        )
     return page_of(
-        found, limit, cursor, lambda one: one.regression.place, tuple[int, str, str, str]
+        regressions,
+        limit,
+        cursor,
+        lambda triaged: triaged.regression.place,
+        tuple[int, str, str, str],
     )
 
 
@@ -77,13 +83,14 @@ def post_triage(
     triager.check_project(project)
     shared = state_of(request)
     with shared.reading() as session:
-        known = list_triaged(session, project)
-    one = next((one for one in known if one.regression_id == str(regression)), None)
-    if one is None:
+        regressions = list_triaged(session, project)
+    by_id = {triaged.regression_id: triaged for triaged in regressions}
+    triaged = by_id.get(str(regression))
+    if triaged is None:
         raise not_found(f"regression {regression}", "see GET /v1/regressions")
     with Session(shared.engine) as session, session.begin():
         triage = decide(session, project, regression, **vars(decision), actor=triager.actor)
-    return as_json(replace(one, triage=triage))
+    return as_json(replace(triaged, triage=triage))
 
 
 @router.get("/v1/audit", summary="Read the audit trail", response_model=Page[AuditEntry])
@@ -102,7 +109,7 @@ def get_audit(
     administrator.check_project(project)
     before_id = read_cursor(cursor, Position)
     with state_of(request).reading() as session:
-        found = list_entries(
+        entries = list_entries(
             session, project, subject=subject, before_id=before_id, limit=limit + 1
         )
-    return page(found, limit, lambda entry: entry.entry_id)
+    return page(entries, limit, lambda entry: entry.entry_id)

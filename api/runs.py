@@ -117,13 +117,17 @@ def _store(
     with state.reading() as session:
         if not result.was_new:
             # the first request may have differed
-            known = read_run_state(session, record.run_id)
-            is_quarantined = known is not None and known.is_quarantined
-        named = list_artefacts(session, record.run_id) if record.artefacts else []
+            stored_state = read_run_state(session, record.run_id)
+            is_quarantined = stored_state is not None and stored_state.is_quarantined
+        named = list_artefacts(session, record.run_id)
     if not is_quarantined:
         request_analysis(state.engine, record.project)
         state.wake_worker()
-    kind = "known" if not result.was_new else "quarantined" if is_quarantined else "new"
+    kind = "new"
+    if not result.was_new:
+        kind = "known"
+    elif is_quarantined:
+        kind = "quarantined"
     state.metrics.records.labels(kind).inc()
     return Stored(
         run_id=result.run_id,
@@ -172,8 +176,8 @@ def get_runs(
     reader.check_project(project)
     after = read_cursor(cursor, tuple[AwareDatetime, UUID])
     with state_of(request).reading() as session:
-        found = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
-    return page(found, limit, lambda run: (run.started_at, run.run_id))
+        runs = list_runs(session, project, limit + 1, after=after, is_quarantined=quarantined)
+    return page(runs, limit, lambda run: (run.started_at, run.run_id))
 
 
 @router.get("/v1/runs/{run_id}", summary="Read a run", response_model=RunDetail)

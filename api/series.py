@@ -128,12 +128,12 @@ def get_series(
         limit = min(limit, max(1, state.limits.points // max(1, run_count)))
         after = read_cursor(cursor, SeriesKey)
         keys = [key for key in chosen.list_keys(session) if after is None or key > after]
-        found = read_series(
+        series = read_series(
             session, chosen.project, keys[:limit], since=since, until=until, **chosen.included
         )
     # from the keys, as series without points are left out
     following = cursor_after(keys[limit - 1]) if len(keys) > limit else None
-    return as_json(Page[Series](items=found, next=following))
+    return as_json(Page[Series](items=series, next=following))
 
 
 @router.get(
@@ -173,9 +173,10 @@ def get_series_metrics(
         keys = chosen.list_keys(session)
         if len(keys) > _MAX_SERIES or run_count * len(keys) > state.limits.points:
             raise ProblemError(422, "too-large", "too many series: name a kernel, or fewer days")
-        found = read_series(session, project, keys, since=since, **chosen.included)
+        series = read_series(session, project, keys, since=since, **chosen.included)
         changed = _changes(session, project)
-    text = generate_latest(_export(found, changed))  # type: ignore[no-untyped-call]  # the library has no types here
+    registry = _export(series, changed)
+    text = generate_latest(registry)  # type: ignore[no-untyped-call]  # the library has no types
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
@@ -183,7 +184,8 @@ def _changes(session: Session, project: str) -> dict[SeriesKey, Verdict]:
     """Return the verdict of the newest change of each series that has not recovered."""
     newest_first = list_triaged(session, project, {RegressionState.OPEN})
     changes: dict[SeriesKey, Verdict] = {}
-    for regression in (one.regression for one in newest_first):
+    for triaged in newest_first:
+        regression = triaged.regression
         for point in regression.change_points:
             verdict = Verdict.UNCHANGED if regression.recovered_at is not None else point.verdict
             changes.setdefault(point.series, verdict)
@@ -202,17 +204,17 @@ def _export(series: Sequence[Series], changes: Mapping[SeriesKey, Verdict]) -> C
     high = Gauge(
         "roofwatch_series_high", "Third quartile of its samples.", _LABELS, registry=registry
     )
-    states = [str(one) for one in (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)]
+    states = [Verdict.REGRESSED.value, Verdict.IMPROVED.value, Verdict.UNCHANGED.value]
     verdict = Enum(
         "roofwatch_series_verdict", "Newest change.", _LABELS, states=states, registry=registry
     )
-    for one in series:
-        newest = next((point for point in reversed(one.points) if point.value is not None), None)
+    for values in series:
+        newest = next((point for point in reversed(values.points) if point.value is not None), None)
         if newest is None:
             continue
-        labels = astuple(one.key)
+        labels = astuple(values.key)
         for gauge, number in ((value, newest.value), (low, newest.low), (high, newest.high)):
             if number is not None:
                 gauge.labels(*labels).set(number)
-        verdict.labels(*labels).state(str(changes.get(one.key, Verdict.UNCHANGED)))
+        verdict.labels(*labels).state(str(changes.get(values.key, Verdict.UNCHANGED)))
     return registry

@@ -1,21 +1,26 @@
 """Collect evidence from this machine's GPU, step by step, and compare it with the targets.
 
     python -m bench.gpu_evidence FOLDER [--only STEP ...] [--seconds 540] [--device cuda]
+                                 [--archive FILE]
 
 Each step is a command with its own time limit that leaves a file in the folder; its output goes to
 `STEP.log`. A step whose file exists is skipped, so the command can be repeated until everything is
 there. A step that fails or reaches its limit does not stop the others, and the next call repeats it
 after the steps that were not tried. The page, README.md, is written anew after each step. Exit
 status 1: a step is missing.
+
+An archive holds everything so far, for a machine whose files are lost between calls: it is written
+anew after each step, and unpacked into an empty folder.
 """
 
 import argparse
 import json
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,19 +28,9 @@ from bench.gpu_page import SLOWDOWNS, TIMERS, page
 from roofwatch.model.record import RunRecord
 
 _STEP_SECONDS = 540
+MAX_ARCHIVE_BYTES = 15 * 10**6
 _TIMED = ("empty_launch", "memory_copy", "softmax", "matmul", "attention")
-_CALIBRATED = (
-    "memory_copy",
-    "softmax",
-    "rms_norm",
-    "swiglu",
-    "cross_entropy",
-    "matmul",
-    "attention",
-    "paged_decode_attention",
-    "w4a16_matmul",
-    "grouped_gemm",
-)
+_CALIBRATED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention")
 _WORKLOADS = (
     "transformer_inference",
     "transformer_training",
@@ -43,7 +38,9 @@ _WORKLOADS = (
     "moe_inference",
     "llama_decode",
 )
-_COUNTED = ("memory_copy", "softmax", "rms_norm", "matmul", "attention", "w4a16_matmul")
+_COUNTED = ("matmul", "attention", "softmax", "memory_copy", "rms_norm", "w4a16_matmul")
+_COUNTED_FIRST = 3
+PLANTED_CASE_COUNT = 20
 _HEADLINES = (
     "memory_copy",
     "softmax",
@@ -61,18 +58,21 @@ _HEADLINES = (
 """Kernels that are compared with torch and torch.compile before anything else."""
 _ALONE = ("collector/device", "collector/timing")
 """Folders of tests that measure time, one at a time on one GPU."""
-_TESTED = (
-    *_ALONE,
-    "collector/profiling",
-    "collector",
-    "roofwatch",
-    "kernels/test_cuda.py",
-    "kernels/test_collectives.py",
-    "kernels/attention",
-    "kernels/gemm",
-    "kernels",
-)
-"""Tests, those with the fewest and smallest kernels first; each has a report of its own."""
+_TESTED = {
+    "collector/device": 4,
+    "collector/timing": 13,
+    "collector": 22,
+    "roofwatch": 2,
+    "kernels/test_cuda.py": 35,
+    "kernels/test_collectives.py": 4,
+    "kernels/attention": 21,
+    "kernels/gemm": 13,
+    "kernels": 605,
+}
+"""Tests that need a GPU, those with the fewest and smallest kernels first, and about how many;
+each has a report of its own.
+"""
+_TESTED_FIRST = 4
 _MODULE = (sys.executable, "-m", "bench.gpu_evidence")
 _PLANTED_SUITE = """
 from roofwatch import KernelSpec, cases
@@ -105,6 +105,9 @@ class EvidenceStep:
     command: Callable[[Path], list[str]]
     """Builds it from the folder of results."""
     limit_s: float = 240.0
+    is_extra: bool = False
+    """Done if time is left; not part of the plan that `bench.gpu_rehearsal` holds to 25 minutes."""
+    test_count: int = 0
 
     @property
     def name(self) -> str:
@@ -126,7 +129,7 @@ def steps(device: str) -> list[EvidenceStep]:
         measure += ["--device-check", "warn"]
     timers = TIMERS if device == "cuda" else ("auto",)
     survey = ["run", "--no-static", "--device", device, "--preset", "survey", "--resume"]
-    run = ["run", "--no-static", *measure, "--resume", "-o"]
+    run = [*survey, "-o"]
     profile = [
         "run",
         "--no-static",
@@ -145,46 +148,24 @@ def steps(device: str) -> list[EvidenceStep]:
         "--budget",
         "0",
         "--blocks",
-        "8",
+        "6",
     ]
     calibrate += ["--resume", "-o"]
     first = [*survey, "-k", "memory_copy", "-k", "matmul", "-i", "torch", "-o"]
     headlines = [*survey, *_kernels(_HEADLINES), "-o"]
-    return [
-        EvidenceStep(
-            "first.json.gz", lambda folder: _roofwatch(*first, str(folder / "first.json.gz")), 60
-        ),
-        EvidenceStep("peers.json", lambda _: [*_MODULE, "--peers", "--json"], 60),
-        EvidenceStep("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
-        EvidenceStep(
-            "headlines.json.gz",
-            lambda folder: _roofwatch(*headlines, str(folder / "headlines.json.gz")),
-            480,
-        ),
-        *(
-            EvidenceStep(
-                f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90
-            )
-            for kernel in _COUNTED
-        ),
-        *(
-            EvidenceStep(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
-            for extra in SLOWDOWNS
-        ),
-        EvidenceStep(
-            "noise/noise_floor.json",
-            lambda folder: _roofwatch(*calibrate, str(folder / "noise")),
-            480,
-        ),
-        *(
-            EvidenceStep(f"{_test_name(tests)}.xml", partial(_tests, tests), 240)
-            for tests in _TESTED
-        ),
+    counters = [
+        EvidenceStep(f"counters-{kernel}.json", partial(_counters, kernel, "headlines.json.gz"), 90)
+        for kernel in _COUNTED
+    ]
+    tests = [
+        EvidenceStep(f"{_test_name(name)}.xml", partial(_tests, name), test_count=count)
+        for name, count in _TESTED.items()
+    ]
+    extras = [
         *(
             EvidenceStep(f"timer-{timer}.json.gz", partial(_timer, timer, measure))
             for timer in timers
         ),
-        EvidenceStep("submit.json", partial(_submit, device), 120),
         EvidenceStep(
             "quick.json.gz", lambda folder: _roofwatch(*run, str(folder / "quick.json.gz")), 520
         ),
@@ -196,6 +177,32 @@ def steps(device: str) -> list[EvidenceStep]:
         EvidenceStep(
             "bounds.json", lambda _: [sys.executable, "-m", "bench.kernel_bounds", "--json"]
         ),
+    ]
+    return [
+        EvidenceStep(
+            "first.json.gz", lambda folder: _roofwatch(*first, str(folder / "first.json.gz")), 60
+        ),
+        EvidenceStep("peers.json", lambda _: [*_MODULE, "--peers", "--json"], 60),
+        EvidenceStep("counters-first.json", partial(_counters, "memory_copy", "first.json.gz"), 60),
+        EvidenceStep(
+            "headlines.json.gz",
+            lambda folder: _roofwatch(*headlines, str(folder / "headlines.json.gz")),
+            480,
+        ),
+        *counters[:_COUNTED_FIRST],
+        *(
+            EvidenceStep(f"planted-{extra:.0%}.json", partial(_planted, extra, measure))
+            for extra in SLOWDOWNS
+        ),
+        EvidenceStep(
+            "noise/noise_floor.json",
+            lambda folder: _roofwatch(*calibrate, str(folder / "noise")),
+            480,
+        ),
+        EvidenceStep("submit.json", partial(_submit, device), 120),
+        *tests[:_TESTED_FIRST],
+        *(replace(step, is_extra=True) for step in (*counters[_COUNTED_FIRST:], *extras)),
+        *(replace(step, is_extra=True) for step in tests[_TESTED_FIRST:]),
     ]
 
 
@@ -260,7 +267,7 @@ def _commit_suites(repository: Path, shares: Sequence[float], *, is_large: bool)
     ]
     subprocess.run([*git, "init", "--quiet"], check=True)
     for share in shares:
-        size, count = (2**22, 20) if is_large else (2**16, 3)
+        size, count = (2**22, PLANTED_CASE_COUNT) if is_large else (2**16, 3)
         suite = _PLANTED_SUITE.format(factor=1 + share, size=size, count=count)
         (repository / "bench_planted.py").write_text(suite)
         subprocess.run([*git, "add", "bench_planted.py"], check=True)
@@ -303,6 +310,38 @@ def run_step(step: EvidenceStep, folder: Path, seconds: float) -> str | None:
     return None
 
 
+def write_archive(folder: Path, archive: Path) -> list[str]:
+    """Pack the folder into one compressed file, in one step, so that a kill leaves the old one.
+
+    The largest files are left out until the rest fits.
+
+    Returns:
+        Names of the files that were left out.
+    """
+    files = sorted(
+        (file for file in folder.rglob("*") if file.is_file() and file != archive),
+        key=lambda file: file.stat().st_size,
+    )
+    partial_archive = archive.with_name(f"{archive.name}.part")
+    omitted: list[str] = []
+    while True:
+        with tarfile.open(partial_archive, "w:gz") as packed:
+            for file in files:
+                packed.add(file, file.relative_to(folder))
+        if partial_archive.stat().st_size <= MAX_ARCHIVE_BYTES or not files:
+            break
+        omitted.append(str(files.pop().relative_to(folder)))
+    partial_archive.replace(archive)
+    return omitted
+
+
+def read_archive(archive: Path, folder: Path) -> None:
+    """Continue where the archive of an earlier call ended; a folder with files stays as it is."""
+    if archive.exists() and not any(folder.iterdir()):
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+
+
 def peer_times_ns() -> dict[str, dict[str, float]]:
     """Median times of two launches by Triton's own benchmarks, in ns: with events, and as a CUDA
     graph.
@@ -339,6 +378,7 @@ def main() -> int:
     parser.add_argument(
         "--peers", action="store_true", help="print times by Triton's benchmarks as JSON, and end"
     )
+    parser.add_argument("--archive", type=Path, help="everything so far in one file")
     parser.add_argument("--json", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.peers:
@@ -346,6 +386,8 @@ def main() -> int:
         return 0
     folder: Path = options.folder
     folder.mkdir(parents=True, exist_ok=True)
+    if options.archive is not None:
+        read_archive(options.archive, folder)
     deadline = time.monotonic() + options.seconds
     failures: dict[str, str] = {}
     missing = [step for step in steps(options.device) if not (folder / step.output).exists()]
@@ -363,6 +405,9 @@ def main() -> int:
             if why is not None:
                 failures[step.name] = why
             (folder / "README.md").write_text(page(folder, failures))
+            if options.archive is not None:
+                for name in write_archive(folder, options.archive):
+                    print(f"not in the archive, too large: {name}", file=sys.stderr)
     (folder / "README.md").write_text(page(folder, failures))
     print(json.dumps(failures, indent=2))
     return 1 if failures else 0

@@ -1,14 +1,16 @@
 """The steps of `bench/gpu_evidence.py`, and its page of targets."""
 
 import json
+import random
 import sys
+import tarfile
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import typer
 
-from bench.gpu_evidence import EvidenceStep, run_step, steps
+from bench.gpu_evidence import EvidenceStep, read_archive, run_step, steps, write_archive
 from bench.gpu_page import compare_timers, measured_targets, page
 from bench.kernel_bounds import Bound, bound_of
 from roofwatch.cli.main import app
@@ -59,6 +61,37 @@ def test_a_step_leaves_its_file_or_a_reason(
 
     assert (tmp_path / "made.json").exists() == (failure is None)
     assert why == failure or (failure is not None and why is not None and why.startswith(failure))
+
+
+def test_an_archive_continues_in_an_empty_folder(tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "results", tmp_path / "elsewhere"
+    (folder / "noise").mkdir(parents=True)
+    elsewhere.mkdir()
+    (folder / "first.json").write_text("{}")
+    (folder / "noise" / "floor.json").write_text("[]")
+    archive = tmp_path / "evidence.tar.gz"
+
+    assert write_archive(folder, archive) == []
+    read_archive(archive, elsewhere)
+    (elsewhere / "first.json").write_text("newer")
+    read_archive(archive, elsewhere)
+
+    assert (elsewhere / "noise" / "floor.json").read_text() == "[]"
+    assert (elsewhere / "first.json").read_text() == "newer"
+
+
+def test_the_largest_file_is_left_out_of_an_archive_that_grows_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.gpu_evidence.MAX_ARCHIVE_BYTES", 10_000)
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "first.json").write_text("{}")
+    (folder / "trace.json").write_bytes(random.Random(0).randbytes(20_000))
+
+    assert write_archive(folder, tmp_path / "evidence.tar.gz") == ["trace.json"]
+    with tarfile.open(tmp_path / "evidence.tar.gz") as packed:
+        assert packed.getnames() == ["first.json"]
 
 
 def test_targets_compare_our_kernel_with_the_copy_and_with_its_rivals(tmp_path: Path) -> None:

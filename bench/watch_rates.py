@@ -20,30 +20,35 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench.noise_sources import Planted, Values, drawn, read_histories, width_of
-from roofwatch.ci.ab.compare import compare
+from roofwatch.ci.ab.compare import FIRST_LOOK_BLOCKS, compare, looks_after
+from roofwatch.ci.ab.decisions import Decisions, helps_decide
 from roofwatch.ci.changepoint.chance import chances_of_steps
 from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.step_findings import is_sure_step
 from roofwatch.ci.history.steps import find_time_steps
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.history import CommitRef, Pair
+from roofwatch.model.verdict import THRESHOLDS
 
 _SMALLEST_STEP = 0.05
 _WIDTHS = (3.0, 6.0)
 _FIRST, _LAST, _AFTER = 40, 120, 6
 _LONG = 120
 """Values of a series without a step."""
-_BLOCKS = 12
 _RUN_BLOCKS = 3
 """Blocks of a single run, the unit of device time."""
-_PAIR_COST = 2 * _BLOCKS / _RUN_BLOCKS
+_MOST_BLOCKS = 40
+"""Of one job, which ends after a minute of more blocks."""
 _CODE_SHARE, _TIMED_SHARE = 0.1, 0.1
-_JOBS = 2
+_SUBJECT = ("case", "implementation")
+_NIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 _NIGHTS = (1, 2, 3, 5)
 
 Alerts = Iterator[tuple[int, int]]
@@ -72,21 +77,18 @@ class PairNoise:
                 heads.append((head - centre) / row["tags"]["sigma"])
         return cls(bases, heads)
 
-    def pair(
-        self, log_change: float, width: float, rng: np.random.Generator
-    ) -> tuple[list[list[float]], list[list[float]]]:
-        """Draw the blocks of a base and of a head that differs by a log change."""
+    def blocks(self, rng: np.random.Generator) -> tuple[Values, Values]:
+        """Draw the noise of the blocks of a base and of a head, neighbours of one measured pair."""
         number = int(rng.integers(len(self.bases)))
-        first = int(rng.integers(max(1, len(self.bases[number]) - _BLOCKS + 1)))
-        places = slice(first, first + _BLOCKS)
-        base = np.exp(self.bases[number][places] * width)
-        head = np.exp(self.heads[number][places] * width + log_change)
-        return [[float(value)] for value in base], [[float(value)] for value in head]
+        positions = (int(rng.integers(len(self.bases[number]))) + np.arange(_MOST_BLOCKS)) % len(
+            self.bases[number]
+        )
+        return self.bases[number][positions], self.heads[number][positions]
 
 
 @dataclass
 class Watch:
-    """A runner that watches one series, and what it spends."""
+    """A runner that watches one series by the rules of `roofwatch watch`, and what it spends."""
 
     series: Planted
     noise: PairNoise
@@ -94,7 +96,7 @@ class Watch:
     has_code_pairs: bool
     cost: float = 0.0
     """Device time, in single runs."""
-    _decided: set[tuple[int, int]] = field(default_factory=set)
+    _pairs: list[Pair] = field(default_factory=list)
 
     def alerts(self) -> Alerts:
         """Measure commit after commit."""
@@ -102,9 +104,7 @@ class Watch:
         for commit in range(len(self.series.values)):
             is_code = self._changes_code(commit)
             if is_code and measured:
-                self.cost += _PAIR_COST
-                if self._is_changed(measured[-1], commit):
-                    yield commit + 1, commit
+                self._measure_pair(measured[-1], commit)
             elif self.has_code_pairs and self.rng.random() > _TIMED_SHARE and measured:
                 continue  # carried: built like the commit before
             else:
@@ -118,35 +118,75 @@ class Watch:
         return commit == self.series.step_at or bool(self.rng.random() < _CODE_SHARE)
 
     def _confirmed(self, commit: int, measured: Sequence[int]) -> Alerts:
-        values = [float(self.series.values[index]) for index in measured]
-        suspicion = find_suspicion(values, min_relative_change=THRESHOLDS.relative_change)
-        if suspicion is None:
-            return
-        base = measured[-suspicion.value_count - 1]
-        head = measured[-suspicion.value_count]
-        if (base, head) in self._decided:
-            return
-        self._decided.add((base, head))
-        self.cost += _PAIR_COST
-        if self._is_changed(base, head):
-            yield commit + 1, head
+        """Measure pairs until nothing is suspect; then tell which commits changed the time."""
+        while True:
+            decisions = Decisions(self._pairs)
+            suspect = self._suspect(decisions, measured)
+            if suspect is None:
+                break
+            self._measure_pair(*suspect)
+        for pair in self._pairs:
+            key = (_SUBJECT, pair.base, pair.head)
+            if decisions.is_changed(*key):
+                yield commit + 1, pair.head.first_parent_count
 
-    def _is_changed(self, base: int, head: int) -> bool:
-        """Whether two jobs together show a change; the second is done only after the first."""
+    def _suspect(self, decisions: Decisions, measured: Sequence[int]) -> tuple[int, int] | None:
+        """The commits of the next pair, as `list_suspects` chooses them."""
+        for change in decisions.open_changes():
+            if not change.is_given_up:
+                return change.base.first_parent_count, change.head.first_parent_count
+        last_decided = decisions.last_decided(_SUBJECT)
+        suspicion = find_suspicion(
+            [float(self.series.values[index]) for index in measured],
+            min_relative_change=THRESHOLDS.relative_change,
+            level_start=(
+                0 if last_decided is None else measured.index(last_decided.first_parent_count)
+            ),
+        )
+        if suspicion is None:
+            return None
+        base, head = measured[-suspicion.value_count - 1], measured[-suspicion.value_count]
+        key = (_SUBJECT, _commit(base), _commit(head))
+        if decisions.is_decided(*key) or decisions.is_given_up(*key):
+            return None
+        return base, head
+
+    def _measure_pair(self, base: int, head: int) -> None:
+        """Measure blocks up to the interim analysis that decides, as a job does."""
         step_at = self.series.step_at
-        log_change = self.series.log_step if step_at is not None and base < step_at <= head else 0.0
-        base_blocks: list[list[float]] = []
-        head_blocks: list[list[float]] = []
-        for job in range(_JOBS):
-            pair = self.noise.pair(log_change, self.series.width, self.rng)
-            base_blocks += pair[0]
-            head_blocks += pair[1]
-            compared = compare(base_blocks, head_blocks, threshold=THRESHOLDS.relative_change)
-            if compared.verdict not in {Verdict.REGRESSED, Verdict.IMPROVED}:
-                return False
-            self.cost += _PAIR_COST * (job > 0)
-        self._decided.add((base, head))
-        return True
+        is_across = step_at is not None and base < step_at <= head
+        log_change = self.series.log_step if is_across else 0.0
+        base_noise, head_noise = self.noise.blocks(self.rng)
+        base_ns = np.exp(base_noise * self.series.width)
+        head_ns = np.exp(head_noise * self.series.width + log_change)
+        block_count = FIRST_LOOK_BLOCKS
+        while True:
+            pair = Pair(
+                project="",
+                pair_id=str(len(self._pairs)),
+                base=_commit(base),
+                head=_commit(head),
+                case_id=_SUBJECT[0],
+                implementation=_SUBJECT[1],
+                runner_class="",
+                measured_at=_NIGHT,
+                base_blocks_ns=tuple((float(value),) for value in base_ns[:block_count]),
+                head_blocks_ns=tuple((float(value),) for value in head_ns[:block_count]),
+            )
+            compared = compare(
+                pair.base_blocks_ns, pair.head_blocks_ns, threshold=THRESHOLDS.relative_change
+            )
+            next_look = next(looks_after(block_count))
+            if not helps_decide(compared) or next_look > _MOST_BLOCKS:
+                break
+            block_count = next_look
+        self._pairs.append(pair)
+        self.cost += 2 * block_count / _RUN_BLOCKS
+
+
+@cache
+def _commit(number: int) -> CommitRef:
+    return CommitRef(number, f"{number:040x}", "", "", _NIGHT)
 
 
 # --- other rules

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
+from roofwatch.ci.messages import count_of
 from roofwatch.model.agenda import ChangedRange, Job, JobKind, Subject, SuspectCase, WatchState
 from roofwatch.model.history import CommitRef
 
@@ -36,6 +37,8 @@ def _confirmations(state: WatchState) -> Iterator[Job]:
     """One pair for all suspicions between the same two commits, the clearest first."""
     by_commits: dict[tuple[CommitRef, CommitRef], list[SuspectCase]] = defaultdict(list)
     for suspect in state.suspects:
+        if suspect.is_given_up:
+            continue
         by_commits[suspect.base, suspect.head].append(suspect)
     ranked = sorted(
         by_commits.items(),
@@ -154,21 +157,27 @@ def _bridges(state: WatchState) -> Iterator[Job]:
 
 
 def _calibrations(state: WatchState, now: datetime) -> Iterator[Job]:
+    """The last measured commit against itself, for cases whose noise floor is missing or old."""
     last = _last_measured(state)
-    if last is None:
+    # who asks for a range wants its commits
+    if last is None or state.is_range:
         return
-    if state.calibrated_at is None:
-        reason = "the noise floor of this runner class is unknown"
-    elif now - state.calibrated_at > timedelta(days=CALIBRATION_DAYS):
-        reason = f"the noise floor is of {state.calibrated_at:%Y-%m-%d}"
-    else:
+    missing = state.timed_at.keys() - state.calibrated_at.keys()
+    oldest = now - timedelta(days=CALIBRATION_DAYS)
+    aged = {
+        subject
+        for subject in state.timed_at.keys() & state.calibrated_at.keys()
+        if state.calibrated_at[subject] < oldest
+    }
+    if not missing and not aged:
         return
-    yield Job(
-        kind=JobKind.CALIBRATE,
-        reason=reason,
-        seconds=2 * state.seconds_of_run,
-        head=last,
-        base=last,
+    reasons: list[str] = []
+    if missing:
+        reasons.append(f"the noise floor of {count_of(len(missing), 'case')} is unknown")
+    if aged:
+        reasons.append(f"that of {count_of(len(aged), 'case')} is over {CALIBRATION_DAYS} days old")
+    yield _pair_job(
+        state, JobKind.CALIBRATE, "; ".join(reasons), last, last, frozenset(missing | aged)
     )
 
 
@@ -182,13 +191,15 @@ def _fills(state: WatchState) -> Iterator[Job]:
     if not measured_places:
         return
     first = 0 if state.is_range else measured_places[0]
-    candidates = [commit for commit in state.commits[first:] if commit.sha not in state.skipped]
+    # the newest commit is the job `new`
+    older_commits = state.commits[first:-1]
+    candidates = [commit for commit in older_commits if commit.sha not in state.skipped]
     gaps: list[list[CommitRef]] = []
-    for is_measured, commits in groupby(candidates, key=lambda one: one.sha in state.measured):
+    for is_measured, commits in groupby(
+        candidates, key=lambda commit: commit.sha in state.measured
+    ):
         if not is_measured:
             gaps.append(list(commits))
-    # the newest commit is the job `new`
-    gaps = [gap for gap in gaps if gap[-1] != state.commits[-1]]
     if not gaps:
         return
     longest = max(gaps, key=lambda gap: (len(gap), gap[-1]))

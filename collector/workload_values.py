@@ -14,8 +14,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from roofwatch.model.machine import CaseResult, Ceiling, Outcome
 from roofwatch.model.measurement import CaseRecord, Measurement
 from roofwatch.model.metrics import SHARE_OF_STEP, Better
@@ -239,6 +237,9 @@ def shares_of_step(profile: CaseProfile) -> Iterator[ImportedValue]:
     """Share of each function with 1 % or more of the profiled calls: median and quartiles over the
     calls.
     """
+    # whoever reports needs the names of functions, and no numpy
+    import numpy as np
+
     value = _values_of(profile, better=Better.LOWER, unit="share", sample_count=profile.call_count)
     functions: defaultdict[str, list[ProfiledActivity]] = defaultdict(list)
     for row in profile.rows:

@@ -14,7 +14,7 @@ from roofwatch.ci.ab.comparable import (
     refuse_runner,
 )
 from roofwatch.ci.ab.compare import Comparison
-from roofwatch.ci.changepoint.chance import critical_t
+from roofwatch.ci.changepoint.student import critical_t
 from roofwatch.ci.claims.separate_runs import claims_of_runs
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.pull_request import PullRequestJudgement
@@ -168,8 +168,9 @@ def rows_of(
     claims = claims_of_runs(base, head)
     comparisons: dict[tuple[str, str], Comparison | None] = {}
     if judgement is not None:
-        claims |= {case.key: case.claimed for case in judgement.cases}
-        comparisons = {case.key: case.comparison for case in judgement.cases}
+        for case in judgement.cases:
+            claims[case.subject.case_key] = case.evidence.claimed
+            comparisons[case.subject.case_key] = case.evidence.comparison
     rows: list[ComparedRow] = []
     for case_id, implementation in base_cases | head_cases:
         subject = case_id, implementation

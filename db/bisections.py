@@ -63,19 +63,23 @@ class Claim:
 
 
 def request_bisection(
-    session: Session, asked: BisectionRange, *, requested_by: str, regression_id: UUID | None = None
+    session: Session,
+    commit_range: BisectionRange,
+    *,
+    requested_by: str,
+    regression_id: UUID | None = None,
 ) -> UUID:
     """Request a bisection in the caller's transaction; `roofwatch bisect --next` on a runner
     carries it out.
 
     Return its ID, or that of an unfinished identical request.
     """
-    session.execute(upsert(ProjectRow).values(name=asked.project).on_conflict_do_nothing())
+    session.execute(upsert(ProjectRow).values(name=commit_range.project).on_conflict_do_nothing())
     row = {
-        **{name: getattr(asked, name) for name in _RANGE},
+        **{name: getattr(commit_range, name) for name in _RANGE},
         "bisection_id": uuid4(),
         "project_id": session.scalars(
-            select(ProjectRow.id).where(ProjectRow.name == asked.project)
+            select(ProjectRow.id).where(ProjectRow.name == commit_range.project)
         ).one(),
         "state": BisectionState.REQUESTED,
         "requested_by": requested_by,
@@ -93,7 +97,7 @@ def request_bisection(
 
 def begin_bisection(
     engine: Engine,
-    asked: BisectionRange,
+    commit_range: BisectionRange,
     claim_id: UUID,
     *,
     requested_by: str,
@@ -106,7 +110,7 @@ def begin_bisection(
     """
     with Session(engine) as session, session.begin():
         bisection_id = request_bisection(
-            session, asked, requested_by=requested_by, regression_id=regression_id
+            session, commit_range, requested_by=requested_by, regression_id=regression_id
         )
         same = BisectionRow.bisection_id == bisection_id
         claim = _take(
@@ -128,9 +132,11 @@ def claim_bisection(
     Concurrent runners get different requests; None if there is none left.
     """
     with Session(engine) as session, session.begin():
-        own = BisectionRow.project_id.in_(select(ProjectRow.id).where(ProjectRow.name == project))
+        is_of_project = BisectionRow.project_id.in_(
+            select(ProjectRow.id).where(ProjectRow.name == project)
+        )
         fits = or_(BisectionRow.runner_class.is_(None), BisectionRow.runner_class == runner_class)
-        return _take(session, and_(own, fits, _IS_FREE), claim_id)
+        return _take(session, and_(is_of_project, fits, _IS_FREE), claim_id)
 
 
 def update_bisection(engine: Engine, claim: Claim, result: BisectionResult) -> None:
@@ -181,10 +187,10 @@ def _read(session: Session, condition: ColumnElement[bool]) -> Bisection | None:
         .order_by(BisectionRow.requested_at.desc(), BisectionRow.bisection_id)
         .limit(1)
     )
-    found = session.execute(query).first()
-    if found is None:
+    stored = session.execute(query).first()
+    if stored is None:
         return None
-    row, project = found
+    row, project = stored
     progress = (
         BisectionProgress() if row.progress is None else _PROGRESS.validate_python(row.progress)
     )

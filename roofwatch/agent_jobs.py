@@ -106,14 +106,18 @@ class Jobs:
 
     def start(self, tool: str, command: list[str], *, is_measuring: bool) -> Job:
         """Start a command, or queue it behind the one that measures."""
-        hidden = {"ROOFWATCH_MCP_TOKEN", *(["ROOFWATCH_TOKEN"] if is_measuring else [])}
+        hidden = {"ROOFWATCH_MCP_TOKEN"}
+        slots = self._reading
+        if is_measuring:
+            # kernels of the repository run in it
+            hidden.add("ROOFWATCH_TOKEN")
+            slots = self._measuring
         environment = {key: value for key, value in os.environ.items() if key not in hidden}
         # `python` is this server's, whether or not its environment is activated
         environment["PATH"] = os.pathsep.join(
             [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
         )
         job = Job(f"{tool}-{len(self.by_name) + 1}", command)
-        slots = self._measuring if is_measuring else self._reading
         job.task = asyncio.create_task(job.run(slots, self.root, environment))
         self.by_name[job.name] = job
         return job
@@ -145,7 +149,9 @@ class Jobs:
             "exit_status": job.exit_status,
             "errors": [redaction.text(line) for line in job.errors],
             "versions": {
-                each.name: each.version for each in distributions() if each.name in _PACKAGES
+                package.name: package.version
+                for package in distributions()
+                if package.name in _PACKAGES
             },
             "platform": platform.platform(),
             "python": platform.python_version(),
@@ -172,16 +178,16 @@ def to_answer(job: Job, *, is_full: bool, pointer: str) -> str:
         "exit_status": job.exit_status,
         "notice": _NOTICE,
     }
-    found = {
+    body = {
         "result": _part(_parsed(job.output), pointer) if job.output else None,
         "errors": job.errors,
     }
-    text = json.dumps({**answer, **found}, ensure_ascii=False)
+    text = json.dumps({**answer, **body}, ensure_ascii=False)
     for elements, levels in product(_ELEMENTS, _LEVELS):
         if is_full or len(text.encode()) <= MAX_ANSWER_BYTES:
             return text
         text = json.dumps(
-            {**answer, "is_cut": True, **_cut(found, elements, levels)}, ensure_ascii=False
+            {**answer, "is_cut": True, **_cut(body, elements, levels)}, ensure_ascii=False
         )
     return json.dumps({**answer, "is_cut": True})
 
@@ -199,8 +205,10 @@ def _part(value: Any, pointer: str) -> Any:
         try:
             value = value[int(key)] if isinstance(value, list) else value[key]
         except (KeyError, IndexError, ValueError, TypeError):
-            known = ", ".join(value) if isinstance(value, dict) else f"{len(value or ())} elements"
-            raise ToolError(f"{pointer}: there is no {key}; there are {known}"[:1_000]) from None
+            parts = f"{len(value or ())} elements"
+            if isinstance(value, dict):
+                parts = ", ".join(value)
+            raise ToolError(f"{pointer}: there is no {key}; there are {parts}"[:1_000]) from None
     return value
 
 
@@ -209,13 +217,24 @@ def _cut(value: Any, elements: int, levels: int) -> Any:
     missing.
     """
     if isinstance(value, str):
-        return value if len(value) <= 20 * elements + 40 else value[: 20 * elements + 40] + "..."
+        return _shortened(value, 20 * elements + 40)
     if not isinstance(value, (dict, list)) or not value:
         return value
     if levels == 0:
-        return f"({len(value)} {'keys' if isinstance(value, dict) else 'elements'})"
+        unit = "keys" if isinstance(value, dict) else "elements"
+        return f"({len(value)} {unit})"
     if isinstance(value, dict):
-        kept = list(value.items())[:_MAX_KEYS]
-        return {_cut(key, elements, 0): _cut(one, elements, levels - 1) for key, one in kept}
-    missing = [f"... {len(value) - elements} more"] if len(value) > elements else []
-    return [*(_cut(one, elements, levels - 1) for one in value[:elements]), *missing]
+        first_fields = list(value.items())[:_MAX_KEYS]
+        return {
+            _cut(key, elements, 0): _cut(field, elements, levels - 1) for key, field in first_fields
+        }
+    cut = [_cut(element, elements, levels - 1) for element in value[:elements]]
+    if len(value) > elements:
+        cut.append(f"... {len(value) - elements} more")
+    return cut
+
+
+def _shortened(text: str, max_length: int) -> str:
+    if len(text) <= max_length:
+        return text
+    return text[:max_length] + "..."

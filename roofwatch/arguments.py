@@ -22,8 +22,10 @@ def configured_url() -> str | None:
     from roofwatch.settings import load_settings
 
     settings = load_settings()
-    if settings.database_url is None or settings.database_password is None:
-        return None if settings.database_url is None else settings.database_url.get_secret_value()
+    if settings.database_url is None:
+        return None
+    if settings.database_password is None:
+        return settings.database_url.get_secret_value()
     from roofwatch.db.engine.session import parse_url
 
     url = parse_url(settings.database_url.get_secret_value())

@@ -2,22 +2,21 @@
 series, regressions.
 """
 
+from __future__ import annotations
+
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
-from roofwatch.ci.changepoint.detect import SeriesNoise
 from roofwatch.ci.claims.decide import claim_of_regression
-from roofwatch.ci.history.recent import PossibleChange
 from roofwatch.ci.messages import visible
 from roofwatch.ci.report.comment import summary_line
 from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.measurement.submissions import Result
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.history import Regression, Series
 from roofwatch.model.metrics import format_ns, is_metric
@@ -26,6 +25,11 @@ from roofwatch.model.triage import Triage
 from roofwatch.model.verdict import Reason, Verdict
 from roofwatch.tables import joined, verdict
 from roofwatch.terminal import make_table, sparkline
+
+if TYPE_CHECKING:  # they need numpy, and comparing files does not
+    from roofwatch.ci.changepoint.detect import SeriesNoise
+    from roofwatch.ci.history.recent import PossibleChange
+    from roofwatch.measurement.submissions import Result
 
 _SPARKLINE_POINTS = 20
 
@@ -121,7 +125,9 @@ def noise_floor_table(noise: NoiseFloor) -> Table:
     ]
     counts = [f"detectable with {count}" for count in blocks]
     return make_table(
-        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"), rows, left=2
+        ("case", "implementation", "blocks", "noise floor", *counts, "alarm"),
+        rows,
+        left_column_count=2,
     )
 
 
@@ -222,7 +228,7 @@ def series_table(found: Sequence[tuple[Series, SeriesNoise | None]]) -> Table:
     )
     name = "values of other tools" if has_metrics else found[0][0].key.metric
     title = f"{name} on {', '.join(runner_classes)}" if runner_classes else name
-    return make_table(columns, rows, title=title, left=1 + len(several))
+    return make_table(columns, rows, title=title, left_column_count=1 + len(several))
 
 
 def alert_tables(alerts: Sequence[Alert], deliveries: Sequence[Delivery]) -> list[Table | str]:
@@ -263,13 +269,13 @@ def next_steps(judged: PullRequestJudgement) -> Iterator[str]:
     """Say how to get what is missing, line by line."""
     if judged.missing:
         yield f"required by [check], and missing: {', '.join(judged.missing)}"
-    if any(case.claimed.is_time_missing for case in judged.cases):
+    if any(case.evidence.claimed.is_time_missing for case in judged.cases):
         yield "time not measured: use a machine with a GPU, or comment `/roofwatch run`"
 
 
 def claim_counts(judged: PullRequestJudgement) -> dict[str, int]:
     """Count the cases by what may be claimed about them."""
-    return dict(Counter(case.claimed.text for case in judged.cases).most_common())
+    return dict(Counter(case.evidence.claimed.text for case in judged.cases).most_common())
 
 
 def verdict_line(judged: PullRequestJudgement) -> str:

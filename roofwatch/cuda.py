@@ -195,10 +195,9 @@ class CudaKernel:
         texts = self._texts()
         headers = _cuda_headers()
         _, *version = nvrtc.nvrtcVersion()
-        versions = [
-            version,
-            None if headers is None else _CUDA_VERSION.findall((headers / "cuda.h").read_text()),
-        ]
+        versions: list[list[int] | list[str] | None] = [version, None]
+        if headers is not None:
+            versions[1] = _CUDA_VERSION.findall((headers / "cuda.h").read_text())
         key = hashlib.sha256(
             json.dumps([texts, self.expression, self.options, target, versions]).encode()
         ).hexdigest()
@@ -206,8 +205,11 @@ class CudaKernel:
         if cached.is_file():
             symbol, _, image = cached.read_bytes().partition(b"\n")
             return Cubin(image, symbol.decode())
-        folders = [self.source.parent] if isinstance(self.source, Path) else []
-        folders += [headers] if headers is not None else []
+        folders: list[Path] = []
+        if isinstance(self.source, Path):
+            folders.append(self.source.parent)
+        if headers is not None:
+            folders.append(headers)
         includes = [f"--include-path={folder}" for folder in folders]
         options = [f"--gpu-architecture={target}", "--std=c++17", *self.options, *includes]
         cubin = _run_nvrtc(nvrtc, next(iter(texts.items())), self.expression, options)
@@ -289,10 +291,10 @@ def _bindings(module: str) -> Any:
 
 
 def _cuda_headers() -> Path | None:
-    found = importlib.util.find_spec("triton")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("triton")
+    if spec is None or spec.origin is None:
         return None
-    folder = Path(found.origin).parent / "backends" / "nvidia" / "include"
+    folder = Path(spec.origin).parent / "backends" / "nvidia" / "include"
     return folder if folder.is_dir() else None
 
 
@@ -316,5 +318,5 @@ def _c_value(arg: Any) -> ctypes._SimpleCData[Any]:
 
 
 def _three(dims: int | tuple[int, ...]) -> tuple[int, ...]:
-    given = (dims,) if isinstance(dims, int) else tuple(dims)
-    return (*given, *(1,) * (3 - len(given)))
+    extents = (dims,) if isinstance(dims, int) else tuple(dims)
+    return (*extents, *(1,) * (3 - len(extents)))

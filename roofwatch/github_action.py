@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ from roofwatch.ci.github.event import (
     job_of,
     requested_measurement,
 )
-from roofwatch.ci.messages import code
+from roofwatch.ci.messages import ForgeError, code
 from roofwatch.collector.git import merge_base
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 
@@ -52,23 +52,25 @@ def run_action(
         GitError: the base is unknown and cannot be fetched.
     """
     RECORDS.mkdir(exist_ok=True)
-    status, event = 0, posting.event_of(variables)
+    event = posting.event_of(variables)
     more = shlex.split(arguments)
     for command in commands_for(mode, suite, base, more, name, variables, event, policy=policy):
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
         measures = command[0] in {"ab", "bisect"}
-        given = {
-            key: value for key, value in variables.items() if key != TOKEN_VARIABLE or not measures
-        }
-        with (
-            (RECORDS / BISECTION).open("wb") if command[0] == "bisect" else nullcontext() as output
-        ):
+        environment = dict(variables)
+        if measures:
+            # it runs code of the pull request
+            environment.pop(TOKEN_VARIABLE, None)
+        with ExitStack() as stack:
+            output = None
+            if command[0] == "bisect":
+                output = stack.enter_context((RECORDS / BISECTION).open("wb"))
             line = [sys.executable, "-m", "roofwatch", *command]
-            done = subprocess.run(line, check=False, env=given, stdout=output)
-        status = 0 if measures else done.returncode
-        if status:
-            break
-    return status
+            done = subprocess.run(line, check=False, env=environment, stdout=output)
+        # the report says how a measurement ended
+        if not measures and done.returncode:
+            return done.returncode
+    return 0
 
 
 def commands_for(
@@ -89,10 +91,13 @@ def commands_for(
     request, named = requested_measurement(variables), ["--name", name]
     post = ["post", str(RECORDS), *named, *policy]
     if mode == "report":
-        if variables.get("GITHUB_EVENT_NAME") == "workflow_run":
-            yield ["post", "--begin", *named] if event.get("action") == "requested" else post
+        if variables.get("GITHUB_EVENT_NAME") != "workflow_run":
+            records = [] if request is None else [str(RECORDS)]
+            yield ["command", *records, *named, *policy]
+        elif event.get("action") == "requested":
+            yield ["post", "--begin", *named]
         else:
-            yield ["command", *([] if request is None else [str(RECORDS)]), *named, *policy]
+            yield post
         return
     if mode == "all":
         yield ["post", "--begin", *named]
@@ -120,15 +125,21 @@ def report_result(
     Returns the reply as Markdown. The files of the folder are untrusted.
     """
     repository = posting.open_repository(job.run, variables)
+    missing: tuple[str, ...] = ()
     if request.verb == "bisect":
         result = _bisection_result(folder)
     else:
         report = posting.report_on([folder], job, policy=policy)
         is_newest = repository.branch_and_head(request.number)[1] == request.head
-        posting.post(repository, job, report, name, with_comment=is_newest, with_check=True)
+        posted = posting.post(
+            repository, job, report, name, with_comment=is_newest, with_check=True
+        )
+        missing = posted.missing
         result = code(report.check.title)
     text = f"{describe(request, job.run)}: {result}"
     reply(repository, request.number, f"result {request.reply}", job.run, text)
+    if missing:
+        raise ForgeError(f"missing: {'; '.join(missing)}")
     return text
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
+from roofwatch.model.optional import map_optional
+
 if TYPE_CHECKING:
     from roofwatch.ci.report.pull_request import PullRequestJudgement
     from roofwatch.collector.runs.run_plan import RunPlan
@@ -187,18 +189,19 @@ class RunOptions:
         from roofwatch.model.measurement import CacheState, Timer
         from roofwatch.model.timing_method import EFFORTS, Preset
 
-        targets = (
-            DEFAULT_TARGETS
-            if self.targets is None
-            else tuple(filter(None, self.targets.split(",")))
-        )
+        targets: tuple[str, ...] = DEFAULT_TARGETS
+        if self.targets is not None:
+            targets = tuple(filter(None, self.targets.split(",")))
         for target in targets:
             parse_target(target)
         effort = EFFORTS[Preset(self.preset)]
+        device_check = self.device_check
+        if device_check is None and effort.refuses_unfit_device:
+            device_check = "refuse"
         return RunPlan(
             kernels=tuple(self.kernel or ("*",)),
-            implementations=tuple(self.implementation) if self.implementation else None,
-            tags=tuple(self.tag) if self.tag else None,
+            implementations=tuple(self.implementation or ()) or None,
+            tags=tuple(self.tag or ()) or None,
             usual_tag=usual_tag,
             targets=targets if self.static else (),
             device=self.device,
@@ -207,9 +210,9 @@ class RunOptions:
             has_fresh_processes=effort.has_fresh_processes,
             sampling=effort.sampling,
             timer=None if self.timer == "auto" else Timer(self.timer),
-            cache=None if self.cache is None else CacheState(self.cache),
+            cache=map_optional(CacheState, self.cache),
             lock_clocks=self.lock_clocks,
-            device_check=self.device_check or ("refuse" if effort.refuses_unfit_device else None),
+            device_check=device_check,
             timeout_s=self.timeout,
             has_profiles=self.profile,
         )
@@ -249,14 +252,8 @@ class CompareOptions:
         Raises:
             CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
         """
-        from roofwatch.ci.report.pull_request import judge_pull_request
-        from roofwatch.measurement.run import read_noise_floor
-        from roofwatch.records import WORKLOADS_NAME, read_step_shares
-        from roofwatch.settings import load_settings
-        from roofwatch.static_gate import BASELINE_NAME, read_baseline
         from roofwatch.store.reading import read_sides
 
-        floor = read_noise_floor(self.noise_floor)
         sides = read_sides(
             base,
             head,
@@ -264,12 +261,28 @@ class CompareOptions:
             url=self.url,
             runner_class=self.runner_class,
         )
+        return sides, self.judge_sides(sides)
+
+    def judge_sides(self, sides: Sides) -> PullRequestJudgement:
+        """Compare two records, with the files that these options name.
+
+        Raises:
+            CollectorError, StoreError, BaselineError, NoiseFloorError: an input cannot be read.
+        """
+        from roofwatch.ci.report.pull_request import judge_pull_request
+        from roofwatch.records import WORKLOADS_NAME, read_step_shares
+        from roofwatch.report_files import BASELINE_NAME, read_baseline, read_noise_floor
+        from roofwatch.settings import load_settings
+
+        noise_floor = read_noise_floor(self.noise_floor)
+        if noise_floor is None and self.stored_floor:
+            noise_floor = sides.noise_floor
         steps = [*read_step_shares(self.workloads, Path(WORKLOADS_NAME), sides.head), *sides.steps]
-        return sides, judge_pull_request(
+        return judge_pull_request(
             sides.base,
             sides.head,
             baseline=read_baseline(Path(BASELINE_NAME)),
-            noise_floor=floor or (sides.noise_floor if self.stored_floor else None),
+            noise_floor=noise_floor,
             steps=steps,
             policy=load_settings().check.policy,
         )
@@ -300,10 +313,11 @@ def shared_options(*names: str) -> Callable[[Callable[..., None]], Callable[...,
             options = kind(**{parameter.name: arguments.pop(parameter.name) for parameter in added})
             function(**arguments, options=options)
 
-        own = [
+        own_parameters = [
             parameter for parameter in signature.parameters.values() if parameter.name != "options"
         ]
-        command.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        with_options = signature.replace(parameters=[*own_parameters, *added])
+        command.__signature__ = with_options  # type: ignore[attr-defined]
         return command
 
     return decorate

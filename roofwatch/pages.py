@@ -9,9 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 from markdown_it import MarkdownIt
 
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import on_one_line
 from roofwatch.ci.report.comment import to_markdown
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.verdict import Verdict
 
 _MAX_CHANGES = 60
@@ -28,10 +30,12 @@ _OTHER_COLOUR = "#757575"
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:">
+ content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';
+ img-src data: blob:">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1rem auto; padding: 0 1rem }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 1rem auto;
+ padding: 0 1rem }}
 table {{ border-collapse: collapse; display: block; overflow-x: auto }}
 td, th {{ border: 1px solid #ccc; padding: .2rem .6rem; text-align: left }}
 code {{ background: #f2f2f2; padding: 0 .2rem }}
@@ -63,35 +67,42 @@ def page(title: str, text: str, figure: str = "") -> str:
     )
 
 
-def _ours_or_text(_renderer: Any, tokens: Sequence[Any], place: int, *_: Any) -> str:
+def _ours_or_text(_renderer: Any, tokens: Sequence[Any], position: int, *_: Any) -> str:
     """Keep the comment's own folds; anything else that looks like HTML is text."""
-    content: str = tokens[place].content
-    return content if all(map(_OURS.fullmatch, content.splitlines())) else html.escape(content)
+    content: str = tokens[position].content
+    if all(map(_OURS.fullmatch, content.splitlines())):
+        return content
+    return html.escape(content)
 
 
-def _changes(cases: Sequence[CaseJudgement]) -> str:
+def _changes(cases: Sequence[Change[CaseEvidence]]) -> str:
     """Relative change of each timed case with its interval, the largest on top; nothing without
     comparisons.
     """
     timed = [
         case
         for case in cases
-        if case.comparison is not None and math.isfinite(case.comparison.log_interval[0])
+        if case.evidence.comparison is not None
+        and math.isfinite(case.evidence.comparison.log_interval[0])
     ]
     timed = sorted(timed, key=_size, reverse=True)[:_MAX_CHANGES]
     if not timed:
         return ""
     figure = go.Figure()
     for verdict in Verdict:
-        own = [case for case in timed if case.verdict is verdict]
-        changes = [case.comparison for case in own if case.comparison is not None]
-        if not own:
+        cases_of_verdict = [case for case in timed if case.verdict is verdict]
+        changes = [
+            case.evidence.comparison
+            for case in cases_of_verdict
+            if case.evidence.comparison is not None
+        ]
+        if not cases_of_verdict:
             continue
         figure.add_scatter(
             name=verdict.value,
             mode="markers",
             x=[change.relative_change for change in changes],
-            y=[_label(case) for case in own],
+            y=[_label(case) for case in cases_of_verdict],
             error_x={
                 "array": [
                     change.relative_interval[1] - change.relative_change for change in changes
@@ -118,11 +129,13 @@ def _changes(cases: Sequence[CaseJudgement]) -> str:
     return text
 
 
-def _size(case: CaseJudgement) -> float:
-    return 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
+def _size(case: Change[CaseEvidence]) -> float:
+    if case.evidence.comparison is None:
+        return 0.0
+    return abs(case.evidence.comparison.log_ratio)
 
 
-def _label(case: CaseJudgement) -> str:
+def _label(case: Change[CaseEvidence]) -> str:
     # Plotly renders some HTML in labels
     text = on_one_line(f"{case.case_id} {case.implementation}")
     return text.translate(str.maketrans("<>&", "‹›+"))[:_MAX_LABEL]

@@ -7,7 +7,6 @@ records of another commit are refused.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -29,16 +28,15 @@ from roofwatch.ci.github.comment import (
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
 from roofwatch.ci.messages import ForgeError
-from roofwatch.ci.report import not_measured
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import BaselineError
 from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.errors import RecordError
-from roofwatch.model.record import Commit, RunRecord, Side
+from roofwatch.model.record import Commit
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
-from roofwatch.static_gate import BASELINE_NAME, read_baseline
+from roofwatch.report_files import BASELINE_NAME, bundled_file, read_baseline, read_measured
 from roofwatch.terminal import OutputError
 
 if TYPE_CHECKING:
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
 _SUMMARY_BYTES = 1_000_000
 """GitHub's limit is 1 MiB per step."""
-_PREFIXES = ("base-", "head-")
-_SUFFIXES = (".json", ".json.gz")
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,8 @@ class Posted:
     """Its conclusion, or `in_progress`."""
     accepted_by: str | None = None
     """Login of who accepted the regressions."""
+    missing: tuple[str, ...] = ()
+    """What could not be posted, and why."""
 
 
 def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -88,11 +86,15 @@ def event_of(variables: Mapping[str, str]) -> dict[str, Any]:
         ForgeError: it cannot be read.
     """
     path = variables.get("GITHUB_EVENT_PATH", "")
+    if not path:
+        return {}
     try:
-        event = json.loads(Path(path).read_text()) if path else {}
+        event = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise ForgeError(f"GITHUB_EVENT_PATH: {path}: {error}") from None
-    return event if isinstance(event, dict) else {}
+    if not isinstance(event, dict):
+        return {}
+    return event
 
 
 def job_here(variables: Mapping[str, str]) -> Job:
@@ -152,23 +154,21 @@ def report_on(
     baseline is that of the folder or the current folder, as are the workloads if no file is given.
     """
     try:
-        files = _files(paths)
-        if (found := _read_note(files)) is not None:
-            _require_commit(found.head, job)
-            is_reported, check = (
-                found.is_failure or not found.error,
-                check_run.without_records(found, policy=policy),
-            )
-            text = found.to_markdown() if is_reported else None
-            return Report(
-                check, comment=text, problem=found.error or None, is_silent=not found.error
-            )
-        if len(paths) == 1 and not files and not paths[0].is_file():
+        measured = read_measured(paths)
+        if isinstance(measured, NotMeasured):
+            note = measured
+            _require_commit(note.head, job)
+            check = check_run.without_records(note, policy=policy)
+            text = None
+            if note.is_failure or not note.error:
+                text = note.to_markdown()
+            return Report(check, comment=text, problem=note.error or None, is_silent=not note.error)
+        if measured is None:
             return _nothing_measured(paths[0], job, policy)
-        base, head = _pair(paths, files)
+        base, head = measured.base, measured.head
         _require_commit(head.commit, job)
-        steps = read_step_shares(workloads, _brought(paths, WORKLOADS_NAME), head)
-        accepted = read_baseline(_brought(paths, BASELINE_NAME))
+        steps = read_step_shares(workloads, bundled_file(paths, WORKLOADS_NAME), head)
+        accepted = read_baseline(bundled_file(paths, BASELINE_NAME))
         judgement = judge_pull_request(
             base,
             head,
@@ -180,9 +180,9 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         check = check_run.not_measured(str(error), policy=policy)
         return Report(check, problem=str(error), is_refused=True)
-    links = (
-        Links(dashboard=dashboard) if job is None else Links(job.run.url, dashboard, job.source_url)
-    )
+    links = Links(dashboard=dashboard)
+    if job is not None:
+        links = Links(job.run.url, dashboard, job.source_url)
     text, silent = to_markdown(judgement, links=links), is_silent(judgement)
     return Report(
         check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent
@@ -190,14 +190,14 @@ def report_on(
 
 
 def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Report:
-    ended = None if job is None else job.conclusion
-    if ended == "skipped":
+    conclusion = job.conclusion if job is not None else None
+    if conclusion == "skipped":
         reason = "the job that measures was skipped, because of a draft or a missing label"
         check = check_run.not_measured(reason, "skipped: not measured", policy=policy)
         return Report(check, problem=reason)
-    reason = f"no record in {folder}" + (
-        f"; the run that measured ended as {ended}" if ended else ""
-    )
+    reason = f"no record in {folder}"
+    if conclusion:
+        reason += f"; the run that measured ended as {conclusion}"
     return Report(check_run.not_measured(reason, policy=policy), problem=reason)
 
 
@@ -207,21 +207,24 @@ def post(
     """Post a report to the pull requests and commit of its job, with an earlier acceptance if it
     still holds.
 
+    A check that cannot be posted does not keep the comments from being posted, nor the reverse.
+
     Raises:
-        ForgeError: GitHub refuses, or cannot be reached.
+        ForgeError: GitHub does not show the pull requests or their comments.
     """
     judgement, check, order = report.judgement, report.check, job.run.order
-    findings = None if judgement is None else findings_of(judgement, job.head_sha)
+    findings, base_branch = None, None
+    if judgement is not None:
+        findings = findings_of(judgement, job.head_sha)
+        base_branch = judgement.base.branch
     numbers: list[int] = []
     accepted = {}
     try:
         if report.comment is not None and (with_comment or findings is not None):
-            numbers = _pull_requests(
-                repository, job, None if judgement is None else judgement.base.branch
-            )
+            numbers = _pull_requests(repository, job, base_branch)
         if findings is not None:
             # the report on a queued pull request stays that of its own head
-            queued = [one.number for one in repository.queued_pull_requests(job)]
+            queued = [pull_request.number for pull_request in repository.queued_pull_requests(job)]
             for number in (*numbers, *queued):
                 acceptance = valid_acceptance(repository, number, name, findings)
                 if acceptance is not None:
@@ -235,8 +238,14 @@ def post(
     }
     if sentences:
         check = check.accepted(next(iter(sentences.values())))
+    missing: list[str] = []
+    conclusion = None
     if with_check:
-        repository.conclude(job.head_sha, name, order, check, job.run.url)
+        try:
+            repository.conclude(job.head_sha, name, order, check, job.run.url)
+            conclusion = "in_progress" if check.conclusion is None else check.conclusion.value
+        except ForgeError as error:
+            missing.append(f"the check: {error}")
     comments = {}
     for number in numbers if with_comment else ():
         body = compose(
@@ -244,12 +253,16 @@ def post(
         )
         if number in accepted:
             body = with_acceptance(body, accepted[number][0], sentences[number])
-        comments[str(number)] = post_comment(repository, number, body, is_silent=report.is_silent)
-    conclusion = check.conclusion.value if check.conclusion is not None else "in_progress"
+        try:
+            action = post_comment(repository, number, body, is_silent=report.is_silent)
+            comments[str(number)] = action
+        except ForgeError as error:
+            missing.append(f"the comment on {number}: {error}")
     return Posted(
         comments=comments,
-        check_run=conclusion if with_check else None,
+        check_run=conclusion,
         accepted_by=next((comment.login for _, comment, _ in accepted.values()), None),
+        missing=tuple(missing),
     )
 
 
@@ -257,10 +270,9 @@ def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list
     """Return the pull requests that a job is about; of several with one head, those into the
     measured base branch.
     """
-    found = repository.pull_requests(job)
-    return [one.number for one in found if one.base_branch == base_branch] or [
-        one.number for one in found
-    ]
+    candidates = repository.pull_requests(job)
+    into_base = [candidate for candidate in candidates if candidate.base_branch == base_branch]
+    return [candidate.number for candidate in into_base or candidates]
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> None:
@@ -298,9 +310,10 @@ def summary(posted: Posted, report: Report) -> Iterator[str]:
 def check_lines(check: check_run.CheckRun) -> Iterator[str]:
     """Describe a check-run and its annotations, line by line."""
     yield f"check-run: {check.conclusion} ({check.title})"
-    for one in check.annotations:
-        yield f"{one.file}:{one.line}: {'failure' if one.is_failure else 'notice'}: {one.title}"
-        yield from (f"  {line}" for line in one.message.splitlines())
+    for annotation in check.annotations:
+        level = "failure" if annotation.is_failure else "notice"
+        yield f"{annotation.file}:{annotation.line}: {level}: {annotation.title}"
+        yield from (f"  {line}" for line in annotation.message.splitlines())
 
 
 def to_json(posted: Posted, report: Report) -> dict[str, Any]:
@@ -324,58 +337,6 @@ def _require_commit(head: Commit, job: Job | None) -> None:
     if job is not None and job.head_sha not in {head.sha, merged}:
         raise RecordError(
             f"the record is of commit {head.sha}, the event is about {job.head_sha}: give "
-            f"actions/checkout "
-            "`ref: ${{ github.event.pull_request.head.sha }}` and `fetch-depth: 0`, or measure "
-            "with --head on GitLab"
+            "actions/checkout `ref: ${{ github.event.pull_request.head.sha }}` and "
+            "`fetch-depth: 0`, or measure with --head on GitLab"
         )
-
-
-def _pair(paths: Sequence[Path], files: Sequence[Path]) -> tuple[RunRecord, RunRecord]:
-    if len(paths) == 2 and not any(path.is_dir() for path in paths):
-        return RunRecord.read(paths[0]), RunRecord.read(paths[1])
-    if len(paths) != 1 or (paths[0].exists() and not paths[0].is_dir()):
-        raise RecordError("give two records, base and head, or one folder that contains them")
-    by_side = {
-        record.pairing.side: record
-        for record in map(RunRecord.read, files)
-        if record.pairing is not None
-    }
-    if len(files) != 2 or set(by_side) != {Side.BASE, Side.HEAD}:
-        raise RecordError(f"{paths[0]}: needs a pair of base and head, as roofwatch ab writes it")
-    return by_side[Side.BASE], by_side[Side.HEAD]
-
-
-def _read_note(files: Sequence[Path]) -> NotMeasured | None:
-    """Read why there are no records; None if there is no such file."""
-    path = next((file for file in files if file.name == not_measured.FILE_NAME), None)
-    if path is None:
-        return None
-    try:
-        with path.open("rb") as file:
-            return NotMeasured.parse(file.read(not_measured.MAX_BYTES), name=str(path))
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {error.strerror}") from None
-
-
-def _files(folders: Sequence[Path]) -> list[Path]:
-    """Return the files of `roofwatch ab` in folders."""
-    found = []
-    for folder in folders:
-        for parent, _, names in os.walk(folder):  # follows no link out of the folder
-            for name in names:
-                file, is_record = (
-                    Path(parent, name),
-                    name.startswith(_PREFIXES) and name.endswith(_SUFFIXES),
-                )
-                if (
-                    (is_record or name == not_measured.FILE_NAME)
-                    and file.is_file()
-                    and not file.is_symlink()
-                ):
-                    found.append(file)
-    return sorted(found)
-
-
-def _brought(paths: Sequence[Path], name: str) -> Path:
-    """Return a file that came with the records, else that of the current folder."""
-    return next((path / name for path in paths if (path / name).is_file()), Path(name))

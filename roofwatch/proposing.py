@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
 from roofwatch.model.errors import SuiteError
+from roofwatch.model.optional import map_optional
 
 _BENCHMARK = '''"""Kernels that `roofwatch init` found.
 
@@ -72,15 +73,17 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
     setup = _setup_of(root)
-    files = {benchmark: "".join([_BENCHMARK, *map(_spec_of, kernels)])} if kernels else {}
+    files: dict[Path, str] = {}
+    if kernels:
+        files[benchmark] = "".join([_BENCHMARK, *map(_spec_of, kernels)])
     files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
     if _is_on_gitlab(root):
         pipeline = _template("gitlab-ci.yml", suite=benchmark.name, setup=setup)
         existing = root / _PIPELINE
         if existing.exists() and "roofwatch" not in existing.read_text():
-            files[root / _INCLUDED] = pipeline.partition("\n")[
-                2
-            ]  # its list of stages would replace the existing one
+            # its list of stages would replace the existing one
+            _, _, without_stages = pipeline.partition("\n")
+            files[root / _INCLUDED] = without_stages
         else:
             files[existing] = pipeline
         return kernels, files
@@ -117,18 +120,23 @@ def find_kernels(root: Path) -> list[FoundKernel]:
     benchmark files.
     """
     listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py")
-    trees = {}
+    trees: dict[str, ast.Module] = {}
     for name in filter(_may_declare_kernels, listed.split("\0")):
         try:
             trees[_module_of(name)] = ast.parse((root / name).read_bytes())
         except (OSError, SyntaxError, ValueError):  # deleted, or for another Python
             continue
-    functions = [
-        node for tree in trees.values() for node in tree.body if isinstance(node, ast.FunctionDef)
-    ]
-    jitted = {function.name for function in functions if _is_jitted(function)}
-    found = [one for module, tree in trees.items() for one in _kernels_of(module, tree, jitted)]
-    return list({one.name: one for one in found}.values())
+    jitted: set[str] = set()
+    for tree in trees.values():
+        jitted.update(function.name for function in _functions_of(tree) if _is_jitted(function))
+    by_name: dict[str, FoundKernel] = {}
+    for module, tree in trees.items():
+        by_name |= {kernel.name: kernel for kernel in _kernels_of(module, tree, jitted)}
+    return list(by_name.values())
+
+
+def _functions_of(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef]:
+    return [child for child in node.body if isinstance(child, ast.FunctionDef)]
 
 
 def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[FoundKernel]:
@@ -137,25 +145,14 @@ def _kernels_of(module: str, tree: ast.Module, jitted: set[str]) -> Iterator[Fou
     ]
     used = {name.id for node in classes for name in ast.walk(node) if isinstance(name, ast.Name)}
     for node in classes:
-        forward = next(
-            (
-                one
-                for one in node.body
-                if isinstance(one, ast.FunctionDef) and one.name == "forward"
-            ),
-            None,
-        )
-        if forward is not None:
-            parameters = _parameters(forward, skip=1)
+        methods = {method.name: method for method in _functions_of(node)}
+        if "forward" in methods:
+            parameters = _parameters(methods["forward"], skip=1)
             yield FoundKernel(
                 node.name.strip("_"), module, node.name, parameters, is_differentiable=True
             )
-    for function in tree.body:
-        if (
-            isinstance(function, ast.FunctionDef)
-            and function.name not in used
-            and _launches(function, jitted)
-        ):
+    for function in _functions_of(tree):
+        if function.name not in used and _launches(function, jitted):
             yield FoundKernel(
                 function.name.strip("_"), module, function.name, _parameters(function)
             )
@@ -170,8 +167,8 @@ def _launches(function: ast.FunctionDef, jitted: set[str]) -> bool:
 
 def _is_jitted(function: ast.FunctionDef) -> bool:
     return any(
-        ast.unparse(one).partition("(")[0] in {"triton.jit", "jit"}
-        for one in function.decorator_list
+        ast.unparse(decorator).partition("(")[0] in {"triton.jit", "jit"}
+        for decorator in function.decorator_list
     )
 
 
@@ -182,7 +179,9 @@ def _is_autograd_function(node: ast.ClassDef) -> bool:
 def _parameters(function: ast.FunctionDef, *, skip: int = 0) -> dict[str, str]:
     positional = [*function.args.posonlyargs, *function.args.args]
     required = positional[skip : len(positional) - len(function.args.defaults)]
-    return {one.arg: ast.unparse(one.annotation) if one.annotation else "" for one in required}
+    return {
+        argument.arg: map_optional(ast.unparse, argument.annotation) or "" for argument in required
+    }
 
 
 def _spec_of(kernel: FoundKernel) -> str:
@@ -214,8 +213,11 @@ def _may_declare_kernels(name: str) -> bool:
 def _module_of(name: str) -> str:
     """The module of a file, imported from the root or from `src`."""
     parts = PurePosixPath(name).with_suffix("").parts
-    parts = parts[1:] if parts[0] == "src" and len(parts) > 1 else parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    if parts[0] == "src" and len(parts) > 1:
+        parts = parts[1:]
+    if parts[-1] == "__init__":
+        parts = parts[:-1]
+    return ".".join(parts)
 
 
 def _root_of(folder: Path) -> Path:
@@ -234,7 +236,7 @@ def _template(name: str, **values: str) -> str:
 
 def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[str]:
     """What was found and written, and what to do next."""
-    lines = [f"found: {one.module}.{one.function}" for one in kernels]
+    lines = [f"found: {kernel.module}.{kernel.function}" for kernel in kernels]
     lines += [f"{state}: {path}" for path, state in states.items()]
     lines += [
         f"next: write the references in {path} and correct its inputs; then: roofwatch check {path}"

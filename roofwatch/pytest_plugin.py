@@ -21,10 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from roofwatch.model.optional import map_optional
+
 if TYPE_CHECKING:
     from roofwatch.collector.suite import SuiteAt
     from roofwatch.model.record import RunRecord
-    from roofwatch.spec import KernelSpec
+    from roofwatch.spec import Case, InputMaker, KernelSpec
 
 _BUDGET_S = 60.0
 """Time for more blocks of the calls of one test, after the first interim analysis."""
@@ -69,8 +71,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if session.is_capturing:
         return
     if hasattr(config, "workerinput"):
-        given = config.workerinput.get(_PARTS)
-        session.parts = None if given is None else Path(given)
+        folder_text = config.workerinput.get(_PARTS)
+        session.parts = map_optional(Path, folder_text)
     elif config.getoption("--roofwatch-record") or config.getoption("--roofwatch-against"):
         folder = tempfile.TemporaryDirectory(prefix="roofwatch-pytest-")
         config.add_cleanup(folder.cleanup)
@@ -81,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """Tell a worker of pytest-xdist where records go."""
     parts = node.config.stash[_SESSION].parts
-    node.workerinput[_PARTS] = None if parts is None else str(parts)
+    node.workerinput[_PARTS] = map_optional(str, parts)
 
 
 @pytest.fixture
@@ -107,12 +109,12 @@ def roofwatch(request: pytest.FixtureRequest) -> Callable[..., Any]:
         reference: Callable[..., Any],
         grad: bool = True,
     ) -> Any:
-        own = session.calls.setdefault(request.node.nodeid, [])
+        specs = session.calls.setdefault(request.node.nodeid, [])
         tolerance = {} if marker is None else dict(marker.kwargs)
         spec, session.device = _spec(
-            request.node.nodeid, len(own), function, arguments, reference, grad, tolerance
+            request.node.nodeid, len(specs), function, arguments, reference, grad, tolerance
         )
-        own.append(spec)
+        specs.append(spec)
         return function(*arguments)
 
     return call
@@ -135,7 +137,9 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Show the times, and write the record."""
     parts = config.stash[_SESSION].parts
-    files = sorted(parts.glob("*.json")) if parts is not None else []
+    if parts is None:
+        return
+    files = sorted(parts.glob("*.json"))
     if not files:
         return
     from roofwatch.collector.runs.cluster import join
@@ -144,14 +148,16 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
     records = [RunRecord.read(file) for file in files]
     terminalreporter.section("roofwatch")
-    for measured in (one for record in records for one in record.measurements):
-        shown = measured.outcome if measured.median_ns is None else format_ns(measured.median_ns)
-        terminalreporter.write_line(f"{shown:>12}  {measured.case_id}")
+    for record in records:
+        for measured in record.measurements:
+            time = map_optional(format_ns, measured.median_ns) or measured.outcome
+            terminalreporter.write_line(f"{time:>12}  {measured.case_id}")
     target = config.getoption("--roofwatch-record")
     if target:
         for number, record in enumerate(join(records, records[0].run_id), start=1):
             path = Path(target)
-            path = path if number == 1 else path.with_name(f"{number}-{path.name}")
+            if number > 1:
+                path = path.with_name(f"{number}-{path.name}")
             record.write(path)
             terminalreporter.write_line(f"written: {path}")
 
@@ -173,40 +179,45 @@ def _spec(
 
     from roofwatch.spec import KernelSpec, SpecError, Tolerance, cases
 
-    names = [f"argument{at}" for at in range(len(arguments))]
-    kept = dict(zip(names, map(_copied, arguments), strict=True))
-    tensors = {name: value for name, value in kept.items() if isinstance(value, torch.Tensor)}
+    names = [f"argument{number}" for number in range(len(arguments))]
+    inputs = dict(zip(names, map(_copied, arguments), strict=True))
+    tensors = {name: value for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     floating = [name for name, value in tensors.items() if value.is_floating_point()]
     if not floating:
         raise SpecError("roofwatch(...): no argument is a floating-point tensor")
-    place, _, parameters = node_id.partition("[")
-    name = ".".join(re.findall(r"[A-Za-z_0-9]+", place.replace(".py", ""))) + (
-        f".{position + 1}" if position else ""
-    )
+    test_path, _, parameters = node_id.partition("[")
+    name = ".".join(re.findall(r"[A-Za-z_0-9]+", test_path.replace(".py", "")))
+    if position:
+        name += f".{position + 1}"
     shape = {key: "x".join(map(str, value.shape)) or "scalar" for key, value in tensors.items()}
-    shape |= (
-        {"parameters": re.sub(r"[^\w.-]", "_", parameters[:-1], flags=re.ASCII)}
-        if parameters
-        else {}
-    )
-    dtype = str(kept[floating[0]].dtype).removeprefix("torch.")
-    wanted = tuple(key for key in floating if arguments[names.index(key)].requires_grad)
+    if parameters:
+        shape["parameters"] = re.sub(r"[^\w.-]", "_", parameters[:-1], flags=re.ASCII)
+    dtype = str(inputs[floating[0]].dtype).removeprefix("torch.")
+    gradient_names = tuple(key for key in floating if arguments[names.index(key)].requires_grad)
+    directions = ["fwd", "bwd"] if grad else ["fwd"]
+
+    def copy_inputs(case: Case, make: InputMaker) -> dict[str, Any]:  # noqa: ARG001
+        # a function may write into its arguments
+        return {key: _copied(value) for key, value in inputs.items()}
+
     spec = KernelSpec(
         name=name,
-        inputs=lambda case, make: {key: _copied(value) for key, value in kept.items()},  # noqa: ARG005
-        reference=lambda **given: reference(*given.values()),
-        cases=cases(shapes=[shape], dtypes=[dtype], directions=["fwd", "bwd"] if grad else ["fwd"]),
+        inputs=copy_inputs,
+        reference=lambda **values: reference(*values.values()),
+        cases=cases(shapes=[shape], dtypes=[dtype], directions=directions),
         flop_count=lambda case: 0.0,  # noqa: ARG005
         memory_bytes=lambda case: 0.0,  # noqa: ARG005
-        gradients=wanted or None,
+        gradients=gradient_names or None,
         tolerances={dtype: Tolerance(**tolerance)} if tolerance else {},
     )
-    spec.implementation("torch", name=_IMPLEMENTATION)(lambda **given: function(*given.values()))
+    spec.implementation("torch", name=_IMPLEMENTATION)(lambda **values: function(*values.values()))
     return spec, tensors[floating[0]].device.type
 
 
 def _copied(value: Any) -> Any:
-    return value.detach().clone() if hasattr(value, "detach") else value
+    if not hasattr(value, "detach"):
+        return value
+    return value.detach().clone()
 
 
 def specs_of(node_id: str, root: str) -> dict[str, KernelSpec]:
@@ -292,7 +303,8 @@ def _measure(item: pytest.Item, session: _Session) -> str | None:
                 item.warn(pytest.PytestWarning(f"roofwatch: not compared with {against}: {error}"))
             else:
                 judged = judge_pull_request(old, new)
-                failure = verdict_line(judged) if exit_code(judged.verdict) == 1 else None
+                if exit_code(judged.verdict) == 1:
+                    failure = verdict_line(judged)
                 record = new.model_copy(update={"pairing": None})
                 for side in (old, new):
                     _warn_of_foreign_code(item, side)

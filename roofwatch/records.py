@@ -12,6 +12,7 @@ from roofwatch.ci.messages import count_of
 from roofwatch.collector.device.nvml import SW_POWER_CAP
 from roofwatch.model.errors import NotARecordError, RecordError
 from roofwatch.model.machine import DeviceState, Outcome, Telemetry
+from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
 from roofwatch.model.stored_results import StepShare
 from roofwatch.terminal import print_error
@@ -22,6 +23,7 @@ RECORD_SUFFIX = ".json.gz"
 RECORD_FOLDER = "roofwatch-records"
 """Default folder of record files."""
 WORKLOADS_NAME = f"roofwatch-workloads{RECORD_SUFFIX}"
+_NO_REASON = "no reason was given"
 _RECORD_PATTERNS = ("*.json", "*.json.gz")
 
 
@@ -89,36 +91,46 @@ def nothing_done(records: Sequence[RunRecord]) -> str | None:
     It is fine if something was measured or failed, or if there was nothing to time: Triton code
     without a GPU is only checked and compiled.
     """
-    measurements = [measurement for record in records for measurement in record.measurements]
-    if not measurements or any(
-        measurement.outcome is not Outcome.UNSUPPORTED for measurement in measurements
-    ):
+    untimed: list[Measurement] = []
+    refused: list[Measurement] = []
+    is_anything_done = False
+    for record in records:
+        if any(
+            measurement.outcome is not Outcome.UNSUPPORTED for measurement in record.measurements
+        ):
+            return None
+        correct = [accuracy for accuracy in record.accuracies if accuracy.outcome is Outcome.OK]
+        on_device = {
+            (accuracy.case_id, accuracy.implementation)
+            for accuracy in correct
+            if accuracy.executor == "device"
+        }
+        is_compiled = any(facts.outcome is Outcome.OK for facts in record.static_facts)
+        is_anything_done = is_anything_done or bool(correct) or is_compiled
+        untimed += record.measurements
+        # it ran on this device, so it should have been timed
+        refused += [
+            measurement
+            for measurement in record.measurements
+            if (measurement.case_id, measurement.implementation) in on_device
+        ]
+    if refused:
+        return f"nothing could be timed: {refused[0].message or _NO_REASON}"
+    if not untimed or is_anything_done:
         return None
-    right = {
-        (accuracy.case_id, accuracy.implementation, accuracy.executor)
-        for record in records
-        for accuracy in record.accuracies
-        if accuracy.outcome is Outcome.OK
-    }
-    refused = [one for one in measurements if (one.case_id, one.implementation, "device") in right]
-    if not refused and (
-        right or any(fact.outcome is Outcome.OK for each in records for fact in each.static_facts)
-    ):
-        return None
-    what = "nothing could be timed" if refused else "nothing could be checked, compiled or timed"
-    return f"{what}: {(refused or measurements)[0].message or 'no reason was given'}"
+    return f"nothing could be checked, compiled or timed: {untimed[0].message or _NO_REASON}"
 
 
 def time_spent(record: RunRecord) -> str:
     """Show how the wall time of the run was spent."""
     total_ns = sum(record.spent_ns.values())
+    if not total_ns:
+        return "time spent: not recorded"
     shares = (
         f"{activity.replace('_', '-')} {spent_ns / total_ns:.0%}"
         for activity, spent_ns in record.spent_ns.items()
     )
-    return (
-        f"{total_ns / 1e9:.0f} s: {', '.join(shares)}" if total_ns else "time spent: not recorded"
-    )
+    return f"{total_ns / 1e9:.0f} s: {', '.join(shares)}"
 
 
 def device_summary(*records: RunRecord) -> list[str]:
@@ -128,13 +140,10 @@ def device_summary(*records: RunRecord) -> list[str]:
     telemetry = next((record.telemetry for record in records if record.telemetry is not None), None)
     if telemetry is None:
         return []
-    measurements = [measurement for record in records for measurement in record.measurements]
-    states = [
-        block.device_state
-        for measured in measurements
-        for block in measured.blocks
-        if block.device_state
-    ]
+    states: list[DeviceState] = []
+    for record in records:
+        for measurement in record.measurements:
+            states += [block.device_state for block in measurement.blocks if block.device_state]
     return [*_degraded_blocks(states), *_readings(telemetry, states)]
 
 

@@ -199,11 +199,14 @@ def load_settings(folder: Path | None = None) -> Settings:
     file, values = _from_file(folder or Path.cwd())
     in_file = set(values)
     for name in setting_names():
-        given = from_environment(_PREFIX + name.replace(".", "_").upper())
-        table, _, last = name.rpartition(".")
-        place = values.setdefault(table, {}) if table and given is not None else values
-        if given is not None and isinstance(place, dict):
-            place[last] = given
+        value = from_environment(_PREFIX + name.replace(".", "_").upper())
+        if value is None:
+            continue
+        table, _, key = name.rpartition(".")
+        fields = values.setdefault(table, {}) if table else values
+        # otherwise the file has no table there, which the validation reports
+        if isinstance(fields, dict):
+            fields[key] = value
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
@@ -235,18 +238,18 @@ def from_environment(variable: str) -> str | None:
 def setting_names() -> list[str]:
     """List all settings; one in a table is `table.name` here and TABLE_NAME in the environment."""
     names = [field.alias or name for name, field in Settings.model_fields.items()]
-    own = [name for name in names if name not in SETTING_TABLES]
+    top_level = [name for name in names if name not in SETTING_TABLES]
     in_tables: list[str] = []
     for table, model in SETTING_TABLES.items():
         in_tables += [f"{table}.{name}" for name in model.model_fields]
-    return own + in_tables
+    return top_level + in_tables
 
 
 def _from_file(folder: Path) -> tuple[Path | None, dict[str, Any]]:
     for candidate in (folder, *folder.resolve().parents):
-        own = candidate / "roofwatch.toml"
-        if own.is_file():
-            return own, _parse(own)
+        own_file = candidate / "roofwatch.toml"
+        if own_file.is_file():
+            return own_file, _parse(own_file)
         shared = candidate / "pyproject.toml"
         if shared.is_file():
             table = _parse(shared).get("tool", {}).get("roofwatch")

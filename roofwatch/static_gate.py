@@ -25,7 +25,6 @@ from roofwatch.ci.static.baseline import (
     apply_baseline,
     judge_entry,
     judge_without_base,
-    parse_baseline,
     tightened,
     to_toml,
     with_accepted,
@@ -49,9 +48,9 @@ from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.verdict import Reason, Verdict
+from roofwatch.report_files import BASELINE_NAME, read_baseline
 from roofwatch.terminal import write_text
 
-BASELINE_NAME = "roofwatch-static.toml"
 _VERSION = re.compile(r"\d+(\.\d+)+((a|b|rc|\.post|\.dev)\d+)*")
 _MAX_REASON = 600
 
@@ -242,20 +241,6 @@ def _install_triton(triton: str) -> Path:
     except OSError as error:
         raise ToolchainError(f"{folder.parent}: cannot be written: {error.strerror}") from None
     return folder
-
-
-def read_baseline(file: Path) -> Baseline:
-    """Read a baseline file; empty without one.
-
-    Raises:
-        BaselineError: the file cannot be read.
-    """
-    try:
-        return parse_baseline(file.read_text(encoding="utf-8"), name=str(file))
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise BaselineError(f"{file}: cannot be read: {error}") from None
 
 
 def baseline_file(path: Path | None) -> Path:

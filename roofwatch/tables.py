@@ -16,9 +16,10 @@ from roofwatch.model.check_report import CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Measurement, measured_values
 from roofwatch.model.metrics import format_bytes, format_ns, metric
+from roofwatch.model.optional import map_optional
 from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof
 from roofwatch.model.record import RunRecord
-from roofwatch.model.results import StaticFacts
+from roofwatch.model.results import StaticFacts, TensorError
 from roofwatch.model.worker_protocol import KernelInfo
 from roofwatch.records import device_summary, time_spent
 from roofwatch.terminal import make_table
@@ -61,12 +62,25 @@ def kernels(infos: Iterable[KernelInfo]) -> Table:
 
 def compiled_targets(kernel: KernelInfo) -> list[str]:
     """Default targets for which at least one implementation of the kernel is compiled."""
-    compiled = [each for each in kernel.implementations if each.language != "torch"]
-    return [
-        target
-        for target in DEFAULT_TARGETS
-        if any(target not in each.unsupported_targets for each in compiled)
-    ]
+    targets: set[str] = set()
+    for implementation in kernel.implementations:
+        if implementation.language != "torch":
+            targets.update(set(DEFAULT_TARGETS).difference(implementation.unsupported_targets))
+    return [target for target in DEFAULT_TARGETS if target in targets]
+
+
+def kernel_summary(kernel: KernelInfo) -> dict[str, object]:
+    """What the cases of a kernel have, for JSON."""
+    cases = kernel.cases
+    return {
+        **kernel.model_dump(mode="json", exclude={"checkable", "rank_dimension"}),
+        "directions": sorted({case.direction for case in cases}, reverse=True),
+        "dtypes": sorted({case.dtype for case in cases}),
+        "targets": compiled_targets(kernel),
+        "rank_counts": sorted({kernel.rank_count(case) for case in cases}),
+        "tags": sorted(set().union(*(case.tags for case in cases))),
+        "edge_count": kernel.edge_count,
+    }
 
 
 def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
@@ -85,11 +99,9 @@ def of_run(path: Path, record: RunRecord) -> Iterator[Table | str]:
     yield time_spent(record)
     yield f"record: {path}   next: roofwatch ingest {path}"
     if record.commit.is_dirty:
-        reason = (
-            "the work tree is dirty"
-            if record.commit.first_parent_count > 0
-            else "there is no commit here"
-        )
+        reason = "there is no commit here"
+        if record.commit.first_parent_count > 0:
+            reason = "the work tree is dirty"
         yield f"{reason}: this run is stored and shown, but is not part of the history"
 
 
@@ -103,23 +115,22 @@ def measurements(record: RunRecord) -> Table:
     rows: list[Sequence[object]] = []
     for measurement in record.measurements:
         accuracy = accuracies.get((measurement.case_id, measurement.implementation))
-        worst = None if accuracy is None else accuracy.worst
+        worst = None
+        if accuracy is not None:
+            worst = accuracy.worst
         values = measured_values(measurement, record.case(measurement.case_id))
-        quartiles = measurement.quartiles_ns
-        bus = _formatted("bus_bytes_per_s", values)
+
         rows.append(
             (
                 measurement.case_id,
                 measurement.implementation,
                 _outcome(measurement.outcome),
-                None if worst is None else metric("rmse_ratio").format(worst.rmse_ratio),
+                map_optional(_error_text, worst),
                 _formatted("median_ns", values),
-                None if quartiles is None else format_ns(quartiles[1] - quartiles[0]),
+                map_optional(_interquartile_range, measurement.quartiles_ns),
                 _formatted("flop_per_s", values),
-                f"{bus} bus" if bus else _formatted("memory_bytes_per_s", values),
-                None
-                if measurement.bound is None
-                else f"{_formatted('utilisation', values)} {measurement.bound}",
+                _bandwidth(values),
+                _utilisation(measurement, values),
                 len(measurement.samples_ns) or None,
             )
         )
@@ -138,16 +149,38 @@ def measurements(record: RunRecord) -> Table:
         "samples",
     )
     title = f"{record.project} {record.commit.sha[:8]} on {record.environment.runner_class}"
-    table = make_table(columns, rows, title=title, left=3)
+    table = make_table(columns, rows, title=title, left_column_count=3)
     unsupported = Counter(
-        one.message
-        for one in record.measurements
-        if one.outcome is Outcome.UNSUPPORTED and one.message
+        measurement.message
+        for measurement in record.measurements
+        if measurement.outcome is Outcome.UNSUPPORTED and measurement.message
     )
     _set_caption(
         table, [f"{count} unsupported: {message}" for message, count in unsupported.most_common()]
     )
     return table
+
+
+def _error_text(error: TensorError) -> str:
+    return metric("rmse_ratio").format(error.rmse_ratio)
+
+
+def _interquartile_range(quartiles_ns: tuple[float, float]) -> str:
+    q1_ns, q3_ns = quartiles_ns
+    return format_ns(q3_ns - q1_ns)
+
+
+def _bandwidth(values: dict[str, float]) -> str:
+    bus = _formatted("bus_bytes_per_s", values)
+    if bus:
+        return f"{bus} bus"
+    return _formatted("memory_bytes_per_s", values)
+
+
+def _utilisation(measurement: Measurement, values: dict[str, float]) -> str | None:
+    if measurement.bound is None:
+        return None
+    return f"{_formatted('utilisation', values)} {measurement.bound}"
 
 
 def launches(record: RunRecord) -> Table | None:
@@ -157,7 +190,9 @@ def launches(record: RunRecord) -> Table | None:
         if measured.host_ns is None:
             continue
         busy_ns, span_ns = measured.median_ns, measured.span_ns
-        gaps_ns = None if busy_ns is None or span_ns is None else max(0.0, span_ns - busy_ns)
+        gaps_ns = None
+        if busy_ns is not None and span_ns is not None:
+            gaps_ns = max(0.0, span_ns - busy_ns)
         times_ns = (busy_ns, gaps_ns, measured.launch_delay_ns, measured.host_ns)
         rows.append(
             [
@@ -166,7 +201,7 @@ def launches(record: RunRecord) -> Table | None:
                 measured.timer,
                 measured.cache,
                 _kernel_count(measured),
-                *(None if time_ns is None else format_ns(time_ns) for time_ns in times_ns),
+                *(map_optional(format_ns, time_ns) for time_ns in times_ns),
                 "host-bound" if measured.is_host_bound else None,
             ]
         )
@@ -186,7 +221,7 @@ def launches(record: RunRecord) -> Table | None:
         "launches: device time, gaps between kernels, delay of the first kernel, host time to "
         "issue the launch"
     )
-    return make_table(columns, rows, title=title, left=4) if rows else None
+    return make_table(columns, rows, title=title, left_column_count=4) if rows else None
 
 
 def memory_use(record: RunRecord) -> Table | None:
@@ -199,7 +234,7 @@ def memory_use(record: RunRecord) -> Table | None:
             format_bytes(memory.peak_allocated_bytes),
             format_bytes(memory.peak_reserved_bytes),
             f"{memory.allocation_count:,}",
-            None if memory.fragmentation is None else f"{memory.fragmentation:.1%}",
+            map_optional("{:.1%}".format, memory.fragmentation),
         )
         for measured in record.measurements
         if (memory := measured.memory) is not None
@@ -214,7 +249,7 @@ def memory_use(record: RunRecord) -> Table | None:
         "fragmentation",
     )
     title = "memory of a launch: peak allocated and reserved, allocations, fragmentation"
-    return make_table(columns, rows, title=title, left=3) if rows else None
+    return make_table(columns, rows, title=title, left_column_count=3) if rows else None
 
 
 def profiles(record: RunRecord) -> Table:
@@ -259,7 +294,7 @@ def profiles(record: RunRecord) -> Table:
         "launched kernels and operators, under a profiler: times are not comparable with "
         "measurements"
     )
-    return make_table(columns, rows, title=title, left=4)
+    return make_table(columns, rows, title=title, left_column_count=4)
 
 
 def checks(reports: Sequence[CheckReport]) -> Table:
@@ -303,7 +338,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
         "layouts",
         "values",
     )
-    table = make_table(columns, rows, left=5)
+    table = make_table(columns, rows, left_column_count=5)
     unsupported = {report.message for report in declared if report.message}
     unsupported -= {report.message for report in reports if report.outcome.is_failure}
     _set_caption(table, sorted(message for message in unsupported if message))
@@ -312,7 +347,7 @@ def checks(reports: Sequence[CheckReport]) -> Table:
 
 def _outcome_of_all(report: CheckReport, variations: Sequence[CheckReport]) -> Text:
     """The outcome of a case, or of the first variation that failed though the case passes."""
-    failed = next((one for one in variations if one.outcome.is_failure), None)
+    failed = next((variation for variation in variations if variation.outcome.is_failure), None)
     if failed is None or report.outcome.is_failure:
         return _outcome(report.outcome)
     kind = "layout" if failed.layout is not None else "values"
@@ -329,18 +364,13 @@ def static_facts(facts: Sequence[StaticFacts]) -> Table:
         by_function.setdefault((fact.case_id, fact.implementation, fact.function), {})[
             fact.target
         ] = fact
-    rows = [
-        (
-            function,
-            case_id,
-            *(_compiled(by_target[target]) if target in by_target else None for target in targets),
-        )
-        for (case_id, _, function), by_target in by_function.items()
-    ]
+    rows: list[tuple[object, ...]] = []
+    for (case_id, _, function), by_target in by_function.items():
+        cells = [map_optional(_compiled, by_target.get(target)) for target in targets]
+        rows.append((function, case_id, *cells))
     title = (
         "registers per thread, theoretical occupancy and its limit; spills; shared memory per "
-        "block; "
-        "tensor-core instructions; widest loads and stores"
+        "block; tensor-core instructions; widest loads and stores"
     )
     table = make_table(("function", "case", *targets), rows, title=title)
     _set_caption(table, list(dict.fromkeys(fact.message for fact in facts if fact.message)))
@@ -367,7 +397,11 @@ def analyses(proofs: Sequence[OverflowProof], costs: Sequence[OperatorCost]) -> 
         "waits",
     )
     return make_table(
-        columns, rows, title="analysed without a GPU, for the first target", left=3, omit_empty=True
+        columns,
+        rows,
+        title="analysed without a GPU, for the first target",
+        left_column_count=3,
+        omit_empty=True,
     )
 
 
@@ -380,7 +414,7 @@ def _cost_cells(cost: OperatorCost | None) -> tuple[str | None, ...]:
         visible(", ".join(calls)),
         format_bytes(cost.moved_bytes),
         format_bytes(cost.peak_bytes),
-        str(cost.wait_count) if cost.wait_count else "",
+        str(cost.wait_count or ""),
     )
 
 
@@ -411,19 +445,20 @@ def _worst(tensors: Sequence[TensorReport]) -> tuple[str | None, ...]:
     """Find the tensor and kind of error closest to or furthest beyond its limit: name, error,
     limit, error of torch.
     """
-    found = []
+    errors = []
     for tensor in tensors:
         if tensor.nonfinite_count:
             return tensor.tensor, "NaN or inf", None, None
         for kind, quantity in (("overall", "rmse_ratio"), ("largest", "elementwise")):
             error, limit = getattr(tensor.errors, quantity), getattr(tensor.limits, quantity)
-            eager = None if tensor.baseline is None else f"{getattr(tensor.baseline, quantity):.1e}"
-            found.append(
-                (error / limit if limit else error, f"{tensor.tensor} {kind}", error, limit, eager)
-            )
-    if not found:
+            eager = None
+            if tensor.baseline is not None:
+                eager = f"{getattr(tensor.baseline, quantity):.1e}"
+            share = error / limit if limit else error
+            errors.append((share, f"{tensor.tensor} {kind}", error, limit, eager))
+    if not errors:
         return (None,) * 4
-    _, name, error, limit, eager = max(found, key=lambda each: each[0])
+    _, name, error, limit, eager = max(errors, key=lambda row: row[0])
     return name, f"{error:.1e}", f"{limit:.1e}", eager
 
 

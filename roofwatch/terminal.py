@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from roofwatch.ci.messages import on_one_line, visible
 
@@ -54,11 +54,9 @@ def fail(message: str, *, exit_status: int = 2) -> NoReturn:
 
 def print_error(message: str) -> None:
     """Print one line on standard error."""
-    prefix = (
-        "\x1b[1;31mroofwatch:\x1b[0m"
-        if sys.stderr.isatty() and "NO_COLOR" not in os.environ
-        else "roofwatch:"
-    )
+    prefix = "roofwatch:"
+    if sys.stderr.isatty() and "NO_COLOR" not in os.environ:
+        prefix = f"\x1b[1;31m{prefix}\x1b[0m"
     try:
         print(f"{prefix} {on_one_line(message)}", file=sys.stderr)
     except OSError:
@@ -86,34 +84,37 @@ def make_table(
     rows: Iterable[Sequence[object]],
     *,
     title: str | None = None,
-    left: int | None = None,
+    left_column_count: int | None = None,
     omit_empty: bool = False,
 ) -> Table:
     """Make a table for `print_table`, which shows cells as plain text, without markup and control
     characters.
 
-    A cell of None is empty, and a `Text` has a style. The first `left` columns, by default all, are
-    aligned left. `omit_empty` leaves out columns without a cell.
+    A cell of None is empty, and a `Text` has a style. The first `left_column_count` columns, by
+    default all, are aligned left. `omit_empty` leaves out columns without a cell.
     """
     from rich.table import Table
     from rich.text import Text
 
+    def to_text(cell: object) -> str | Text:
+        if cell is None:
+            return ""
+        return cell if isinstance(cell, Text) else str(cell)
+
     table, listed = Table(title=title, title_justify="left", header_style="bold"), list(rows)
-    empty = {
-        at for at in range(len(columns)) if omit_empty and all(row[at] is None for row in listed)
-    }
-    for at, column in enumerate(columns):
-        if at not in empty:
-            table.add_column(
-                column, justify="left" if left is None or at < left else "right", overflow="fold"
-            )
+    if left_column_count is None:
+        left_column_count = len(columns)
+    shown_positions: list[int] = []
+    for position, column in enumerate(columns):
+        if omit_empty and all(row[position] is None for row in listed):
+            continue
+        shown_positions.append(position)
+        justify: Literal["left", "right"] = "left" if position < left_column_count else "right"
+        table.add_column(column, justify=justify, overflow="fold")
     for row in listed:
-        cells = [cell for at, cell in enumerate(row) if at not in empty]
+        # a row may have fewer cells than there are columns
         table.add_row(
-            *(
-                cell if isinstance(cell, Text) else "" if cell is None else str(cell)
-                for cell in cells
-            )
+            *(to_text(row[position]) for position in shown_positions if position < len(row))
         )
     return table
 
@@ -121,13 +122,19 @@ def make_table(
 def sparkline(values: Sequence[float | None]) -> str:
     """Draw values as one character each, from the smallest to the largest; None is a gap."""
     levels = ".:-=+*#" if console(to_stderr=False).options.ascii_only else "▁▂▃▄▅▆▇"
-    known = [value for value in values if value is not None]
-    low, spread = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    numbers = [value for value in values if value is not None]
+    low = min(numbers, default=0.0)
+    spread = max(numbers, default=0.0) - low
     top = len(levels) - 1
-    steps = (
-        value if value is None else (value - low) / spread if spread else 0.5 for value in values
-    )
-    return "".join(" " if step is None else levels[round(step * top)] for step in steps)
+
+    def character(value: float | None) -> str:
+        if value is None:
+            return " "
+        if not spread:
+            return levels[round(0.5 * top)]
+        return levels[round((value - low) / spread * top)]
+
+    return "".join(map(character, values))
 
 
 def is_debugging() -> bool:
@@ -135,16 +142,16 @@ def is_debugging() -> bool:
     return "--debug" in sys.argv[1:]
 
 
-def print_result(document: Any, *shown: Table | str, as_json: bool) -> None:
+def print_result(document: Any, *tables_and_lines: Table | str, as_json: bool) -> None:
     """Print the result of a command: a document as JSON, or tables and lines for people."""
     if as_json:
         print_json(document)
         return
-    for one in shown:
-        if isinstance(one, str):
-            print_note(one)
+    for item in tables_and_lines:
+        if isinstance(item, str):
+            print_note(item)
         else:
-            print_table(one)
+            print_table(item)
 
 
 def print_table(table: Table) -> None:
@@ -169,10 +176,7 @@ def json_text(value: Any) -> str:
 
     text = orjson.dumps(value, default=_plain, option=orjson.OPT_INDENT_2).decode()
     # JSON allows some control characters in strings, which could drive a terminal
-    return (
-        "\n".join(line if line.isprintable() else _escaped(line) for line in text.split("\n"))
-        + "\n"
-    )
+    return "\n".join(map(_escaped, text.split("\n"))) + "\n"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -238,13 +242,13 @@ def progress(title: str) -> Iterator[OnProgress]:
         TimeElapsedColumn(),
         TextColumn("{task.description}", markup=False),
     )
-    shown = console()
-    with Bar(*columns, console=shown, transient=True, disable=not shown.is_terminal) as bar:
+    terminal = console()
+    with Bar(*columns, console=terminal, transient=True, disable=not terminal.is_terminal) as bar:
         task = bar.add_task("starting", title=title, total=None)
 
         def show(now: Progress) -> None:
             if now.is_to_stay:
-                shown.print(now.text, soft_wrap=True)
+                terminal.print(now.text, soft_wrap=True)
             else:
                 bar.update(
                     task,
@@ -258,6 +262,8 @@ def progress(title: str) -> Iterator[OnProgress]:
 
 def _escaped(line: str) -> str:
     """Escape unprintable characters of a line of JSON."""
+    if line.isprintable():
+        return line
     return "".join(
         character if character.isprintable() else json.dumps(character)[1:-1] for character in line
     )

@@ -26,7 +26,8 @@ from roofwatch.model.history import (
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.measurement import Block, CacheState, CaseRecord, Measurement, Timer
 from roofwatch.model.metrics import Better
-from roofwatch.model.record import Artefact, Commit, Pairing, RunRecord, Side, SourceLine
+from roofwatch.model.proofs import OverflowProof, Proof, UnprovenAccess
+from roofwatch.model.record import Artefact, Commit, PairMember, RunRecord, Side, SourceLine
 from roofwatch.model.results import (
     Accuracy,
     CaseProfile,
@@ -200,6 +201,23 @@ def make_check_report(**fields: Any) -> CheckReport:
         "outcome": Outcome.OK,
     }
     return CheckReport.model_validate(usual | fields)
+
+
+def make_unproven_access(**fields: Any) -> UnprovenAccess:
+    """A load whose offset overflows."""
+    usual = {
+        "function": "_kernel",
+        "pointer": "x_ptr",
+        "kind": "load",
+        "proof": Proof.UNSAFE,
+        "reason": "a 32-bit integer reaches 3,758,082,048",
+    }
+    return UnprovenAccess.model_validate(usual | fields)
+
+
+def make_overflow_proof(**fields: Any) -> OverflowProof:
+    usual = {"case_id": CASE_ID, "implementation": "triton", "proof": Proof.FITS}
+    return OverflowProof.model_validate(usual | fields)
 
 
 def make_tensor_report(**fields: Any) -> TensorReport:
@@ -377,7 +395,10 @@ def make_pair_of_records(
     def one_side(number: int, side: Side, median_ns: float) -> RunRecord:
         measured = make_measurement(blocks=make_blocks([median_ns] * block_count))
         return make_record(
-            number, measurements=[measured], pairing=Pairing(pair_id=pair_id, side=side), **fields
+            number,
+            measurements=[measured],
+            pairing=PairMember(pair_id=pair_id, side=side),
+            **fields,
         )
 
     return one_side(base, Side.BASE, base_median_ns), one_side(head, Side.HEAD, head_median_ns)

@@ -35,7 +35,7 @@ MISSING = (
     "playwright",
     "schemathesis",
     "httpx",
-    "githubkit",
+    "httpx",
     "apprise",
     "authlib",
     "pydantic_settings",

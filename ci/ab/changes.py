@@ -1,5 +1,4 @@
-"""Changes between two records other than times: memory, host time, accuracy, hardware counters.
-Pure.
+"""Judges of memory, host time, accuracy and hardware counters: a pairing to changes. Pure.
 
 Memory is counted, and an accuracy check draws the same inputs every time. Their changes need a
 relevant size and no test against noise. Host time is compared block by block, in a pair only.
@@ -7,17 +6,22 @@ Counters decide nothing.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.ab.comparable import Key, SideResults
 from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
+from roofwatch.ci.judge.change import (
+    CaseKey,
+    Change,
+    ChangeSubject,
+    counted_change,
+    log_ratio_of,
+)
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.model.machine import Outcome
-from roofwatch.model.measurement import Measurement
-from roofwatch.model.metrics import metric
-from roofwatch.model.record import RunRecord
-from roofwatch.model.results import Counters
+from roofwatch.model.measurement import Block, Measurement
+from roofwatch.model.results import Accuracy, Counters
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 MIN_BLOCK_BYTES = 512
@@ -30,127 +34,87 @@ _FLOAT32_EPSILON, _FLOAT64_EPSILON = 2.0**-23, 2.0**-52
 _ORDER = (Verdict.REGRESSED, Verdict.IMPROVED, Verdict.UNCHANGED)
 
 
-@dataclass(frozen=True)
-class Change:
-    """One number of one case and implementation, base against head."""
-
-    case_id: str
-    implementation: str
-    metric: str
-    """Or the name of a counter, with its unit."""
-    base: float
-    """In the metric's unit."""
-    head: float
-    verdict: Verdict = Verdict.UNCHANGED
-    """`unchanged` where the number decides nothing."""
-    reason: Reason = Reason.COUNTER_CHANGED
-    part: str = ""
-    """Tensor of an accuracy, kernel of a counter."""
-    launch_index: int = 0
-    """Launch of a call, for a counter."""
-    relative_interval: tuple[float, float] | None = None
-    """95 % interval of the change; None for counted metrics."""
-
-    @property
-    def relative_change(self) -> float:
-        """(head - base) / base; infinite where the base is 0."""
-        if self.base == self.head:
-            return 0.0
-        return (
-            (self.head - self.base) / self.base if self.base else math.copysign(math.inf, self.head)
-        )
-
-    @property
-    def log_ratio(self) -> float:
-        """ln(head / base); infinite where one of the two is 0."""
-        if self.base == self.head:
-            return 0.0
-        if self.base > 0 and self.head > 0:
-            return math.log(self.head / self.base)
-        return math.copysign(math.inf, self.head - self.base)
-
-    @property
-    def place(self) -> tuple[str, str, int, str, str]:
-        """Orders changes of one size."""
-        return self.case_id, self.implementation, self.launch_index, self.metric, self.part
-
-    @property
-    def in_words(self) -> str:
-        """`peak allocated memory 1 MiB → 2 MiB (+100.0%)`."""
-        known = metric(self.metric)
-        change = "" if math.isinf(self.relative_change) else f" ({self.relative_change:+.1%})"
-        return f"{known.title} {known.format(self.base)} → {known.format(self.head)}{change}"
-
-
 # --- memory and host time
 
 
-def find_secondary_changes(
-    base: RunRecord, head: RunRecord, works: Sequence[Key], *, is_paired: bool
-) -> tuple[Change, ...]:
-    """Find changes of a launch's memory and host time where results are right on both sides, worst
-    first.
-    """
-    if base.environment.runner_class != head.environment.runner_class:
-        return ()
-    before, after = SideResults(base).measurements, SideResults(head).measurements
-    measured = {
-        key: (before[key], after[key])
-        for key in works
-        if key in before
-        and key in after
-        and (before[key].timer, before[key].cache) == (after[key].timer, after[key].cache)
-    }
-    is_one_allocator = base.environment.torch_version == head.environment.torch_version
-    changes = [
-        change
-        for key, sides in measured.items()
-        if (change := _memory_change(key, *sides, is_one_allocator=is_one_allocator)) is not None
-    ]
-    if is_paired:
-        changes += _host_changes(measured)
-    return tuple(
-        sorted(
-            changes, key=lambda one: (_ORDER.index(one.verdict), -abs(one.log_ratio), *one.place)
+def judge_launches(pairing: Pairing, keys: Iterable[CaseKey]) -> list[Change[None]]:
+    """Judge memory and host time of a launch where results are right on both sides, worst first."""
+    if not pairing.is_one_runner:
+        return []
+    measured = dict(_timed_alike(pairing, keys))
+    changes: list[Change[None]] = []
+    base, head = pairing.base.environment, pairing.head.environment
+    for key, (base_measured, head_measured) in measured.items():
+        memory = _judge_memory(
+            key,
+            base_measured,
+            head_measured,
+            is_one_allocator=base.torch_version == head.torch_version,
         )
+        if memory is not None:
+            changes.append(memory)
+    if pairing.is_interleaved:
+        changes += _judge_hosts(measured)
+    return sorted(changes, key=_worst_first)
+
+
+_Measured = tuple[Measurement, Measurement]
+"""Of base and head."""
+
+
+def _timed_alike(pairing: Pairing, keys: Iterable[CaseKey]) -> Iterator[tuple[CaseKey, _Measured]]:
+    for key in keys:
+        base, head = (results.measurement for results in pairing.of(key))
+        if base is None or head is None:
+            continue
+        if (base.timer, base.cache) == (head.timer, head.cache):
+            yield key, (base, head)
+
+
+def _judge_memory(
+    key: CaseKey, base: Measurement, head: Measurement, *, is_one_allocator: bool
+) -> Change[None] | None:
+    if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
+        return None
+    base_bytes = float(base.memory.peak_allocated_bytes)
+    head_bytes = float(head.memory.peak_allocated_bytes)
+    log_ratio = math.log(max(head_bytes, MIN_BLOCK_BYTES) / max(base_bytes, MIN_BLOCK_BYTES))
+    if abs(log_ratio) < math.log1p(THRESHOLDS.memory_relative_change):
+        return None
+    verdict = Verdict.REGRESSED if head_bytes > base_bytes else Verdict.IMPROVED
+    reason = Reason.MEMORY_CHANGED
+    # another release of torch rounds allocations in another way
+    if not is_one_allocator:
+        verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED
+    return counted_change(
+        ChangeSubject(*key),
+        "peak_allocated_bytes",
+        base_bytes,
+        head_bytes,
+        verdict=verdict,
+        reason=reason,
     )
 
 
-def _memory_change(
-    key: Key, base: Measurement, head: Measurement, *, is_one_allocator: bool
-) -> Change | None:
-    if base.memory is None or head.memory is None or not base.blocks or not head.blocks:
-        return None
-    before, after = float(base.memory.peak_allocated_bytes), float(head.memory.peak_allocated_bytes)
-    log_ratio = math.log(max(after, MIN_BLOCK_BYTES) / max(before, MIN_BLOCK_BYTES))
-    if abs(log_ratio) < math.log1p(THRESHOLDS.memory_relative_change):
-        return None
-    verdict, reason = Verdict.UNCHANGED, Reason.TOOLCHAIN_CHANGED
-    if is_one_allocator:
-        verdict, reason = (
-            Verdict.REGRESSED if after > before else Verdict.IMPROVED,
-            Reason.MEMORY_CHANGED,
-        )
-    return Change(*key, "peak_allocated_bytes", before, after, verdict, reason)
-
-
-def _host_changes(measured: dict[Key, tuple[Measurement, Measurement]]) -> Iterator[Change]:
-    compared = {
-        key: comparison
-        for key, sides in measured.items()
-        if (comparison := _compare_hosts(*sides)) is not None
-    }
+def _judge_hosts(measured: Mapping[CaseKey, _Measured]) -> Iterator[Change[None]]:
+    compared: dict[CaseKey, Comparison] = {}
+    for key, (base, head) in measured.items():
+        comparison = _compare_hosts(base, head)
+        if comparison is not None:
+            compared[key] = comparison
     controlled = control_false_discoveries(list(compared.values()), THRESHOLDS.false_discovery_rate)
-    for key, one in zip(compared, controlled, strict=True):
-        if one.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
-            sides = one.base_ns, one.head_ns
+    for key, comparison in zip(compared, controlled, strict=True):
+        if comparison.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}:
             yield Change(
-                *key,
-                "host_ns",
-                *sides,
-                one.verdict,
-                Reason.HOST_CHANGED,
-                relative_interval=one.relative_interval,
+                subject=ChangeSubject(*key),
+                metric="host_ns",
+                base=comparison.base_ns,
+                head=comparison.head_ns,
+                log_ratio=comparison.log_ratio,
+                log_interval=comparison.log_interval,
+                verdict=comparison.verdict,
+                reason=Reason.HOST_CHANGED,
+                evidence=None,
             )
 
 
@@ -159,50 +123,65 @@ def _compare_hosts(base: Measurement, head: Measurement) -> Comparison | None:
     if not base.blocks or len(base.blocks) != len(head.blocks):
         return None
     pairs = block_pairs(base, head)
-    sides = [
-        [[block.host_ns] for block in side if block.host_ns is not None]
-        for side in (pairs.base, pairs.head)
-    ]
-    if pairs.are_too_few or not pairs.base or any(len(side) < len(pairs.base) for side in sides):
+    base_ns, head_ns = _host_times(pairs.base), _host_times(pairs.head)
+    if pairs.are_too_few or not pairs.base or base_ns is None or head_ns is None:
         return None
-    error_rate = alpha_at(len(base.blocks))
-    return compare(*sides, threshold=THRESHOLDS.host_relative_change, error_rate=error_rate)
+    return compare(
+        base_ns,
+        head_ns,
+        threshold=THRESHOLDS.host_relative_change,
+        error_rate=alpha_at(len(base.blocks)),
+    )
+
+
+def _host_times(blocks: Sequence[Block]) -> list[list[float]] | None:
+    times_ns = [[block.host_ns] for block in blocks if block.host_ns is not None]
+    return times_ns if len(times_ns) == len(blocks) else None
+
+
+def _worst_first(change: Change[None]) -> tuple[int, float, str, ChangeSubject]:
+    size = abs(change.log_ratio)
+    return _ORDER.index(change.verdict), -size, change.metric, change.subject
 
 
 # --- accuracy
 
 
-def find_accuracy_changes(base: RunRecord, head: RunRecord) -> tuple[Change, ...]:
+def judge_accuracy(pairing: Pairing) -> list[Change[None]]:
     """Find tensors whose error grew or fell by a factor within the tolerance, the largest growth
     first.
 
     Only results that were right on both sides and checked on one runner class, or in Triton's
     interpreter, count.
     """
-    known = {(one.case_id, one.implementation, one.executor): one for one in base.accuracies}
-    is_one_device = base.environment.runner_class == head.environment.runner_class
-    changes = []
-    for after in head.accuracies:
-        before = known.get((after.case_id, after.implementation, after.executor))
-        if before is None or not before.outcome is after.outcome is Outcome.OK:
+    changes: list[Change[None]] = []
+    for key in pairing.keys:
+        base, head = (results.accuracy for results in pairing.of(key))
+        if base is None or head is None or base.executor != head.executor:
             continue
-        if not is_one_device and after.executor != "interpreter":
+        is_right = base.outcome is head.outcome is Outcome.OK
+        if is_right and (pairing.is_one_runner or head.executor == "interpreter"):
+            changes += _changed_errors(base, head)
+    least = math.log1p(THRESHOLDS.error_relative_change)
+    relevant = [change for change in changes if abs(change.log_ratio) >= least]
+    return sorted(relevant, key=lambda change: (-change.log_ratio, change.subject))
+
+
+def _changed_errors(base: Accuracy, head: Accuracy) -> Iterator[Change[None]]:
+    base_errors = {tensor.tensor: tensor.rmse_ratio for tensor in base.tensors}
+    for tensor in head.tensors:
+        base_error, head_error = base_errors.get(tensor.tensor), tensor.rmse_ratio
+        if base_error is None or base_error == head_error:
             continue
-        errors = {tensor.tensor: tensor.rmse_ratio for tensor in before.tensors}
-        for tensor in after.tensors:
-            old, new = errors.get(tensor.tensor), tensor.rmse_ratio
-            if old is not None and old != new and max(old, new) > error_floor(after.case_id):
-                reason = Reason.LESS_ACCURATE if new > old else Reason.MORE_ACCURATE
-                subject = after.case_id, after.implementation
-                changes.append(
-                    Change(*subject, "rmse_ratio", old, new, reason=reason, part=tensor.tensor)
-                )
-    relevant = [
-        change
-        for change in changes
-        if abs(change.log_ratio) >= math.log1p(THRESHOLDS.error_relative_change)
-    ]
-    return tuple(sorted(relevant, key=lambda one: (-one.log_ratio, *one.place)))
+        if max(base_error, head_error) > error_floor(head.case_id):
+            is_worse = head_error > base_error
+            yield counted_change(
+                ChangeSubject(head.case_id, head.implementation, part=tensor.tensor),
+                "rmse_ratio",
+                base_error,
+                head_error,
+                reason=Reason.LESS_ACCURATE if is_worse else Reason.MORE_ACCURATE,
+            )
 
 
 def error_floor(case_id: str) -> float:
@@ -215,32 +194,62 @@ def error_floor(case_id: str) -> float:
 # --- counters
 
 
-def find_counter_changes(base: Iterable[Counters], head: Iterable[Counters]) -> tuple[Change, ...]:
-    """Find hardware counters that changed by 2 % or more, the largest change first.
+def judge_counters(pairing: Pairing) -> list[Change[None]]:
+    """Find hardware counters that changed by 2 % or more, the largest change first."""
+    return compare_counters(pairing.base.counters, pairing.head.counters)
+
+
+def compare_counters(base: Iterable[Counters], head: Iterable[Counters]) -> list[Change[None]]:
+    """Compare counters of launches.
 
     Kernels are paired by case, implementation, name and their order among kernels of that name in
     the call. Kernels of one side alone are left out.
     """
-    before = dict(_numbered(base))
-    changes = []
-    for key, new in _numbered(head):
-        old = before[key].values if key in before else {}
-        for name in new.values.keys() & old.keys():
-            if not name.endswith("_share") or max(old[name], new.values[name]) >= _MIN_SHARE:
-                subject = new.case_id, new.implementation, name
-                sides = old[name], new.values[name]
-                changes.append(
-                    Change(*subject, *sides, part=new.function, launch_index=new.launch_index)
-                )
-    relevant = [
-        change for change in changes if abs(change.log_ratio) >= math.log1p(_MIN_COUNTER_CHANGE)
-    ]
-    return tuple(sorted(relevant, key=lambda one: (-abs(one.log_ratio), *one.place)))
+    base_by_kernel = dict(_numbered(base))
+    changes: list[Change[None]] = []
+    for kernel, head_counters in _numbered(head):
+        base_counters = base_by_kernel.get(kernel)
+        if base_counters is not None:
+            changes += _changed_counters(base_counters, head_counters)
+    return sorted(changes, key=lambda change: (-abs(change.log_ratio), _name_of(change)))
 
 
-def _numbered(counters: Iterable[Counters]) -> Iterator[tuple[tuple[str, str, str, int], Counters]]:
-    seen: dict[tuple[str, str, str], int] = {}
-    for each in sorted(counters, key=lambda each: each.launch_index):
-        kernel = (each.case_id, each.implementation, each.function)
-        seen[kernel] = seen.get(kernel, -1) + 1
-        yield (*kernel, seen[kernel]), each
+def _changed_counters(base: Counters, head: Counters) -> Iterator[Change[None]]:
+    least = math.log1p(_MIN_COUNTER_CHANGE)
+    for name in head.values.keys() & base.values.keys():
+        base_value, head_value = base.values[name], head.values[name]
+        if name.endswith("_share") and max(base_value, head_value) < _MIN_SHARE:
+            continue
+        if abs(log_ratio_of(base_value, head_value)) >= least:
+            subject = ChangeSubject(
+                head.case_id,
+                head.implementation,
+                part=head.function,
+                launch_index=head.launch_index,
+            )
+            yield counted_change(
+                subject, name, base_value, head_value, reason=Reason.COUNTER_CHANGED
+            )
+
+
+def _name_of(change: Change[None]) -> tuple[str, str, int, str, str]:
+    subject = change.subject
+    return (
+        subject.case_id,
+        subject.implementation,
+        subject.launch_index,
+        change.metric,
+        subject.part,
+    )
+
+
+_Kernel = tuple[str, str, str, int]
+"""Case id, implementation, name, and order among the kernels of that name."""
+
+
+def _numbered(counters: Iterable[Counters]) -> Iterator[tuple[_Kernel, Counters]]:
+    counts = Counter[tuple[str, str, str]]()
+    for launch in sorted(counters, key=lambda launch: launch.launch_index):
+        name = launch.case_id, launch.implementation, launch.function
+        yield (*name, counts[name]), launch
+        counts[name] += 1

@@ -1,16 +1,13 @@
-"""Which results of two records are comparable, what else differs between them, and the results by
-case. Pure.
-"""
+"""Which results of two records are comparable, and what else differs between them. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
-from roofwatch.model.machine import Environment, Outcome
+from roofwatch.model.machine import Environment
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.provenance import WAY_OUT, LoadedFile
-from roofwatch.model.record import RunRecord, Side
-from roofwatch.model.results import Accuracy
 from roofwatch.model.stored_results import MeasuredCase
 from roofwatch.model.verdict import Reason
 
@@ -22,8 +19,6 @@ _TOOLCHAIN = (
     "driver_version",
     "compile_knobs",
 )
-Key = tuple[str, str]
-"""Case id, implementation."""
 
 
 @dataclass(frozen=True)
@@ -39,40 +34,44 @@ class Difference:
 
 def differences_of(environments: Sequence[Environment]) -> list[Difference]:
     """List the fields that differ between environments, the toolchain first."""
-    found = []
+    differences: list[Difference] = []
     for name in dict.fromkeys((*_TOOLCHAIN, *Environment.model_fields)):
-        given = [getattr(environment, name) for environment in environments]
-        values = tuple("not known" if value is None else str(value) for value in given)
+        values = tuple(_in_words(getattr(environment, name)) for environment in environments)
         if len(set(values)) > 1:
-            found.append(
-                Difference(name.replace("_", " "), values, may_move_times=name in _TOOLCHAIN)
-            )
-    return found
+            title = name.replace("_", " ")
+            differences.append(Difference(title, values, may_move_times=name in _TOOLCHAIN))
+    return differences
+
+
+def _in_words(value: object) -> str:
+    return "not known" if value is None else str(value)
 
 
 # --- refusals
 
 
-def refuse_whole(base: RunRecord, head: RunRecord) -> list[Remark]:
+def refuse_whole(pairing: Pairing) -> list[Remark]:
     """Why the two records are not compared at all; empty if they may be."""
+    base, head = pairing.base, pairing.head
     refusals = []
     if base.project != head.project:
         refusals.append(
             Remark("the base is a record of {}, the head of {}", (base.project, head.project))
         )
     refusals += refuse_harness(base.harness_version, head.harness_version)
-    if _is_same_pair(base, head) and not are_paired(base, head):
+    if pairing.is_one_job and not pairing.is_interleaved:
         sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
         refusals.append(
             Remark(
                 f"given as base and head, the records are {sides[0]} and {sides[1]} of their pair"
             )
         )
+    foreign = refuse_foreign(base.foreign_code, head.foreign_code)
     if any(record.imported and not record.measurements for record in (base, head)):
         refusals.append(
             Remark("imported results are judged over a history: store them with roofwatch ingest")
         )
-    elif foreign := refuse_foreign(base.foreign_code, head.foreign_code):
+    elif foreign:
         refusals += foreign
     elif not (head.measurements or head.accuracies or head.static_facts):
         refusals.append(Remark("the head record holds no results"))
@@ -98,9 +97,9 @@ def refuse_foreign(base: LoadedFile | None, head: LoadedFile | None) -> list[Rem
     return refusals
 
 
-def refused_reason(base: RunRecord, head: RunRecord) -> Reason:
+def refused_reason(pairing: Pairing) -> Reason:
     """Reason of the cases of two records that are not compared."""
-    if base.foreign_code is not None or head.foreign_code is not None:
+    if pairing.base.foreign_code is not None or pairing.head.foreign_code is not None:
         return Reason.FOREIGN_CODE
     return Reason.NOT_COMPARABLE
 
@@ -146,7 +145,7 @@ def _method_of(base: Measurement | MeasuredCase, head: Measurement | MeasuredCas
 
 
 def _refuse(facts: _Facts) -> Remark | None:
-    differing = [f"{what} {one} and {other}" for what, one, other in facts if one != other]
+    differing = [f"{name} {base} and {head}" for name, base, head in facts if base != head]
     return Remark("; ".join(differing)) if differing else None
 
 
@@ -160,28 +159,19 @@ def refuse_host_bound(base: Measurement, head: Measurement) -> Remark | None:
     return None
 
 
-def _is_same_pair(base: RunRecord, head: RunRecord) -> bool:
-    return bool(base.pairing and head.pairing and base.pairing.pair_id == head.pairing.pair_id)
-
-
-def are_paired(base: RunRecord, head: RunRecord) -> bool:
-    """Whether the records come from one job with interleaved blocks, in this order."""
-    sides = [record.pairing.side for record in (base, head) if record.pairing is not None]
-    return _is_same_pair(base, head) and sides == [Side.BASE, Side.HEAD]
-
-
-def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[Remark]:
+def notes_on(pairing: Pairing) -> Iterator[Remark]:
     """List other differences that may explain a change."""
-    if not is_paired and base.measurements and head.measurements:
+    base, head = pairing.base, pairing.head
+    if not pairing.is_interleaved and base.measurements and head.measurements:
         yield Remark(
             "base and head were not measured in one job, so their times are shown but decide "
             "nothing"
         )
     for difference in differences_of([base.environment, head.environment]):
         if difference.may_move_times:
-            what = difference.name.removesuffix(" version")
+            name = difference.name.removesuffix(" version")
             yield Remark(
-                what + " differs ({} and {}), which may explain changes", difference.values
+                name + " differs ({} and {}), which may explain changes", difference.values
             )
     for side, record in (("base", base), ("head", head)):
         if record.commit.is_dirty:
@@ -195,17 +185,18 @@ def notes_on(base: RunRecord, head: RunRecord, *, is_paired: bool) -> Iterator[R
 _MAX_PACKAGES = 10
 
 
-def note_on_requirements(base: RunRecord, head: RunRecord) -> Remark | None:
+def note_on_requirements(pairing: Pairing) -> Remark | None:
     """Say which required packages differ, and with which both sides ran; None if none differ."""
-    names = sorted(base.requirements.keys() | head.requirements.keys())
-    changed = [
-        f"{name} {base.requirements.get(name, 'none') or 'any'} → "
-        f"{head.requirements.get(name, 'none') or 'any'}"
-        for name in names
-        if base.requirements.get(name) != head.requirements.get(name)
-    ]
-    is_known = bool(base.provenance and head.provenance)  # else the files were not read
-    if not changed or not is_known:
+    base, head = pairing.base, pairing.head
+    # without provenance, nobody read the files that name the packages
+    if not base.provenance or not head.provenance:
+        return None
+    changed: list[str] = []
+    for name in sorted(base.requirements.keys() | head.requirements.keys()):
+        versions = [side.requirements.get(name, "none") or "any" for side in (base, head)]
+        if base.requirements.get(name) != head.requirements.get(name):
+            changed.append(f"{name} {' → '.join(versions)}")
+    if not changed:
         return None
     more = f" and {len(changed) - _MAX_PACKAGES} more" if len(changed) > _MAX_PACKAGES else ""
     which = "each side ran with its own packages"
@@ -214,72 +205,5 @@ def note_on_requirements(base: RunRecord, head: RunRecord) -> Remark | None:
             "both sides ran with the head's packages, so their change is not measured; "
             "`isolated = true` in `[build]` measures it"
         )
-    listed = ", ".join(changed[:_MAX_PACKAGES])
-    return Remark(f"the dependencies differ ({{}}{more}): {which}", (listed,))
-
-
-# --- results by case
-
-
-@dataclass(frozen=True)
-class SideResult:
-    """What one record has of one case and implementation."""
-
-    measured: Outcome | None
-    """None without a measurement."""
-    accuracy: Outcome | None
-    message: str | None
-    median_ns: float | None
-    utilisation: float | None
-    rmse_ratio: float | None
-    """Error of the worst tensor."""
-    max_abs_error: float | None = None
-    """Largest error of an element of any tensor."""
-    tensor_count: int = 0
-    """Tensors whose errors are all finite."""
-
-    @classmethod
-    def of(cls, measurement: Measurement | None, accuracy: Accuracy | None) -> "SideResult":
-        worst, tensors = (None, ()) if accuracy is None else (accuracy.worst, accuracy.tensors)
-        messages = [
-            part.message for part in (accuracy, measurement) if part is not None and part.message
-        ]
-        return cls(
-            measured=None if measurement is None else measurement.outcome,
-            accuracy=None if accuracy is None else accuracy.outcome,
-            message=messages[0] if messages else None,
-            median_ns=None if measurement is None else measurement.median_ns,
-            utilisation=None if measurement is None else measurement.utilisation,
-            rmse_ratio=None if worst is None else worst.rmse_ratio,
-            max_abs_error=max((tensor.max_abs_error for tensor in tensors), default=None),
-            tensor_count=len(tensors),
-        )
-
-    @property
-    def failure(self) -> Outcome | None:
-        """How it failed, a wrong result first; None if it works, or is not supported."""
-        return next(
-            (
-                outcome
-                for outcome in (self.accuracy, self.measured)
-                if outcome and outcome.is_failure
-            ),
-            None,
-        )
-
-
-class SideResults:
-    """One record, by case and implementation."""
-
-    def __init__(self, record: RunRecord) -> None:
-        self.measurements = {(m.case_id, m.implementation): m for m in record.measurements}
-        self.accuracies = {(a.case_id, a.implementation): a for a in record.accuracies}
-        self.keys = self.measurements.keys() | self.accuracies.keys()
-
-    def result(self, key: Key) -> SideResult | None:
-        """None if the record has no results of it."""
-        return (
-            SideResult.of(self.measurements.get(key), self.accuracies.get(key))
-            if key in self.keys
-            else None
-        )
+    names = ", ".join(changed[:_MAX_PACKAGES])
+    return Remark(f"the dependencies differ ({{}}{more}): {which}", (names,))

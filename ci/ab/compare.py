@@ -16,15 +16,13 @@ of the joint distribution).
 """
 
 import math
-from collections.abc import Iterator, Sequence
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
 
-import numpy as np
-from numpy.typing import NDArray
-
-from roofwatch.ci.changepoint.chance import critical_t, two_sided_p
+from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.model.verdict import Reason, Verdict
 
 MIN_BLOCKS = 3
@@ -44,7 +42,7 @@ _MAX_PLANNED_BLOCKS = 300
 _VISIBLE = 0.005
 """Log ratio that a reader sees in two times of three digits."""
 
-Blocks = Sequence[Sequence[float]] | Sequence[NDArray[np.float64]] | NDArray[np.float64]
+Blocks = Iterable[Iterable[float]]
 """Samples in ns, by block."""
 
 
@@ -127,10 +125,10 @@ def compare(
     Raises:
         ValueError: the sides have unequal numbers of blocks, or none.
     """
-    blocks = zip(base_ns, head_ns, strict=True)
-    pairs = _Pairs.of(
-        np.array([np.median(np.log(head)) - np.median(np.log(base)) for base, head in blocks])
-    )
+    base_blocks = [_BlockMedian.of(block) for block in base_ns]
+    head_blocks = [_BlockMedian.of(block) for block in head_ns]
+    neighbours = zip(base_blocks, head_blocks, strict=True)
+    pairs = _Pairs.of([head.log - base.log for base, head in neighbours])
     edge = math.log1p(threshold)
     interval, p_value = (-math.inf, math.inf), 1.0
     more_blocks: int | None = FIRST_LOOK_BLOCKS - pairs.count
@@ -148,8 +146,8 @@ def compare(
     return Comparison(
         verdict=verdict,
         reason=reason,
-        base_ns=_median_of_medians(base_ns),
-        head_ns=_median_of_medians(head_ns),
+        base_ns=statistics.median(block.ns for block in base_blocks),
+        head_ns=statistics.median(block.ns for block in head_blocks),
         log_ratio=pairs.centre,
         log_interval=interval,
         block_count=pairs.count,
@@ -160,8 +158,20 @@ def compare(
     )
 
 
-def _median_of_medians(blocks_ns: Blocks) -> float:
-    return float(np.median([np.median(block) for block in blocks_ns]))
+@dataclass(frozen=True)
+class _BlockMedian:
+    """The median of one block, and the median of its logarithms."""
+
+    ns: float
+    log: float
+
+    @classmethod
+    def of(cls, block_ns: Iterable[float]) -> "_BlockMedian":
+        ordered = sorted(block_ns)
+        middle = len(ordered) // 2
+        # the logarithm is monotone, so only the samples in the middle need one
+        low, high = float(ordered[(len(ordered) - 1) // 2]), float(ordered[middle])
+        return cls((low + high) / 2, (math.log(low) + math.log(high)) / 2)
 
 
 def detectable_change(
@@ -263,15 +273,19 @@ class _Pairs:
     """Winsorised, of one log ratio."""
 
     @classmethod
-    def of(cls, log_ratios: NDArray[np.float64]) -> "_Pairs":
+    def of(cls, log_ratios: Sequence[float]) -> "_Pairs":
         # sums are exactly rounded, so swapping the sides negates the centre to the last bit
         count = len(log_ratios)
-        ordered = np.sort(log_ratios)
+        if not count:
+            raise ValueError("there are no blocks to compare")
+        ordered = sorted(log_ratios)
         trimmed = _trimmed(count)
-        winsorised = np.clip(ordered, ordered[trimmed], ordered[count - trimmed - 1])
+        lowest, highest = ordered[trimmed], ordered[count - trimmed - 1]
+        winsorised = [min(max(log_ratio, lowest), highest) for log_ratio in ordered]
         mean = math.fsum(winsorised) / count
         centre = math.fsum(ordered[trimmed : count - trimmed]) / (count - 2 * trimmed)
-        return cls(count, centre, math.fsum((winsorised - mean) ** 2) / count)
+        squares = [(log_ratio - mean) ** 2 for log_ratio in winsorised]
+        return cls(count, centre, math.fsum(squares) / count)
 
     def error_at(self, count: int) -> float:
         """Standard error of the centre of so many pairs with the same noise."""

@@ -4,22 +4,20 @@ verdict. Pure.
 
 import difflib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar
 
-from roofwatch.ci.ab.changes import Change, find_counter_changes
+from roofwatch.ci.ab.changes import compare_counters
 from roofwatch.ci.ab.comparable import Difference, differences_of, refuse_runner, refuse_whole
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.comparison import StaticJudgement, compare_static, toolchain_of
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
-from roofwatch.model.results import CaseProfile, Counters, StaticFacts
 from roofwatch.model.verdict import THRESHOLDS
-
-_Result = TypeVar("_Result", Measurement, StaticFacts, Counters, CaseProfile)
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class SideBySide:
     """Compiled functions that differ."""
     unchanged_code_count: int
     """Compiled functions with the same machine code, over all targets."""
-    counters: tuple[Change, ...]
+    counters: tuple[Change[None], ...]
     """The largest change first."""
     launches: tuple[LaunchMove, ...]
     choices: tuple[Remark, ...]
@@ -46,24 +44,30 @@ class SideBySide:
 
 def side_by_side(base: RunRecord, head: RunRecord, case_id: str, implementation: str) -> SideBySide:
     """Gather the evidence of two runs about a case and implementation."""
-    subject = (case_id, implementation)
-    before, after = (next(iter(_of(side.measurements, subject)), None) for side in (base, head))
+    pairing = Pairing(base, head)
+    base_results, head_results = pairing.of((case_id, implementation))
+    base_measured, head_measured = base_results.measurement, head_results.measurement
+    base_profiles = [] if base_results.profile is None else [base_results.profile]
+    head_profiles = [] if head_results.profile is None else [head_results.profile]
     runners = (side.environment.runner_class for side in (base, head))
     code = compare_static(
-        _of(base.static_facts, subject),
-        _of(head.static_facts, subject),
+        base_results.code,
+        head_results.code,
         base_toolchain=toolchain_of(base.environment),
         head_toolchain=toolchain_of(head.environment),
     )
+    choices: tuple[Remark, ...] = ()
+    if base_measured is not None and head_measured is not None:
+        choices = find_flips(base_measured, head_measured)
     return SideBySide(
-        base=before,
-        head=after,
-        refusals=(*refuse_whole(base, head), *refuse_runner(*runners)),
+        base=base_measured,
+        head=head_measured,
+        refusals=(*refuse_whole(pairing), *refuse_runner(*runners)),
         code=code.judged,
         unchanged_code_count=sum(code.unchanged_by_target.values()),
-        counters=find_counter_changes(_of(base.counters, subject), _of(head.counters, subject)),
-        launches=find_launch_moves(_of(base.profiles, subject), _of(head.profiles, subject)),
-        choices=() if before is None or after is None else find_flips(before, after),
+        counters=tuple(compare_counters(base_results.counters, head_results.counters)),
+        launches=find_launch_moves(base_profiles, head_profiles),
+        choices=choices,
         environment=tuple(differences_of([base.environment, head.environment])),
     )
 
@@ -78,10 +82,6 @@ def code_diff(base: str, head: str, *, line_limit: int) -> tuple[str, int]:
         difflib.unified_diff(base.splitlines(), head.splitlines(), "base", "head", lineterm="")
     )
     return "\n".join(lines[:line_limit]), max(len(lines) - line_limit, 0)
-
-
-def _of(results: Sequence[_Result], subject: tuple[str, str]) -> list[_Result]:
-    return [one for one in results if (one.case_id, one.implementation) == subject]
 
 
 # --- implementations

@@ -13,9 +13,11 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from roofwatch.ci.judge.pairing import CaseResults, Pairing, key_of
 from roofwatch.ci.static.comparison import machine_code
 from roofwatch.collector.profiling.steps import Slot, StepTimes, fold, steps_of_profile
 from roofwatch.collector.workload_values import function_name
+from roofwatch.model.machine import Environment
 from roofwatch.model.record import RunRecord
 from roofwatch.model.results import CaseProfile
 
@@ -153,33 +155,33 @@ def ledgers_of_records(base: RunRecord, head: RunRecord) -> list[StepLedger]:
     """Explain the difference of each case and implementation that both records profiled, in the
     order of the head.
     """
-    before = {(profile.case_id, profile.implementation): profile for profile in base.profiles}
-    medians_ns = [
-        {(m.case_id, m.implementation): m.median_ns for m in record.measurements}
-        for record in (base, head)
-    ]
-    ledgers = []
+    pairing = Pairing(base, head)
+    ledgers: list[StepLedger] = []
     for profile in head.profiles:
-        key = profile.case_id, profile.implementation
-        if key in before:
-            base_ns, head_ns = (medians.get(key) for medians in medians_ns)
-            measured_ns = None if base_ns is None or head_ns is None else (base_ns, head_ns)
-            steps = _steps_of(base, before[key]), _steps_of(head, profile)
-            ledgers.append(find_ledger(*steps, title=" ".join(key), measured_ns=measured_ns))
+        base_results, head_results = pairing.of(key_of(profile))
+        if base_results.profile is None:
+            continue
+        measured_ns = None
+        base_ns, head_ns = base_results.median_ns, head_results.median_ns
+        if base_ns is not None and head_ns is not None:
+            measured_ns = base_ns, head_ns
+        ledger = find_ledger(
+            _steps_of(base.environment, base_results, base_results.profile),
+            _steps_of(head.environment, head_results, profile),
+            title=" ".join(key_of(profile)),
+            measured_ns=measured_ns,
+        )
+        ledgers.append(ledger)
     return ledgers
 
 
-def _steps_of(record: RunRecord, profile: CaseProfile) -> StepTimes:
+def _steps_of(environment: Environment, results: CaseResults, profile: CaseProfile) -> StepTimes:
     codes: defaultdict[str, str] = defaultdict(str)
-    for (_, function), code in sorted(
-        machine_code(record, profile.case_id, profile.implementation).items()
-    ):
+    for (_, function), code in sorted(machine_code(environment, results.code).items()):
         codes[function_name(function)] += code or ""
     times = steps_of_profile(profile)
-    return replace(
-        times,
-        slots=tuple(replace(slot, code=codes[function_name(slot.name)]) for slot in times.slots),
-    )
+    slots = [replace(slot, code=codes[function_name(slot.name)]) for slot in times.slots]
+    return replace(times, slots=tuple(slots))
 
 
 _Sides = tuple[Sequence[Slot], Sequence[Slot]]

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.ab.comparable import SideResults, refuse_host_bound, refuse_timing
+from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import MIN_BLOCKS, Comparison, compare
 from roofwatch.ci.history.finding import is_time_step
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.model.history import ChangePoint, CommitRef, Regression, Series
 from roofwatch.model.machine import Outcome
-from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import RunRecord
-from roofwatch.model.results import Accuracy
 from roofwatch.model.triage import BisectionRange
 
 _EXTRA_POINTS = 2
@@ -44,14 +43,11 @@ def read_pair(
     implementation: str,
 ) -> PairResult:
     """Read one series of two records that were measured as a pair."""
-    key = case_id, implementation
-    results: list[Accuracy | Measurement] = [*commit.accuracies, *commit.measurements]
-    for result in results:
-        is_of_series = (result.case_id, result.implementation) == key
-        if is_of_series and result.outcome is not Outcome.OK:
+    good_results, results = Pairing(good, commit).of((case_id, implementation))
+    for result in (results.accuracy, results.measurement):
+        if result is not None and result.outcome is not Outcome.OK:
             return PairResult(error=f"{result.outcome}: {result.message or 'unknown reason'}")
-    base = SideResults(good).measurements.get(key)
-    head = SideResults(commit).measurements.get(key)
+    base, head = good_results.measurement, results.measurement
     if base is None or head is None:
         return PairResult(error=f"{case_id} {implementation} was not measured")
     refusal = refuse_timing(base, head) or refuse_host_bound(base, head)

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeVar
 
-from roofwatch.ci.ab.changes import Change, find_counter_changes
+from roofwatch.ci.ab.changes import compare_counters
 from roofwatch.ci.ab.compare import Comparison, compare
 from roofwatch.ci.ab.launches import LaunchMove, find_launch_moves, may_explain
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.history.finding import Status
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import plain
 from roofwatch.model.history import CommitRef, Pair, SeriesKey, SeriesPoint
 from roofwatch.model.metrics import format_ns
@@ -116,8 +117,8 @@ class SupportingEvidence:
         if sides is None:
             return None
         base, head = sides
-        largest: dict[str, Change] = {}
-        for change in find_counter_changes(base.counters, head.counters):
+        largest: dict[str, Change[None]] = {}
+        for change in compare_counters(base.counters, head.counters):
             # changes come in order of size, one for each kernel of a call
             if not change.metric.startswith(_TIMES):
                 largest.setdefault(change.metric, change)
@@ -341,13 +342,14 @@ def _listed(sentences: Iterable[str], most: int) -> str:
     return text
 
 
-def _describe_counter(change: Change) -> str:
+def _describe_counter(change: Change[None]) -> str:
     name = change.metric.removesuffix("_share").removesuffix("_count").replace("_", " ")
+    base, head = change.values
     if change.metric.endswith("_share"):
-        return f"{name} {change.base:.0%} to {change.head:.0%}"
-    if change.base:
+        return f"{name} {base:.0%} to {head:.0%}"
+    if base:
         return f"{name} {change.relative_change:+.0%}"
-    return f"{name} {change.base:g} to {change.head:g}"
+    return f"{name} {base:g} to {head:g}"
 
 
 def _describe_launch(move: LaunchMove) -> str:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION, deviation_of_differences
 from roofwatch.model.agenda import Suspicion
@@ -24,12 +25,16 @@ _MEDIAN_ERROR = 1.2533
 """Standard error of a median, in standard deviations over √n."""
 
 
-def find_suspicion(values: Sequence[float], *, min_relative_change: float) -> Suspicion | None:
+def find_suspicion(
+    values: Sequence[float], *, min_relative_change: float, level_start: int = 0
+) -> Suspicion | None:
     """Compare the newest 1, 2, 3 and 5 values with the level before; return the clearest distance.
 
     Args:
         values: Of one series in time order, one a commit, above 0.
         min_relative_change: Smallest change worth a measurement, as a fraction.
+        level_start: First value of the current level, from which on nothing was decided. Earlier
+            ones show only the noise.
 
     Returns:
         None if the newest values are at the level, or fewer than 4 values are before them.
@@ -41,11 +46,12 @@ def find_suspicion(values: Sequence[float], *, min_relative_change: float) -> Su
     clearest: Suspicion | None = None
     for count in _COUNTS:
         earlier = logs[:-count]
-        if len(earlier) < _MIN_BEFORE:
+        level_values = earlier[level_start:][-_LEVEL_VALUES:]
+        if len(earlier) < _MIN_BEFORE or not len(level_values):
             break
-        level_values = earlier[-_LEVEL_VALUES:]
         level = float(np.median(level_values))
-        deviation = _deviation(earlier[-_NOISE_VALUES:], floor=smallest / _WIDTHS)
+        around_levels = _around_levels(earlier, level_start)[-_NOISE_VALUES:]
+        deviation = _deviation(around_levels, floor=smallest / _WIDTHS)
         error = _MEDIAN_ERROR * deviation * math.sqrt(1 / count + 1 / len(level_values))
         log_change = float(np.median(logs[-count:])) - level
         noise_widths = abs(log_change) / error
@@ -61,7 +67,15 @@ def find_suspicion(values: Sequence[float], *, min_relative_change: float) -> Su
     return clearest
 
 
-def _deviation(logs: np.ndarray[tuple[int], np.dtype[np.float64]], *, floor: float) -> float:
+def _around_levels(logs: NDArray[np.float64], level_start: int) -> NDArray[np.float64]:
+    """The values without the step between two levels."""
+    if level_start == 0:
+        return logs
+    older, newer = logs[:level_start], logs[level_start:]
+    return np.concatenate([older - np.median(older), newer - np.median(newer)])
+
+
+def _deviation(logs: NDArray[np.float64], *, floor: float) -> float:
     """Standard deviation of a value around its level, which few values understate."""
     from_differences = deviation_of_differences(logs)
     from_level = MAD_TO_DEVIATION * float(np.median(np.abs(logs - np.median(logs))))

@@ -8,15 +8,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from roofwatch.ci.ab.comparable import Key, SideResult
 from roofwatch.ci.claims.reason_words import reason_words
+from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.static.comparison import StaticJudgement, has_one_toolchain
 from roofwatch.model.claim import CheckPolicy, Claim, ClaimKind, CodeState, RequiredEvidence
 from roofwatch.model.history import Regression
 from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.metrics import Layer
-from roofwatch.model.record import RunRecord
-from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict
 
 _TIMED_WORDS = {
@@ -38,23 +37,22 @@ _NAMES_A_GPU = re.compile(r"\b(CPU|GPUs?|CUDA|NVIDIA)\b")
 
 
 @dataclass(frozen=True)
-class CodeComparison:
+class CodeStates:
     """Whether cases run the same code on both sides."""
 
-    changed: frozenset[Key]
+    changed: frozenset[CaseKey]
     """Cases with machine code or launch configurations that differ."""
-    compiled: frozenset[Key]
+    compiled: frozenset[CaseKey]
     """Cases that were compiled on both sides."""
     base_sources: Mapping[str, str]
     """Digests by kernel."""
     head_sources: Mapping[str, str]
 
     @classmethod
-    def of(
-        cls, base: RunRecord, head: RunRecord, judged: Iterable[StaticJudgement]
-    ) -> "CodeComparison":
+    def of(cls, pairing: Pairing, judged: Iterable[StaticJudgement]) -> "CodeStates":
+        base, head = pairing.base, pairing.head
         is_one_toolchain = has_one_toolchain(base.environment, head.environment)
-        compiled = _compiled(base.static_facts) & _compiled(head.static_facts)
+        compiled = _compiled(pairing.base_results) & _compiled(pairing.head_results)
         return cls(
             changed=frozenset(item.subject for item in judged),
             compiled=frozenset(compiled),
@@ -63,7 +61,7 @@ class CodeComparison:
             head_sources=head.source_digests if is_one_toolchain else {},
         )
 
-    def state(self, key: Key) -> CodeState:
+    def state(self, key: CaseKey) -> CodeState:
         if key in self.changed:
             return CodeState.CHANGED
         kernel = key[0].partition("/")[0]
@@ -73,8 +71,8 @@ class CodeComparison:
         return CodeState.SAME if base == head else CodeState.CHANGED
 
 
-def _compiled(facts: Iterable[StaticFacts]) -> set[Key]:
-    return {(fact.case_id, fact.implementation) for fact in facts if fact.outcome is Outcome.OK}
+def _compiled(results: Mapping[CaseKey, CaseResults]) -> set[CaseKey]:
+    return {key for key, case_results in results.items() if case_results.is_compiled}
 
 
 # --- one case

@@ -3,14 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
-from roofwatch.ci.ab.comparable import (
-    Key,
-    SideResult,
-    refuse_harness,
-    refuse_method,
-    refuse_runner,
-)
-from roofwatch.ci.claims.decide import CodeComparison, claim_of, judge_outcomes, why_untimed
+from roofwatch.ci.ab.comparable import refuse_harness, refuse_method, refuse_runner
+from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
+from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.static.comparison import has_one_toolchain
 from roofwatch.model.claim import Claim
 from roofwatch.model.machine import Outcome
@@ -18,7 +14,7 @@ from roofwatch.model.stored_results import MeasuredCase, RunDetail
 from roofwatch.model.verdict import Reason, Verdict
 
 
-def claims_of_runs(base: RunDetail, head: RunDetail) -> dict[Key, Claim]:
+def claims_of_runs(base: RunDetail, head: RunDetail) -> dict[CaseKey, Claim]:
     """Decide about every case and implementation of two runs, as for their records: outcomes and
     code count, times decide nothing.
     """
@@ -32,12 +28,12 @@ def claims_of_runs(base: RunDetail, head: RunDetail) -> dict[Key, Claim]:
 
 
 def _claim(
-    key: Key,
+    key: CaseKey,
     base_case: MeasuredCase | None,
     head_case: MeasuredCase | None,
     base: RunDetail,
     head: RunDetail,
-    code: CodeComparison,
+    code: CodeStates,
 ) -> Claim:
     sides = _result(base_case), _result(head_case)
     is_compiled = key in code.compiled
@@ -89,7 +85,7 @@ _Hashes = Mapping[tuple[str, str], str | None]
 """Code hash by function and target."""
 
 
-def _code(base: RunDetail, head: RunDetail) -> CodeComparison:
+def _code(base: RunDetail, head: RunDetail) -> CodeStates:
     base_hashes, head_hashes = _hashes(base), _hashes(head)
     both = base_hashes.keys() & head_hashes.keys()
     changed = {key for key in both if base_hashes[key] != head_hashes[key]}
@@ -98,7 +94,7 @@ def _code(base: RunDetail, head: RunDetail) -> CodeComparison:
         and head.environment is not None
         and has_one_toolchain(base.environment, head.environment)
     )
-    return CodeComparison(
+    return CodeStates(
         changed=frozenset(changed),
         compiled=frozenset(both),
         base_sources=base.source_digests,
@@ -106,9 +102,9 @@ def _code(base: RunDetail, head: RunDetail) -> CodeComparison:
     )
 
 
-def _hashes(run: RunDetail) -> dict[Key, _Hashes]:
+def _hashes(run: RunDetail) -> dict[CaseKey, _Hashes]:
     """Return the code of each case and implementation that was compiled."""
-    hashes = defaultdict[Key, dict[tuple[str, str], str | None]](dict)
+    hashes = defaultdict[CaseKey, dict[tuple[str, str], str | None]](dict)
     for row in run.static_rows:
         if row.outcome is Outcome.OK:
             hashes[row.case_id, row.implementation][row.function, row.target] = row.code_hash

@@ -79,6 +79,7 @@ def collect_evidence(record: RunRecord, subjects: Iterable[Subject]) -> list[Evi
             others=times.of_others(measurement),
             floor_ns=times.floor_ns(measurement),
             published=published,
+            suite=record.suite,
         )
 
     return [collect(*subject) for subject in subjects]
@@ -266,13 +267,13 @@ def _short(value: float) -> str:
 
 def _missing(evidence: Evidence) -> Iterator[Remark]:
     """What would make the diagnosis more certain on this kind of device."""
-    case = (evidence.case.case_id,)
+    arguments = (evidence.arguments,)
     timing = evidence.timing
     if timing is None:
         machine = ""
         if not evidence.is_gpu:
             machine = ", on a machine with a GPU if the code needs one"
-        yield Remark(f"times; from: `roofwatch diagnose {{}}`{machine}", case)
+        yield Remark(f"times; from: `roofwatch diagnose {{}}`{machine}", arguments)
     elif evidence.roof.ideal_ns is None:
         yield Remark(
             "a roof; from: a flop_count and memory_bytes of the kernel, and ceilings of the device"
@@ -280,7 +281,8 @@ def _missing(evidence: Evidence) -> Iterator[Remark]:
     if evidence.is_gpu and timing is not None:
         if not evidence.counters:
             yield Remark(
-                "counters of memory traffic, occupancy and stalls; from: `roofwatch ncu {}`", case
+                "counters of memory traffic, occupancy and stalls; from: `roofwatch ncu {}`",
+                arguments,
             )
         if timing.host_ns is None:
             yield Remark("host time; from: a timer that measures it, see `roofwatch run --help`")

@@ -110,6 +110,7 @@ class Evidence:
         others: Medians in ns of the other implementations that were timed the same way.
         floor_ns: Time of an empty kernel in the same record.
         published: The measured ceilings with those of the datasheet at the observed clock.
+        suite: Benchmark file or folder of the kernel; None for the bundled suite.
     """
 
     case: CaseRecord
@@ -123,6 +124,14 @@ class Evidence:
     others: Mapping[str, float]
     floor_ns: float | None
     published: Sequence[DatasheetComparison]
+    suite: str | None = None
+
+    @property
+    def arguments(self) -> str:
+        """How a command line names the case and its suite."""
+        if self.suite is None:
+            return self.case.case_id
+        return f"{self.case.case_id} {self.suite}"
 
     @property
     def is_gpu(self) -> bool:

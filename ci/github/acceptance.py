@@ -9,8 +9,10 @@ from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.findings import worst_first
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import DECISIVE_FACTS, CodeFacts, code_facts
 from roofwatch.model.machine import Outcome
@@ -83,7 +85,7 @@ def findings_of(judgement: PullRequestJudgement, head_sha: str) -> Findings | No
     # there are fewer reasons and measures than bounds, so the coarsest always fits
     grain = next(grain for grain in Grain if len(most[grain]) <= MAX_BOUNDS)
     regressed = [case for case in worst_first(judgement.cases) if case.verdict is Verdict.REGRESSED]
-    slower = [case.key for case in regressed if case.comparison is not None]
+    slower = [case.subject.case_key for case in regressed if case.log_interval is not None]
     return Findings(
         head_sha=head_sha,
         most=most[grain],
@@ -132,24 +134,26 @@ def _sizes(judgement: PullRequestJudgement) -> Iterator[_Size]:
             )
     for change in judgement.secondary_changes:
         if change.verdict is Verdict.REGRESSED:
-            low, high = change.relative_interval or (change.relative_change, change.relative_change)
+            exact = change.relative_change, change.relative_change
+            low, high = change.relative_interval or exact
             name = change.case_id, change.implementation, change.reason, change.metric
             yield name, min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
 
 
-def _case_sizes(case: CaseJudgement) -> Iterator[_Size]:
-    name = *case.key, case.reason
-    if case.comparison is not None:
-        low, high = case.comparison.relative_interval
+def _case_sizes(case: Change[CaseEvidence]) -> Iterator[_Size]:
+    name = *case.subject.case_key, case.reason
+    base, head = case.evidence.base, case.evidence.head
+    if case.relative_interval is not None:
+        low, high = case.relative_interval
         yield (*name, "time"), min(low, _MAX_CHANGE), min(high, _MAX_CHANGE)
-    elif case.head is None or case.reason is not Reason.WRONG_RESULT:
-        yield (*name, "" if case.head is None else str(case.head.failure)), 0.0, 0.0
+    elif head is None or case.reason is not Reason.WRONG_RESULT:
+        yield (*name, "" if head is None else str(head.failure)), 0.0, 0.0
     else:
         # a tensor with NaN or infinity has no error, so it is missing among the tensors
-        known = 1 if case.base is None else case.base.tensor_count
+        tensor_count = 1 if base is None else base.tensor_count
         for measure in ("rmse_ratio", "max_abs_error"):
-            error = getattr(case.head, measure)
-            if error is None or case.head.tensor_count < known:
+            error = getattr(head, measure)
+            if error is None or head.tensor_count < tensor_count:
                 error = _NOT_FINITE
             yield (*name, measure), error, error * (1 + THRESHOLDS.error_relative_change)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from roofwatch.ci.causes.explain import explain_bridge
-from roofwatch.ci.changepoint.chance import two_sided_p
 from roofwatch.ci.changepoint.noise import deviation_of_differences
+from roofwatch.ci.changepoint.student import two_sided_p
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
 from roofwatch.ci.history.steps import Timeline, first_software
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesPoint

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.claims.reason_words import reason_words
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, code, count_of, join_sections, listed
 from roofwatch.ci.report import titles
 from roofwatch.ci.report.findings import list_findings
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import background, changes
 from roofwatch.ci.report.titles import CODE_WORDS, decisive, untimed_words, word_of
 from roofwatch.ci.static.comparison import StaticJudgement
@@ -122,7 +124,7 @@ def tally(judgement: PullRequestJudgement) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _items(judgement: PullRequestJudgement) -> list[CaseJudgement | StaticJudgement]:
+def _items(judgement: PullRequestJudgement) -> list[Change[CaseEvidence] | StaticJudgement]:
     return [*judgement.cases, *judgement.static]
 
 

@@ -12,11 +12,12 @@ from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree
 
-from roofwatch.ci.ab.changes import Change
-from roofwatch.ci.ab.comparable import SideResult
+from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.claims.reason_words import reason_words
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import on_one_line
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.model.metrics import metric
 from roofwatch.model.record import SourceLine
@@ -73,31 +74,30 @@ class Finding:
 def list_findings(judgement: PullRequestJudgement) -> list[Finding]:
     """List all cases, the worst first, then compiled functions and launches."""
     lines = judgement.source_lines
-    found = [
-        Finding(
-            "measured",
-            case.case_id,
-            case.implementation,
-            case.verdict,
-            case.reason,
-            _case_text(case),
-            line=find_line(lines, case.case_id, case.implementation),
-            details=tuple(
-                f"{name}: {_side_text(side, time_ns)}"
-                for name, side, time_ns in zip(
-                    ("base", "head"), (case.base, case.head), case.times_ns, strict=True
-                )
-            ),
-            head_ns=case.times_ns[1],
-            claim=case.claimed.text,
-            is_change=case.verdict is not Verdict.UNCHANGED,
-        )
-        for case in worst_first(judgement.cases)
-    ]
+    found = [_case_finding(case, lines) for case in worst_first(judgement.cases)]
     found += static_findings(judgement.static, lines)
     return found + [
         _finding_of(change, "launched", lines) for change in judgement.secondary_changes
     ]
+
+
+def _case_finding(case: Change[CaseEvidence], lines: Sequence[SourceLine]) -> Finding:
+    return Finding(
+        suite="measured",
+        case_id=case.case_id,
+        implementation=case.implementation,
+        verdict=case.verdict,
+        reason=case.reason,
+        text=_case_text(case),
+        line=find_line(lines, case.case_id, case.implementation),
+        details=(
+            f"base: {_side_text(case.evidence.base, case.base)}",
+            f"head: {_side_text(case.evidence.head, case.head)}",
+        ),
+        head_ns=case.head,
+        claim=case.evidence.claimed.text,
+        is_change=case.verdict is not Verdict.UNCHANGED,
+    )
 
 
 def static_findings(
@@ -128,25 +128,30 @@ def accuracy_findings(judgement: PullRequestJudgement) -> list[Finding]:
     ]
 
 
-def _finding_of(change: Change, suite: str, lines: Sequence[SourceLine]) -> Finding:
-    line = find_line(lines, change.case_id, change.implementation)
-    names = (change.case_id, change.implementation)
-    part = change.part or metric(change.metric).title
-    return Finding(suite, *names, change.verdict, change.reason, change.in_words, line, part)
+def _finding_of(change: Change[None], suite: str, lines: Sequence[SourceLine]) -> Finding:
+    return Finding(
+        suite=suite,
+        case_id=change.case_id,
+        implementation=change.implementation,
+        verdict=change.verdict,
+        reason=change.reason,
+        text=change.in_words,
+        line=find_line(lines, change.case_id, change.implementation),
+        part=change.subject.part or metric(change.metric).title,
+    )
 
 
-def worst_first(cases: Iterable[CaseJudgement]) -> list[CaseJudgement]:
+def worst_first(cases: Iterable[Change[CaseEvidence]]) -> list[Change[CaseEvidence]]:
     """Sort cases: regressions first, wrong results before slowdowns, large changes before small
     ones.
     """
 
-    def weight(case: CaseJudgement) -> tuple[int, bool, float, str, str]:
-        size = 0.0 if case.comparison is None else abs(case.comparison.log_ratio)
+    def weight(case: Change[CaseEvidence]) -> tuple[int, bool, float, str, str]:
         is_wrong = case.reason is Reason.WRONG_RESULT
         return (
             VERDICT_ORDER.index(case.verdict),
             not is_wrong,
-            -size,
+            -abs(case.log_ratio),
             case.case_id,
             case.implementation,
         )
@@ -170,25 +175,25 @@ def find_line(
     return next(iter(named or (jitted if len(jitted) == 1 else own)), None)
 
 
-def _case_text(case: CaseJudgement) -> str:
-    parts = [case.claimed.text]
+def _case_text(case: Change[CaseEvidence]) -> str:
+    comparison = case.evidence.comparison
+    parts = [case.evidence.claimed.text]
     if case.detail is not None:
         parts.append(str(case.detail))
-    if case.comparison is not None:
-        low, high = case.comparison.relative_interval
-        parts.append(
-            f"time {case.comparison.relative_change:+.1%} (95 % interval {low:+.1%} to {high:+.1%})"
-        )
-        if case.comparison.change_of_medians is not None:
-            parts.append(f"medians {case.comparison.change_of_medians:+.1%}")
-        if case.comparison.more_blocks is not None:
-            parts.append(f"needs about {case.comparison.more_blocks} more blocks")
+    if comparison is not None:
+        low, high = comparison.relative_interval
+        interval = f"95 % interval {low:+.1%} to {high:+.1%}"
+        parts.append(f"time {case.relative_change:+.1%} ({interval})")
+        if comparison.change_of_medians is not None:
+            parts.append(f"medians {comparison.change_of_medians:+.1%}")
+        if comparison.more_blocks is not None:
+            parts.append(f"needs about {comparison.more_blocks} more blocks")
     if case.cause is not None:
         parts.append(f"cause: {case.cause}, the sources are equal")
-    is_explained = case.comparison is not None or case.detail is not None
-    if case.verdict is Verdict.REGRESSED and not is_explained:
-        message = None if case.head is None else case.head.message
-        parts += [message] if message else []
+    is_explained = comparison is not None or case.detail is not None
+    head = case.evidence.head
+    if case.verdict is Verdict.REGRESSED and not is_explained and head is not None and head.message:
+        parts.append(head.message)
     return ": ".join(parts)
 
 
@@ -214,7 +219,9 @@ def to_junit(judgement: PullRequestJudgement) -> str:
             tag: str(sum(case.find(tag) is not None for case in cases))
             for tag in ("failure", "skipped")
         }
-        suite = ElementTree.SubElement(root, "testsuite", name=f"{_xml(judgement.project)} {name}")
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=f"{valid_xml(judgement.project)} {name}"
+        )
         suite.attrib |= {"tests": str(len(cases)), "failures": counts["failure"], "errors": "0"}
         suite.attrib |= {"skipped": counts["skipped"]}
         suite.extend(cases)
@@ -255,39 +262,39 @@ def to_sarif(judgement: PullRequestJudgement, *, version: str) -> str:
 
 def _junit_case(finding: Finding) -> ElementTree.Element:
     element = ElementTree.Element(
-        "testcase", classname=_xml(finding.case_id), name=_xml(finding.short_name)
+        "testcase", classname=valid_xml(finding.case_id), name=valid_xml(finding.short_name)
     )
     if finding.head_ns is not None:
         element.set("time", f"{finding.head_ns / 1e9:.9f}")
     if finding.verdict in _JUNIT_TAGS:
         message = f"{finding.verdict}: {finding.claim or reason_words(finding.reason)}"
         result = ElementTree.SubElement(
-            element, _JUNIT_TAGS[finding.verdict], message=_xml(message)
+            element, _JUNIT_TAGS[finding.verdict], message=valid_xml(message)
         )
-        result.text = _xml("\n".join((finding.text, *finding.details)))
+        result.text = valid_xml("\n".join((finding.text, *finding.details)))
     elif finding.claim:
-        ElementTree.SubElement(element, "system-out").text = _xml(finding.claim)
+        ElementTree.SubElement(element, "system-out").text = valid_xml(finding.claim)
     return element
 
 
-def _xml(text: str) -> str:
+def valid_xml(text: str) -> str:
     """Replace characters that are not allowed in XML."""
     return _NOT_XML.sub("�", text)
 
 
 def _sarif_invocation(judgement: PullRequestJudgement) -> dict[str, Any]:
     """Name what is undecided: code scanning has results for regressions only."""
-    undecided = [case for case in judgement.cases if case.verdict is Verdict.INCONCLUSIVE]
-    notifications = [
-        {
-            "level": "warning",
-            "descriptor": {"id": str(case.reason)},
-            "message": {
-                "text": on_one_line(f"{case.case_id} {case.implementation}: {case.claimed.text}")
-            },
-        }
-        for case in undecided
-    ]
+    notifications: list[dict[str, Any]] = []
+    for case in judgement.cases:
+        if case.verdict is Verdict.INCONCLUSIVE:
+            text = f"{case.case_id} {case.implementation}: {case.evidence.claimed.text}"
+            notifications.append(
+                {
+                    "level": "warning",
+                    "descriptor": {"id": str(case.reason)},
+                    "message": {"text": on_one_line(text)},
+                }
+            )
     return {"executionSuccessful": True, "toolExecutionNotifications": notifications}
 
 

@@ -5,17 +5,18 @@ implementations of the head. Evidence without a verdict. Pure.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from roofwatch.ci.ab.comparable import Key, SideResult, refuse_host_bound, refuse_timing
+from roofwatch.ci.ab.comparable import refuse_host_bound, refuse_timing
 from roofwatch.ci.ab.compare import Comparison, compare
+from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.facts import fact_values
-from roofwatch.model.machine import Outcome
+from roofwatch.model.machine import Environment, Outcome
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric
-from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 
 _SHOWN_FACTS = ("registers", "local_bytes", "shared_bytes", "theoretical_occupancy")
@@ -119,28 +120,27 @@ def _facts_in_words(facts: StaticFacts) -> Remark:
     return Remark(f"{{}}: {', '.join(words)}", (facts.function,))
 
 
-def find_new_implementations(head: RunRecord, new: Iterable[Key]) -> tuple[NewImplementation, ...]:
+def find_new_implementations(
+    pairing: Pairing, new: Iterable[CaseKey]
+) -> tuple[NewImplementation, ...]:
     """Describe the cases and implementations that the base lacks, by kernel and implementation.
 
     Those that are unsupported and not checked are left out.
     """
     new_keys = set(new)
-    measurements = {(one.case_id, one.implementation): one for one in head.measurements}
-    accuracies = {(one.case_id, one.implementation): one for one in head.accuracies}
-    groups: dict[Key, list[tuple[str, SideResult]]] = defaultdict(list)
-    for key in sorted(new_keys):
-        result = SideResult.of(measurements.get(key), accuracies.get(key))
-        if {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
-            continue
-        case_id, implementation = key
-        groups[case_id.partition("/")[0], implementation].append((case_id, result))
-    found = []
+    groups: dict[CaseKey, list[tuple[str, SideResult]]] = defaultdict(list)
+    for case_id, implementation in sorted(new_keys):
+        result = pairing.head_results[case_id, implementation].summary
+        if not {result.measured, result.accuracy} <= {None, Outcome.UNSUPPORTED}:
+            groups[case_id.partition("/")[0], implementation].append((case_id, result))
+    implementations: list[NewImplementation] = []
     for (kernel, implementation), results in groups.items():
         ordered = sorted(results, key=lambda item: -(item[1].median_ns or 0.0))
         slowest_id, slowest = ordered[0]
         case_ids = tuple(case_id for case_id, _ in ordered)
         errors = [result.rmse_ratio for _, result in ordered if result.rmse_ratio is not None]
-        found.append(
+        functions = pairing.head_results[slowest_id, implementation].code
+        implementations.append(
             NewImplementation(
                 kernel=kernel,
                 implementation=implementation,
@@ -148,26 +148,28 @@ def find_new_implementations(head: RunRecord, new: Iterable[Key]) -> tuple[NewIm
                 right_count=sum(result.accuracy is Outcome.OK for _, result in ordered),
                 rmse_ratio=max(errors, default=None),
                 median_ns=slowest.median_ns,
-                rivals=tuple(_rivals(measurements, new_keys, case_ids, implementation)),
-                facts=_facts_of(head, slowest_id, implementation),
+                rivals=tuple(_rivals(pairing.head_results, new_keys, case_ids, implementation)),
+                facts=_facts_for_device(pairing.head.environment, functions),
                 untimed_reason=slowest.message,
             )
         )
-    return tuple(found)
+    return tuple(implementations)
 
 
 def _rivals(
-    measurements: dict[Key, Measurement],
-    new_keys: set[Key],
+    results: Mapping[CaseKey, CaseResults],
+    new_keys: set[CaseKey],
     case_ids: Sequence[str],
     implementation: str,
 ) -> list[Rival]:
     compared: dict[str, list[tuple[str, Comparison]]] = defaultdict(list)
-    for (case_id, name), other in measurements.items():
-        timed = measurements.get((case_id, implementation))
-        if case_id not in case_ids or name == implementation or timed is None:
+    for (case_id, name), rival_results in results.items():
+        if case_id not in case_ids or name == implementation:
             continue
-        comparison = _comparison(other, timed)
+        timed, rival = results[case_id, implementation].measurement, rival_results.measurement
+        if timed is None or rival is None:
+            continue
+        comparison = _comparison(rival, timed)
         if comparison is not None:
             compared[name].append((case_id, comparison))
     rivals = []
@@ -201,11 +203,9 @@ def _comparison(base: Measurement, head: Measurement) -> Comparison | None:
     )
 
 
-def _facts_of(head: RunRecord, case_id: str, implementation: str) -> tuple[StaticFacts, ...]:
-    facts = [
-        one
-        for one in head.static_facts
-        if (one.case_id, one.implementation) == (case_id, implementation)
-    ]
-    device_target = f"sm_{(head.environment.compute_capability or '').replace('.', '')}"
-    return tuple(one for one in facts if one.target == device_target) or tuple(facts)
+def _facts_for_device(
+    environment: Environment, functions: Sequence[StaticFacts]
+) -> tuple[StaticFacts, ...]:
+    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
+    of_device = tuple(facts for facts in functions if facts.target == device_target)
+    return of_device or tuple(functions)

@@ -46,6 +46,13 @@ class NotMeasured(BaseModel):
         return self.side is Side.HEAD
 
     @property
+    def exit_code(self) -> int:
+        """Exit status: 0 nothing to measure, 1 the change broke the benchmark, 2 not decided."""
+        if not self.error:
+            return 0
+        return 1 if self.is_failure else 2
+
+    @property
     def title(self) -> str:
         """One line of plain text."""
         if not self.error:

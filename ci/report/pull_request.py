@@ -2,45 +2,20 @@
 
 import math
 import statistics
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from roofwatch.ci.ab.changes import (
-    Change,
-    find_accuracy_changes,
-    find_counter_changes,
-    find_secondary_changes,
-)
-from roofwatch.ci.ab.clock import (
-    CycleComparison,
-    LeftOut,
-    block_pairs,
-    compare_cycles,
-    is_clock_move,
-)
+from roofwatch.ci.ab.changes import judge_accuracy, judge_counters, judge_launches
 from roofwatch.ci.ab.comparable import (
-    Key,
-    SideResult,
-    SideResults,
-    are_paired,
     note_on_requirements,
     notes_on,
-    refuse_host_bound,
-    refuse_method,
     refuse_runner,
-    refuse_timing,
     refuse_whole,
-    refused_reason,
 )
-from roofwatch.ci.ab.compare import (
-    Comparison,
-    alpha_at,
-    compare,
-    control_false_discoveries,
-    detectable_change,
-)
-from roofwatch.ci.ab.launches import LaunchMove, find_flips, find_launch_moves, may_explain
+from roofwatch.ci.ab.compare import Comparison, detectable_change
+from roofwatch.ci.ab.launches import LaunchMove, find_launch_moves
 from roofwatch.ci.ab.noise_floor import FloorUsed, NoiseFloor, NoiseFloorError
 from roofwatch.ci.ab.prediction import (
     KernelChange,
@@ -49,15 +24,11 @@ from roofwatch.ci.ab.prediction import (
     predict_steps,
     shares_of,
 )
-from roofwatch.ci.claims.decide import (
-    CodeComparison,
-    Requirement,
-    claim_of,
-    judge_outcomes,
-    missing_evidence,
-    why_untimed,
-)
+from roofwatch.ci.claims.cases import CaseEvidence, CaseRules, is_removed, judge_cases
+from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange, bottleneck_changes
+from roofwatch.ci.judge.change import CaseKey, Change
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
 from roofwatch.ci.static.analyses import analyses_of_record
@@ -67,70 +38,16 @@ from roofwatch.ci.static.comparison import (
     StaticJudgement,
     compare_analyses,
     compare_static,
-    has_one_toolchain,
-    is_same_machine_code,
     toolchain_of,
 )
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy, Claim
-from roofwatch.model.history import Cause
+from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
 from roofwatch.model.machine import Environment, Outcome
-from roofwatch.model.measurement import Measurement
 from roofwatch.model.record import Commit, RunRecord, SourceLine
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.stored_results import StepShare
-from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict, exit_code
+from roofwatch.model.verdict import Reason, Verdict, exit_code
 
 _MAX_DIAGNOSED = 10
-_CHANGED = frozenset({Verdict.REGRESSED, Verdict.IMPROVED})
-
-
-@dataclass(frozen=True)
-class CaseJudgement:
-    """One case and implementation, base against head."""
-
-    case_id: str
-    implementation: str
-    verdict: Verdict
-    reason: Reason
-    base: SideResult | None
-    head: SideResult | None
-    comparison: Comparison | None = None
-    """Comparison of the times, before false-discovery control."""
-    detail: Remark | None = None
-    cycles: CycleComparison | None = None
-    """None if the clock was not read."""
-    left_out: tuple[LeftOut, ...] = ()
-    """Pairs of blocks that are not compared."""
-    flips: tuple[Remark, ...] = ()
-    """Changed choices of the autotuner."""
-    claim: Claim | None = None
-    """What may be claimed; set when the judgement is complete."""
-    why_untimed: str = ""
-    """Why a working case has no time, without words of the record."""
-    cause: Cause | None = None
-    """`toolchain` if equal sources changed their time with another toolchain; else not known."""
-
-    @property
-    def key(self) -> Key:
-        return self.case_id, self.implementation
-
-    @property
-    def times_ns(self) -> tuple[float | None, float | None]:
-        """Times of base and head: of the compared blocks if any are compared."""
-        if self.comparison is not None:
-            return self.comparison.base_ns, self.comparison.head_ns
-        base, head = (None if side is None else side.median_ns for side in (self.base, self.head))
-        return base, head
-
-    @property
-    def is_removed(self) -> bool:
-        """Whether the head no longer has the benchmark; the others are judged all the same."""
-        return self.reason is Reason.REMOVED_CASE and self.head is None
-
-    @property
-    def claimed(self) -> Claim:
-        assert self.claim is not None, "set when the judgement is complete"
-        return self.claim
 
 
 @dataclass(frozen=True)
@@ -152,7 +69,8 @@ class PullRequestJudgement:
     """Why the records or their times are not compared."""
     notes: tuple[Remark, ...]
     """Other differences that may explain a change."""
-    cases: tuple[CaseJudgement, ...]
+    cases: tuple[Change[CaseEvidence], ...]
+    """One for each case and implementation: its result, and its time."""
     static: tuple[StaticJudgement, ...]
     """Functions whose machine code differs."""
     unchanged_by_target: Mapping[str, int]
@@ -161,13 +79,13 @@ class PullRequestJudgement:
     """Smallest slowdown, as a fraction, that these blocks find with 80 % probability: median over
     the comparisons.
     """
-    counter_changes: tuple[Change, ...] = ()
+    counter_changes: tuple[Change[None], ...] = ()
     """Evidence; the largest first."""
     launch_moves: tuple[LaunchMove, ...] = ()
     """Evidence from profiles of both sides."""
-    accuracy_changes: tuple[Change, ...] = ()
+    accuracy_changes: tuple[Change[None], ...] = ()
     """Changes among correct results; they change no verdict."""
-    secondary_changes: tuple[Change, ...] = ()
+    secondary_changes: tuple[Change[None], ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
     bottleneck_changes: tuple[BottleneckChange, ...] = ()
     """Evidence for the slower cases, the slowest first."""
@@ -225,41 +143,46 @@ def judge_pull_request(
         if reason := noise_floor.why_of_other_runner(head):
             raise NoiseFloorError(reason)
         noise_floor.require_same_sampling(head.preset)
-    refusals, is_paired = refuse_whole(base, head), are_paired(base, head)
+    pairing = Pairing(base, head)
+    is_paired = pairing.is_interleaved
+    refusals = refuse_whole(pairing)
     time_refusals = refuse_runner(base.environment.runner_class, head.environment.runner_class)
     has_times = not refusals and not time_refusals
     launch_moves = find_launch_moves(base.profiles, head.profiles) if has_times else ()
     static = StaticComparison((), {}, ())
     baseline_notes: tuple[Remark, ...] = ()
-    accuracy: tuple[Change, ...] = ()
-    secondary: tuple[Change, ...] = ()
     if not refusals:
-        static, baseline_notes = _judge_static(base, head, baseline or {})
-    code = CodeComparison.of(base, head, static.judged)
-    cases = _judge_cases(
-        base,
-        head,
-        noise_floor,
-        code,
+        static, baseline_notes = _judge_static(pairing, baseline or {})
+    code = CodeStates.of(pairing, static.judged)
+    rules = CaseRules(
+        code=code,
+        launches=launch_moves,
+        noise_floor=noise_floor,
         is_refused=bool(refusals),
         has_times=has_times,
-        is_paired=is_paired,
     )
-    cases = _settle_times(cases, base, head, launch_moves, is_paired=is_paired)
-    cases = [_with_claim(case, base, head, code) for case in cases]
+    cases = judge_cases(pairing, rules)
+    accuracy: list[Change[None]] = []
+    secondary: list[Change[None]] = []
     if not refusals:
-        accuracy = find_accuracy_changes(base, head)
-        working = [
-            case.key
-            for case in cases
-            if all(side and side.failure is None for side in (case.base, case.head))
-        ]
-        secondary = find_secondary_changes(base, head, working, is_paired=is_paired and has_times)
-    judged: list[CaseJudgement | StaticJudgement | Change] = [*cases, *static.judged, *secondary]
-    counts = Counter(_counted_as(one, policy) for one in judged)
+        accuracy = judge_accuracy(pairing)
+        secondary = judge_launches(
+            pairing, [case.subject.case_key for case in filter(_works, cases)]
+        )
+    judged: list[Change[Any] | StaticJudgement] = [*cases, *static.judged, *secondary]
+    counts = Counter(_counted_as(item, policy) for item in judged)
     counts[Verdict.UNCHANGED.value] += sum(static.unchanged_by_target.values())
-    compared = [case.comparison for case in cases if case.comparison is not None]
-    thresholds = [one.threshold for one in compared]
+    comparisons = [
+        case.evidence.comparison for case in cases if case.evidence.comparison is not None
+    ]
+    thresholds = [comparison.threshold for comparison in comparisons]
+    requirements = [
+        _requirement(pairing, case, code) for case in cases if case.evidence.head is not None
+    ]
+    predictions: tuple[StepPrediction, ...] = ()
+    if is_paired:
+        shares = [*shares_of(base.imported), *steps]
+        predictions = _predict(cases, head.static_facts, shares)
     return PullRequestJudgement(
         project=head.project,
         base=base.commit,
@@ -270,121 +193,94 @@ def judge_pull_request(
         verdict=_overall(counts, is_refused=not has_times),
         counts=dict(counts),
         refusals=(*refusals, *time_refusals),
-        notes=(*notes_on(base, head, is_paired=is_paired), *baseline_notes),
+        notes=(*notes_on(pairing), *baseline_notes),
         cases=tuple(cases),
         static=static.judged,
         unchanged_by_target=static.unchanged_by_target,
-        detectable_change=_detectable_change(compared) if is_paired else None,
-        counter_changes=find_counter_changes(base.counters, head.counters) if has_times else (),
+        detectable_change=_detectable_change(comparisons) if is_paired else None,
+        counter_changes=tuple(judge_counters(pairing)) if has_times else (),
         launch_moves=launch_moves,
-        accuracy_changes=accuracy,
-        secondary_changes=secondary,
+        accuracy_changes=tuple(accuracy),
+        secondary_changes=tuple(secondary),
         bottleneck_changes=bottleneck_changes(base, head, _slowest(cases)),
         suite=head.suite,
         source_lines=head.source_lines,
         skipped=head.skipped,
-        dependencies=note_on_requirements(base, head),
-        new_implementations=find_new_implementations(head, _new_implementation_keys(cases)),
+        dependencies=note_on_requirements(pairing),
+        new_implementations=find_new_implementations(pairing, _new_implementation_keys(cases)),
         noise_floor=None if noise_floor is None else FloorUsed.of(noise_floor, thresholds),
-        step_predictions=_predict(cases, head.static_facts, [*shares_of(base.imported), *steps])
-        if is_paired
-        else (),
+        step_predictions=predictions,
         policy=policy,
-        missing=missing_evidence(
-            policy,
-            [_requirement(case, head, code) for case in cases if case.head is not None],
-            is_refused=not has_times,
-        ),
+        missing=missing_evidence(policy, requirements, is_refused=not has_times),
     )
 
 
-def _with_claim(
-    case: CaseJudgement, base: RunRecord, head: RunRecord, code: CodeComparison
-) -> CaseJudgement:
-    is_compiled = case.key in code.compiled
-    why = ""
-    # the side without a time says why
-    for side, record in ((case.base, base), (case.head, head)):
-        if side is not None and side.median_ns is None and side.failure is None:
-            why = why_untimed(side, record.environment, is_compiled=is_compiled)
-    claim = claim_of(
-        case.verdict,
-        case.reason,
-        case.base,
-        case.head,
-        code=code.state(case.key),
-        is_compiled=is_compiled,
-        why=why,
-    )
-    return replace(case, claim=claim, why_untimed=why, cause=_cause_of(case, base, head))
+def _works(case: Change[CaseEvidence]) -> bool:
+    sides = (case.evidence.base, case.evidence.head)
+    return all(side is not None and side.failure is None for side in sides)
 
 
-def _cause_of(case: CaseJudgement, base: RunRecord, head: RunRecord) -> Cause | None:
-    is_changed = case.verdict in {Verdict.REGRESSED, Verdict.IMPROVED}
-    if not is_changed or has_one_toolchain(base.environment, head.environment):
-        return None
-    kernel = case.case_id.partition("/")[0]
-    base_digest = base.source_digests.get(kernel)
-    is_same_source = base_digest is not None and base_digest == head.source_digests.get(kernel)
-    return Cause.TOOLCHAIN if is_same_source else None
-
-
-def _requirement(case: CaseJudgement, head: RunRecord, code: CodeComparison) -> Requirement:
-    names = (case.case_id.partition("/")[0], case.implementation)
+def _requirement(pairing: Pairing, case: Change[CaseEvidence], code: CodeStates) -> Requirement:
+    key, side = case.subject.case_key, case.evidence.head
+    assert side is not None
+    names = (case.subject.kernel, case.implementation)
     is_jitted = any(
-        line.is_jitted and (line.kernel, line.implementation) == names for line in head.source_lines
+        line.is_jitted and (line.kernel, line.implementation) == names
+        for line in pairing.head.source_lines
     )
-    is_new = case.reason is Reason.NEW_CASE
-    compiled_at_head = any(
-        (one.case_id, one.implementation) == case.key and one.outcome is Outcome.OK
-        for one in head.static_facts
-    )
-    assert case.head is not None
+    is_compiled = key in code.compiled
+    if case.reason is Reason.NEW_CASE:
+        _, head_results = pairing.of(key)
+        is_compiled = head_results.is_compiled
     return Requirement(
-        claim=case.claimed,
-        is_checked=case.head.accuracy is Outcome.OK,
-        is_compiled=not is_jitted or (compiled_at_head if is_new else case.key in code.compiled),
-        is_timed=case.head.median_ns is not None,
+        claim=case.evidence.claimed,
+        is_checked=side.accuracy is Outcome.OK,
+        is_compiled=is_compiled or not is_jitted,
+        is_timed=side.median_ns is not None,
     )
 
 
-def _new_implementation_keys(cases: Iterable[CaseJudgement]) -> list[Key]:
+def _new_implementation_keys(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
     """Return new cases whose implementation has no other cases; a new shape is only a new case."""
-    listed = list(cases)
     existing = {
-        (case.case_id.partition("/")[0], case.implementation)
-        for case in listed
+        (case.subject.kernel, case.implementation)
+        for case in cases
         if case.reason is not Reason.NEW_CASE
     }
-    new = [case for case in listed if case.reason is Reason.NEW_CASE]
+    new = [case.subject for case in cases if case.reason is Reason.NEW_CASE]
     return [
-        case.key
-        for case in new
-        if (case.case_id.partition("/")[0], case.implementation) not in existing
+        subject.case_key
+        for subject in new
+        if (subject.kernel, subject.implementation) not in existing
     ]
 
 
 def _predict(
-    cases: Iterable[CaseJudgement], facts: Iterable[StaticFacts], shares: Sequence[StepShare]
+    cases: Iterable[Change[CaseEvidence]], facts: Iterable[StaticFacts], shares: Sequence[StepShare]
 ) -> tuple[StepPrediction, ...]:
     if not shares:
         return ()
-    changes = [
-        KernelChange(
-            *case.key,
-            one.relative_change,
-            *one.relative_interval,
-            case.reason is Reason.BEYOND_THRESHOLD,
-        )
-        for case in cases
-        if (one := case.comparison) is not None and math.isfinite(one.relative_interval[1])
-    ]
+    changes: list[KernelChange] = []
+    for case in cases:
+        interval = case.relative_interval
+        if interval is not None and math.isfinite(interval[1]):
+            changes.append(
+                KernelChange(
+                    case.case_id,
+                    case.implementation,
+                    relative_change=case.relative_change,
+                    low=interval[0],
+                    high=interval[1],
+                    is_reported=case.reason is Reason.BEYOND_THRESHOLD,
+                )
+            )
     return predict_steps(changes, functions_of(facts), shares)
 
 
 def _judge_static(
-    base: RunRecord, head: RunRecord, baseline: Baseline
+    pairing: Pairing, baseline: Baseline
 ) -> tuple[StaticComparison, tuple[Remark, ...]]:
+    base, head = pairing.base, pairing.head
     compared = compare_static(
         base.static_facts,
         head.static_facts,
@@ -398,25 +294,27 @@ def _judge_static(
     return replace(compared, judged=applied.judged), applied.notes
 
 
-def _detectable_change(compared: Sequence[Comparison]) -> float | None:
-    found = [
-        detectable_change(one.block_deviation, one.block_count, threshold=one.threshold)
-        for one in compared
-        if one.block_deviation is not None
+def _detectable_change(comparisons: Sequence[Comparison]) -> float | None:
+    changes = [
+        detectable_change(
+            comparison.block_deviation, comparison.block_count, threshold=comparison.threshold
+        )
+        for comparison in comparisons
+        if comparison.block_deviation is not None
     ]
-    return statistics.median(found) if found else None
+    return statistics.median(changes) if changes else None
 
 
-def _slowest(cases: Sequence[CaseJudgement]) -> list[Key]:
+def _slowest(cases: Sequence[Change[CaseEvidence]]) -> list[CaseKey]:
     slower = [
-        (-case.comparison.log_ratio, case.key)
+        (-case.log_ratio, case.subject.case_key)
         for case in cases
-        if case.verdict is Verdict.REGRESSED and case.comparison is not None
+        if case.verdict is Verdict.REGRESSED and case.log_interval is not None
     ]
     return [key for _, key in sorted(slower)[:_MAX_DIAGNOSED]]
 
 
-def _counted_as(item: CaseJudgement | StaticJudgement | Change, policy: CheckPolicy) -> str:
+def _counted_as(item: Change[Any] | StaticJudgement, policy: CheckPolicy) -> str:
     """Return the verdict, `new` or `removed` for a benchmark of only one side, or `not timed` if
     the policy lets it pass.
     """
@@ -424,9 +322,11 @@ def _counted_as(item: CaseJudgement | StaticJudgement | Change, policy: CheckPol
         return "not timed"
     if item.reason is Reason.NEW_CASE:
         return "new"
-    if isinstance(item, CaseJudgement) and item.is_removed:
+    if isinstance(item, StaticJudgement) or not isinstance(item.evidence, CaseEvidence):
+        return item.verdict.value
+    if is_removed(item):
         return "removed"
-    if isinstance(item, CaseJudgement) and item.reason is Reason.ALREADY_FAILING:
+    if item.reason is Reason.ALREADY_FAILING:
         return "still failing"
     return item.verdict.value
 
@@ -440,126 +340,3 @@ def _overall(counts: Mapping[str, int], *, is_refused: bool) -> Verdict:
     if counts[Verdict.INCONCLUSIVE] or is_refused or nothing_remains:
         return Verdict.INCONCLUSIVE
     return Verdict.IMPROVED if counts[Verdict.IMPROVED] else Verdict.UNCHANGED
-
-
-# --- cases
-
-
-def _judge_cases(
-    base: RunRecord,
-    head: RunRecord,
-    noise_floor: NoiseFloor | None,
-    code: CodeComparison,
-    *,
-    is_refused: bool,
-    has_times: bool,
-    is_paired: bool,
-) -> list[CaseJudgement]:
-    base_results, head_results = SideResults(base), SideResults(head)
-    measured_keys = base_results.keys | head_results.keys
-    compiled_keys = set() if is_refused else code.compiled
-    cases = []
-    for key in sorted(measured_keys | compiled_keys):
-        base_side, head_side = base_results.result(key), head_results.result(key)
-        if key not in measured_keys:  # only compiled
-            base_side = head_side = SideResult.of(None, None)
-        case = CaseJudgement(
-            *key, Verdict.INCONCLUSIVE, refused_reason(base, head), base_side, head_side
-        )
-        decided = None
-        if not is_refused:
-            decided = judge_outcomes(base_side, head_side, code.state(key))
-        if decided is not None:
-            verdict, reason, text = decided
-            case = replace(
-                case, verdict=verdict, reason=reason, detail=Remark(text) if text else None
-            )
-        elif has_times:
-            measured = head_results.measurements[key]
-            threshold = (
-                THRESHOLDS.relative_change
-                if noise_floor is None
-                else noise_floor.threshold(measured)
-            )
-            case = _judge_times(
-                case, base_results.measurements[key], measured, threshold, is_paired=is_paired
-            )
-        cases.append(case)
-    return cases
-
-
-def _judge_times(
-    case: CaseJudgement,
-    base: Measurement,
-    head: Measurement,
-    threshold: float,
-    *,
-    is_paired: bool,
-) -> CaseJudgement:
-    if refuse_method(base, head) is None and not is_paired:
-        # whatever else is wrong with the times, separate runs decide nothing
-        case = replace(case, reason=Reason.NOT_PAIRED)
-    refusal = refuse_timing(base, head)
-    if refusal is not None:
-        return replace(case, detail=refusal)
-    refusal = refuse_host_bound(base, head)
-    if refusal is not None:
-        reason = Reason.HOST_BOUND if is_paired else case.reason
-        return replace(case, reason=reason, detail=refusal)
-    pairs = block_pairs(base, head)
-    if pairs.are_too_few:
-        reason = Reason.THROTTLED if is_paired else case.reason
-        return replace(case, reason=reason, detail=pairs.remark, left_out=pairs.left_out)
-    comparison = compare(
-        [block.samples_ns for block in pairs.base],
-        [block.samples_ns for block in pairs.head],
-        threshold=threshold,
-        error_rate=alpha_at(
-            len(base.blocks)
-        ),  # blocks that are left out were part of the interim analyses
-    )
-    return replace(
-        case,
-        comparison=comparison,
-        cycles=compare_cycles(pairs, threshold=threshold),
-        left_out=pairs.left_out,
-        flips=find_flips(base, head),
-    )
-
-
-def _settle_times(
-    cases: Sequence[CaseJudgement],
-    base: RunRecord,
-    head: RunRecord,
-    launch_moves: Iterable[LaunchMove],
-    *,
-    is_paired: bool,
-) -> list[CaseJudgement]:
-    """Set the verdicts of compared times, with control of false discoveries and checks for other
-    causes.
-    """
-    launched = defaultdict[Key, list[LaunchMove]](list)
-    for move in launch_moves:
-        launched[move.case_id, move.implementation].append(move)
-    compared = [(case, case.comparison) for case in cases if case.comparison is not None]
-    family = control_false_discoveries(
-        [one for _, one in compared], THRESHOLDS.false_discovery_rate
-    )
-    settled = {case.key: case for case in cases}
-    for (case, _), one in zip(compared, family, strict=True):
-        verdict, reason, detail = one.verdict, one.reason, case.detail
-        # after autotuning chose another configuration, identical code means nothing: every
-        # configuration is compiled
-        has_other_cause = bool(case.flips) or may_explain(launched[case.key], one.log_ratio)
-        if not is_paired:
-            verdict, reason = Verdict.INCONCLUSIVE, Reason.NOT_PAIRED
-        elif case.cycles is not None and is_clock_move(one, case.cycles):
-            verdict, reason, detail = Verdict.INCONCLUSIVE, Reason.CLOCK_CHANGED, case.cycles.remark
-        elif (
-            verdict in _CHANGED
-            and not has_other_cause
-            and is_same_machine_code(base, head, *case.key)
-        ):
-            verdict, reason = Verdict.INCONCLUSIVE, Reason.SAME_MACHINE_CODE
-        settled[case.key] = replace(case, verdict=verdict, reason=reason, detail=detail)
-    return list(settled.values())

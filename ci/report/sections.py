@@ -9,16 +9,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from roofwatch.ci.ab.changes import Change
-from roofwatch.ci.ab.compare import Comparison
 from roofwatch.ci.ab.launches import LaunchMove
+from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
 from roofwatch.ci.diagnosis.diagnose import BottleneckChange
+from roofwatch.ci.judge.change import Change, ChangeSubject
+from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
 from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
 from roofwatch.model.history import Cause
@@ -26,7 +27,7 @@ from roofwatch.model.metrics import format_counter, metric
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
-_Changed = TypeVar("_Changed", CaseJudgement, StaticJudgement, Change)
+_Changed = TypeVar("_Changed", Change[CaseEvidence], StaticJudgement, Change[None])
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
 _SPACED = str.maketrans(",/", "  ")
 """A browser breaks lines at spaces."""
@@ -108,12 +109,12 @@ class _Rows:
 
     def results(self) -> Iterator[Row]:
         changed = worst_first(
-            case for case in self.judgement.cases if case.reason in _RESULTS or case.is_removed
+            case for case in self.judgement.cases if case.reason in _RESULTS or is_removed(case)
         )
         shown: set[str] = set()
         for group in _by_kernel(changed, lambda case: case.reason):
-            if group[0].is_removed:
-                yield group[0].claimed.text, self._benchmark(group), ""
+            if is_removed(group[0]):
+                yield group[0].evidence.claimed.text, self._benchmark(group), ""
                 continue
             message = _message(group[0])
             text = _SAME_ERROR if message in shown else message
@@ -139,17 +140,14 @@ class _Rows:
 
     def times(self) -> Iterator[Row]:
         for group in groups_of_times(self.judgement):
-            compared = [case.comparison for case in group if case.comparison is not None]
-            low, high = compared[0].relative_interval
-            change = _bold(group[0], percent(compared[0].relative_change))
-            change += f" ±{(high - low) / 2:.1%}" if math.isfinite(high - low) else ""
-            times, roof = (
-                _both("median_ns", compared[0].base_ns, compared[0].head_ns),
-                _roofline(group[0]),
-            )
-            names = self._benchmark(group, [one.log_ratio for one in compared])
-            times += _medians_note(compared[0])
-            yield change, names, f"{times}<br>{roof} of roofline" if roof else times
+            worst = group[0]
+            change = _bold(worst, percent(worst.relative_change)) + _half_width(worst)
+            times = _both("median_ns", worst.base, worst.head) + _medians_note(worst)
+            roof = _roofline(worst)
+            if roof:
+                times += f"<br>{roof} of roofline"
+            names = self._benchmark(group, [case.log_ratio for case in group])
+            yield change, names, times
 
     def steps(self) -> Iterator[Row]:
         for one in self.judgement.step_predictions[:_MAX_STEPS]:
@@ -164,9 +162,9 @@ class _Rows:
     def machine_code(self) -> Iterator[Row]:
         # a kernel that cannot be imported fails every check and compilation with one message
         failures = {
-            case.head.message
+            case.evidence.head.message
             for case in self.judgement.cases
-            if case.reason is Reason.FAILED and case.head is not None and case.head.message
+            if case.reason is Reason.FAILED and case.evidence.head and case.evidence.head.message
         }
         for group in _by_kernel(
             _listed_code(self.judgement), lambda item: (item.function, item.word)
@@ -194,12 +192,12 @@ class _Rows:
             factor = f"× {math.exp(worst.log_ratio):.2g}"
             if math.isinf(worst.log_ratio):
                 factor = "no longer exact" if worst.head else "exact now"
-            errors = f"{_both('rmse_ratio', worst.base, worst.head)} ({code(worst.part)})"
+            errors = f"{_both('rmse_ratio', worst.base, worst.head)} ({code(worst.subject.part)})"
             yield f"{factor}, {reason_words(worst.reason)}", self._benchmark(group), errors
 
     def autotuning(self) -> Iterator[Row]:
         for case in self.judgement.cases:
-            for flip in case.flips if case.verdict is not Verdict.UNCHANGED else ():
+            for flip in case.evidence.flips if case.verdict is not Verdict.UNCHANGED else ():
                 yield flip.quoted(code), self._benchmark([case])
 
     def _linked(self, name: str, line: SourceLine) -> str:
@@ -225,12 +223,12 @@ class _Rows:
         return text
 
 
-def groups_of_times(judgement: PullRequestJudgement) -> list[list[CaseJudgement]]:
+def groups_of_times(judgement: PullRequestJudgement) -> list[list[Change[CaseEvidence]]]:
     """Group the changed times by kernel, implementation and verdict, the largest change first."""
     timed = [
         case
         for case in judgement.cases
-        if case.reason is Reason.BEYOND_THRESHOLD and case.comparison is not None
+        if case.reason is Reason.BEYOND_THRESHOLD and case.log_interval is not None
     ]
     return _by_kernel(worst_first(timed), lambda case: case.verdict)
 
@@ -277,30 +275,25 @@ def background(judgement: PullRequestJudgement) -> list[Section]:
 def _case_section(judgement: PullRequestJudgement) -> Section:
     """List the cases that no open table names."""
     slower = [case for group in groups_of_times(judgement) if len(group) > 1 for case in group]
-    described = {case.key for case in judgement.cases if case.is_removed}
+    described = {case.subject.case_key for case in judgement.cases if is_removed(case)}
     for new in judgement.new_implementations:
         described |= {(case_id, new.implementation) for case_id in new.case_ids}
     others = [
         case
         for case in worst_first(judgement.cases)
-        if (case.verdict is Verdict.INCONCLUSIVE and case.key not in described)
+        if (case.verdict is Verdict.INCONCLUSIVE and case.subject.case_key not in described)
         or case.reason is Reason.ALREADY_FAILING
     ]
     rows = []
     for case in (*slower, *others):
-        base, head = case.times_ns
-        change, times = "", _both("median_ns", base, head)
-        if case.comparison is not None:
-            times += _medians_note(case.comparison)
-            change, (low, high) = (
-                f"{case.comparison.relative_change:+.1%}",
-                case.comparison.relative_interval,
-            )
-            change += (
-                f" ({low:+.1%} to {high:+.1%})"
-                if math.isfinite(low) and math.isfinite(high)
-                else ""
-            )
+        change, times = "", _both("median_ns", case.base, case.head)
+        interval = case.relative_interval
+        if interval is not None:
+            low, high = interval
+            times += _medians_note(case)
+            change = f"{case.relative_change:+.1%}"
+            if math.isfinite(low) and math.isfinite(high):
+                change += f" ({low:+.1%} to {high:+.1%})"
         rows.append((change, _names(case), times, _roofline(case), _why(case)))
     columns = ("change (95% interval)", "benchmark", "base → head", "% of roofline", "reason")
     return Section(f"{count_of(len(rows), 'case')} in full", columns, rows, is_folded=True)
@@ -331,15 +324,16 @@ def _evidence_section(judgement: PullRequestJudgement) -> Section:
         ("launches", _names(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
         for move in judgement.launch_moves[:_MAX_LAUNCHES]
     ]
-    shown: Counter[tuple[str, str, str, int]] = Counter()
-    for one in judgement.counter_changes:
-        kernel = (one.case_id, one.implementation, one.part, one.launch_index)
-        shown[kernel] += 1
-        if shown[kernel] <= _MAX_COUNTERS_OF_A_KERNEL:
-            change = "new" if math.isinf(one.relative_change) else f"{one.relative_change:+.1%}"
-            base, head = (format_counter(one.metric, value) for value in (one.base, one.head))
-            text = f"{code(one.part)}: {base} → {head} ({change})"
-            rows.append((code(one.metric), _names(one), text))
+    counts_of_kernels: Counter[ChangeSubject] = Counter()
+    for change in judgement.counter_changes:
+        counts_of_kernels[change.subject] += 1
+        if counts_of_kernels[change.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
+            size = "new"
+            if math.isfinite(change.relative_change):
+                size = f"{change.relative_change:+.1%}"
+            base, head = (format_counter(change.metric, value) for value in change.values)
+            text = f"{code(change.subject.part)}: {base} → {head} ({size})"
+            rows.append((code(change.metric), _names(change), text))
     columns, text = (
         ("evidence", "benchmark", "base → head"),
         "Heuristic; does not affect the result.",
@@ -361,12 +355,8 @@ def _environment_section(judgement: PullRequestJudgement) -> Section:
 
 
 def _intervals(judgement: PullRequestJudgement) -> str:
-    compared = [case.comparison for case in judgement.cases if case.comparison is not None]
-    halves = [
-        (high - low) / 2
-        for low, high in (one.log_interval for one in compared)
-        if math.isfinite(high)
-    ]
+    intervals = [case.log_interval for case in judgement.cases if case.log_interval is not None]
+    halves = [(high - low) / 2 for low, high in intervals if math.isfinite(high)]
     text = (
         f"Flagged only if the whole 95% confidence interval is beyond "
         f"±{THRESHOLDS.relative_change:.0%}"
@@ -386,7 +376,7 @@ def _intervals(judgement: PullRequestJudgement) -> str:
 
 
 def _left_out(judgement: PullRequestJudgement) -> str:
-    pairs = [pair for case in judgement.cases for pair in case.left_out]
+    pairs = [pair for case in judgement.cases for pair in case.evidence.left_out]
     reasons = sorted({reason for pair in pairs for reason in (*pair.base, *pair.head)})
     count = count_of(len(pairs), "block pair")
     return (
@@ -399,9 +389,17 @@ def _left_out(judgement: PullRequestJudgement) -> str:
 # --- cells
 
 
-def _medians_note(comparison: Comparison) -> str:
+def _half_width(case: Change[CaseEvidence]) -> str:
+    if case.relative_interval is None:
+        return ""
+    low, high = case.relative_interval
+    return f" ±{(high - low) / 2:.1%}" if math.isfinite(high - low) else ""
+
+
+def _medians_note(case: Change[CaseEvidence]) -> str:
     """Explain times whose ratio is not the change beside them."""
-    if comparison.change_of_medians is None:
+    comparison = case.evidence.comparison
+    if comparison is None or comparison.change_of_medians is None:
         return ""
     return (
         f"<br>medians {percent(comparison.change_of_medians)}; the change is of neighbouring blocks"
@@ -419,32 +417,30 @@ def _both(name: str, base: float | None, head: float | None) -> str:
     )
 
 
-def _roofline(case: CaseJudgement) -> str:
-    base, head = (None if side is None else side.utilisation for side in (case.base, case.head))
-    return (
-        ""
-        if base is None or head is None
-        else " → ".join(dict.fromkeys((f"{base:.0%}", f"{head:.0%}")))
-    )
+def _roofline(case: Change[CaseEvidence]) -> str:
+    base, head = case.evidence.base, case.evidence.head
+    if base is None or head is None or base.utilisation is None or head.utilisation is None:
+        return ""
+    return " → ".join(dict.fromkeys((f"{base.utilisation:.0%}", f"{head.utilisation:.0%}")))
 
 
-def _outcome(case: CaseJudgement) -> str:
-    sides = (case.base, case.head)
-    base, head = (
-        "–" if side is None else str(side.failure or side.measured or side.accuracy)
-        for side in sides
-    )
+def _outcome(case: Change[CaseEvidence]) -> str:
+    base, head = _outcome_of(case.evidence.base), _outcome_of(case.evidence.head)
     return head if base in {head, "ok"} else f"{base} → {head}"
 
 
-def _message(case: CaseJudgement) -> str:
+def _outcome_of(side: SideResult | None) -> str:
+    return "–" if side is None else str(side.failure or side.measured or side.accuracy)
+
+
+def _message(case: Change[CaseEvidence]) -> str:
     if case.detail is not None:
         return case.detail.quoted(code)
-    side = case.base if case.reason is Reason.FIXED else case.head
+    side = case.evidence.base if case.reason is Reason.FIXED else case.evidence.head
     return code(side.message, limit=_MAX_MESSAGE) if side is not None and side.message else ""
 
 
-def _bold(item: CaseJudgement | Change, text: str) -> str:
+def _bold(item: Change[Any], text: str) -> str:
     return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
 
 
@@ -474,18 +470,20 @@ def _code_change(item: StaticJudgement, failures: Set[str]) -> str:
     return ": ".join(parts)
 
 
-def _names(item: CaseJudgement | StaticJudgement | Change | LaunchMove | BottleneckChange) -> str:
+def _names(item: Change[Any] | StaticJudgement | LaunchMove | BottleneckChange) -> str:
     return f"{code(item.case_id)} {code(item.implementation)}"
 
 
-def _why(case: CaseJudgement) -> str:
+def _why(case: Change[CaseEvidence]) -> str:
+    claimed = case.evidence.claimed.text
     if case.reason is Reason.ALREADY_FAILING:
-        return f"{case.claimed.text}: {_outcome(case)} {_message(case)}"
+        return f"{claimed}: {_outcome(case)} {_message(case)}"
     if case.detail is not None:
-        return f"{case.claimed.text}: {case.detail.quoted(code)}"
-    one = case.comparison
-    if case.reason is Reason.NOISE and one is not None and one.more_blocks is not None:
-        return f"{case.claimed.text} (±{one.threshold:.0%}): needs about {one.more_blocks} more"
+        return f"{claimed}: {case.detail.quoted(code)}"
+    comparison = case.evidence.comparison
+    if case.reason is Reason.NOISE and comparison is not None and comparison.more_blocks:
+        more = f"needs about {comparison.more_blocks} more"
+        return f"{claimed} (±{comparison.threshold:.0%}): {more}"
     if case.cause is not None:
-        return f"{case.claimed.text}; cause: {case.cause}"
-    return case.claimed.text
+        return f"{claimed}; cause: {case.cause}"
+    return claimed

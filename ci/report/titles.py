@@ -3,9 +3,11 @@
 from collections import Counter
 from collections.abc import Iterable
 
+from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, count_of
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement
+from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.ci.report.sections import groups_of_times, percent
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.model.claim import CodeState
@@ -53,7 +55,7 @@ def headline(judgement: PullRequestJudgement, *, is_quiet: bool) -> Remark:
     return Remark(template, decides.words)
 
 
-def word_of(case: CaseJudgement) -> str:
+def word_of(case: Change[CaseEvidence]) -> str:
     if case.reason is Reason.BEYOND_THRESHOLD:
         return "slower" if case.verdict is Verdict.REGRESSED else "faster"
     return _CASE_WORDS.get(case.reason, str(case.verdict))
@@ -76,21 +78,19 @@ def untimed_words(judgement: PullRequestJudgement) -> str:
     """
     missing = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
     missing += [
-        case
-        for case in judgement.cases
-        if case.reason is Reason.NEW_CASE and case.head is not None and case.head.median_ns is None
+        case for case in judgement.cases if case.reason is Reason.NEW_CASE and case.head is None
     ]
     if not missing:
         return ""
     return f"time of {_kernels(missing)} not measured{_why(missing)}"
 
 
-def _kernels(cases: Iterable[CaseJudgement]) -> str:
+def _kernels(cases: Iterable[Change[CaseEvidence]]) -> str:
     return count_of(len({case.case_id.partition("/")[0] for case in cases}), "kernel")
 
 
-def _why(cases: Iterable[CaseJudgement]) -> str:
-    reasons = sorted({case.why_untimed for case in cases} - {""})
+def _why(cases: Iterable[Change[CaseEvidence]]) -> str:
+    reasons = sorted({case.evidence.why_untimed for case in cases} - {""})
     return f" ({', '.join(reasons)})" if reasons else ""
 
 
@@ -102,8 +102,9 @@ def _undecided(judgement: PullRequestJudgement) -> str:
         return f"no result: {reason_words(Reason.FOREIGN_CODE)}"
     if judgement.refusals:
         return "no result: the records, or their times, are not comparable"
-    items: list[CaseJudgement | StaticJudgement] = [*judgement.cases, *judgement.static]
-    items = [item for item in items if not _is_removed(item)] or items
+    compared = [case for case in judgement.cases if not is_removed(case)]
+    items: list[Change[CaseEvidence] | StaticJudgement] = [*compared, *judgement.static]
+    items = items or [*judgement.cases]
     undecided = [
         item
         for item in items
@@ -117,18 +118,16 @@ def _undecided(judgement: PullRequestJudgement) -> str:
         return f"no result: {_still_failing(judgement) or reason_words(Reason.REMOVED_CASE)}"
     reason, count = counts.most_common(1)[0]
     words = reason_words(reason)
-    blocks = [
-        case.comparison.more_blocks or 0
-        for case in judgement.cases
-        if case.comparison and case.reason is reason
-    ]
-    if reason is Reason.NOISE and max(blocks):
-        words = f"too noisy, needs about {max(blocks)} more blocks"
+    if reason is Reason.NOISE and (more_blocks := _more_blocks(judgement)):
+        words = f"too noisy, needs about {more_blocks} more blocks"
     return f"no result: {words} ({count} of {len(items)})"
 
 
-def _is_removed(item: CaseJudgement | StaticJudgement) -> bool:
-    return isinstance(item, CaseJudgement) and item.is_removed
+def _more_blocks(judgement: PullRequestJudgement) -> int:
+    """The most blocks that a noisy case still needs."""
+    noisy = [case for case in judgement.cases if case.reason is Reason.NOISE]
+    comparisons = [case.evidence.comparison for case in noisy]
+    return max((comparison.more_blocks or 0 for comparison in comparisons if comparison), default=0)
 
 
 def _covered(judgement: PullRequestJudgement) -> str:
@@ -145,9 +144,8 @@ def _covered(judgement: PullRequestJudgement) -> str:
 
 
 def _accuracy_words(judgement: PullRequestJudgement) -> str:
-    checked = [
-        case.head.accuracy is Outcome.OK for case in judgement.cases if case.head is not None
-    ]
+    heads = [case.evidence.head for case in judgement.cases]
+    checked = [head.accuracy is Outcome.OK for head in heads if head is not None]
     if all(checked):
         return "accuracy ok"
     if not any(checked):
@@ -164,7 +162,7 @@ def _code_words(judgement: PullRequestJudgement) -> str:
     if functions:
         return f"code of {count_of(len(functions), 'function')} changed"
     untimed = [case for case in judgement.cases if case.reason is Reason.NOT_TIMED]
-    changed = [case for case in untimed if case.claimed.code is CodeState.CHANGED]
+    changed = [case for case in untimed if case.evidence.claimed.code is CodeState.CHANGED]
     if changed:
         return f"sources of {_kernels(changed)} changed"
     return f"code of {_kernels(untimed)} not compared"
@@ -174,7 +172,7 @@ def _code_words(judgement: PullRequestJudgement) -> str:
 
 
 def _no_change(judgement: PullRequestJudgement, *, is_quiet: bool) -> str:
-    compared = [case for case in judgement.cases if not case.is_removed]
+    compared = [case for case in judgement.cases if not is_removed(case)]
     if all(case.reason is Reason.NEW_CASE for case in compared):
         return "nothing to compare with"
     word = "no change" if is_quiet else "no regression"
@@ -221,7 +219,7 @@ def _after_new(judgement: PullRequestJudgement, words: str) -> Remark:
 
 def _changed(judgement: PullRequestJudgement) -> Remark:
     verdict = judgement.verdict
-    compared = [case for case in judgement.cases if not case.is_removed]
+    compared = [case for case in judgement.cases if not is_removed(case)]
     words: tuple[str, ...] = ()
     parts = []
     decided = list(decisive(judgement).items())
@@ -235,9 +233,9 @@ def _changed(judgement: PullRequestJudgement) -> Remark:
         case for group in groups_of_times(judgement) for case in group if case.verdict is verdict
     )
     largest = next(changed, None)
-    if largest is not None and largest.comparison is not None:
+    if largest is not None:
         which = "worst" if verdict is Verdict.REGRESSED else "best"
-        parts.append(f"{which} {percent(largest.comparison.relative_change)} ({{}})")
+        parts.append(f"{which} {percent(largest.relative_change)} ({{}})")
         words = (largest.case_id.partition("/")[0],)
     decisive_items = [item for item in judgement.static if item.verdict is verdict]
     analysed = {item.subject for item in decisive_items if item.analysis is not None}

@@ -6,13 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from roofwatch.ci.judge.change import CaseKey
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.static.analyses import Analysis, judge_analysis
 from roofwatch.ci.static.explanation import explain
 from roofwatch.ci.static.facts import code_facts, fact_values, judge_code, moved_facts
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Environment, Outcome
-from roofwatch.model.record import RunRecord
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict
 
@@ -216,34 +217,31 @@ def has_one_toolchain(base: Environment, head: Environment) -> bool:
     return is_one_torch and toolchain_of(base) == toolchain_of(head)
 
 
-def is_same_machine_code(
-    base: RunRecord, head: RunRecord, case_id: str, implementation: str
-) -> bool:
+def is_same_machine_code(pairing: Pairing, key: CaseKey) -> bool:
     """Return whether the same machine code of an implementation ran on a GPU on both sides."""
-    environment = head.environment
-    if (
-        environment.device_kind == "cpu"
-        or base.environment.triton_version != environment.triton_version
-    ):
+    environment = pairing.head.environment
+    # the interpreter and other releases of Triton run something else than this code
+    if environment.device_kind == "cpu":
         return False
-    old, new = (machine_code(record, case_id, implementation) for record in (base, head))
-    return bool(new) and old == new and None not in new.values()
+    if pairing.base.environment.triton_version != environment.triton_version:
+        return False
+    base, head = pairing.of(key)
+    base_code = machine_code(pairing.base.environment, base.code)
+    head_code = machine_code(environment, head.code)
+    return bool(head_code) and base_code == head_code and None not in head_code.values()
 
 
 def machine_code(
-    record: RunRecord, case_id: str, implementation: str
+    environment: Environment, functions: Iterable[StaticFacts]
 ) -> dict[tuple[str, str], str | None]:
     """Code hash of each compiled function by target and name, None if it failed.
 
     If the device's target was compiled, only its code counts; otherwise that of all targets.
     """
-    found = {
-        (one.target, one.function): one.code_hash
-        for one in record.static_facts
-        if (one.case_id, one.implementation) == (case_id, implementation)
-    }
-    device_target = f"sm_{(record.environment.compute_capability or '').replace('.', '')}"
-    return {key: code for key, code in found.items() if key[0] == device_target} or found
+    codes = {(facts.target, facts.function): facts.code_hash for facts in functions}
+    device_target = f"sm_{(environment.compute_capability or '').replace('.', '')}"
+    of_device = {key: code for key, code in codes.items() if key[0] == device_target}
+    return of_device or codes
 
 
 # --- matching functions

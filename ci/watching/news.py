@@ -21,7 +21,7 @@ class NewsKind(StrEnum):
     LOCATED = "located"
     """A regression that was told as a range is known to its commit."""
     UNCONFIRMED = "unconfirmed"
-    """A suspicion that no runner has confirmed within two nights."""
+    """A suspicion that no runner has confirmed within two nights, or that pairs cannot decide."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ def list_news(
     """List what was decided and not told yet. A change that only one pair shows waits."""
     earlier = list(decided)
     news: list[News] = []
-    for candidate in (*_changes(state, regressions), *_old_suspicions(state.suspects, now)):
+    for candidate in (*_changes(state, regressions), *_unconfirmed(state.suspects, now)):
         if not _is_told(candidate, earlier):
             news.append(candidate)
             earlier.append(candidate)
@@ -118,6 +118,7 @@ def _has_suspect(point: ChangePoint, suspects: Iterable[SuspectCase]) -> bool:
     subject = (point.series.case_id, point.series.implementation)
     return any(
         suspect.subject == subject
+        and not suspect.is_given_up
         and suspect.base < point.commit
         and point.previous_commit < suspect.head
         for suspect in suspects
@@ -130,14 +131,17 @@ def _is_suspected(state: WatchState, regression: Regression, commit: CommitRef) 
         (point.series.case_id, point.series.implementation) for point in regression.change_points
     }
     return any(
-        suspect.subject in subjects and suspect.base < commit <= suspect.head
+        suspect.subject in subjects
+        and not suspect.is_given_up
+        and suspect.base < commit <= suspect.head
         for suspect in state.suspects
     )
 
 
-def _old_suspicions(suspects: Iterable[SuspectCase], now: datetime) -> Iterator[News]:
+def _unconfirmed(suspects: Iterable[SuspectCase], now: datetime) -> Iterator[News]:
     for suspect in suspects:
-        if suspect.since is None or now - suspect.since < UNCONFIRMED_AFTER:
+        is_old = suspect.since is not None and now - suspect.since >= UNCONFIRMED_AFTER
+        if not (is_old or suspect.is_given_up):
             continue
         case_id, implementation = suspect.subject
         yield News(

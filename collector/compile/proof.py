@@ -19,6 +19,7 @@ from roofwatch.collector.compile.dataless import (
     has_inputs,
 )
 from roofwatch.collector.compile.interval import Interval
+from roofwatch.collector.compile.kernel_files import packages_of
 from roofwatch.collector.compile.overflow import Access, Finding, check_accesses
 from roofwatch.collector.compile.size_limits import FoundLimits, find_limits
 from roofwatch.collector.compile.targets import parse_target
@@ -87,7 +88,10 @@ def prove_case(
         limits=found.limits,
         searched=found.searched,
     )
-    return CaseProof(overflow=overflow, cost=_cost(named, target, trace))
+    modules = [launch.module for launch in trace.launches]
+    return CaseProof(
+        overflow=overflow, cost=_cost(named, target, trace), packages=packages_of(modules)
+    )
 
 
 def _not_called(named: Mapping[str, str], message: str) -> CaseProof:

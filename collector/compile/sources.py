@@ -50,22 +50,33 @@ class ProjectPackages:
         return file is None or not any(file.is_relative_to(folder) for folder in self.folders)
 
 
+@dataclass(frozen=True)
+class SourceDigest:
+    """Digests of what a kernel may use."""
+
+    everything: str
+    host: str
+    """Without the functions that Triton compiles: their machine code shows what they do."""
+
+
 def source_digests(
     specs: Sequence[KernelSpec],
     loaded: Iterable[str],
     project: ProjectPackages = ProjectPackages(),
-) -> dict[str, str]:
-    """Return a digest of all code and data that each kernel may use; comments and docstrings do not
-    count.
+) -> dict[str, SourceDigest]:
+    """Digest all code and data that each kernel may use; comments and docstrings do not count.
 
     `loaded` names the modules that loading the suite imported. If a kernel imports a package of the
     project from elsewhere, its digest is a new one each time: the code may have changed.
     """
     suite = {name for name in loaded if _read_module(name) is not None}
-    digests: dict[str, str] = {}
+    digests: dict[str, SourceDigest] = {}
     for spec in specs:
         used = _used_modules(_parts_of(spec, suite), suite)
-        digests[spec.name] = uuid.uuid4().hex if _is_hidden(used, project) else _digest(used)
+        if _is_hidden(used, project):
+            digests[spec.name] = SourceDigest(everything=uuid.uuid4().hex, host=uuid.uuid4().hex)
+        else:
+            digests[spec.name] = _digest(used)
     return digests
 
 
@@ -130,17 +141,20 @@ def _used_modules(start: Iterable["_Part"], suite: set[str]) -> dict[str, "_Modu
     return used
 
 
-def _digest(used: Mapping[str, "_Module"]) -> str:
+def _digest(used: Mapping[str, "_Module"]) -> SourceDigest:
     modules = dict(sorted(used.items()))
     variables = {
         name: os.environ.get(name) for module in modules.values() for name in module.variables
     }
     codes = {name: module.code for name, module in modules.items()}
+    host_codes = {name: module.host_code for name, module in modules.items()}
     data = {
         name: [(file.name, _cached_digest(file)) for file in module.data]
         for name, module in modules.items()
     }
-    return digest_of(codes, data, variables)
+    return SourceDigest(
+        everything=digest_of(codes, data, variables), host=digest_of(host_codes, data, variables)
+    )
 
 
 _cached_digest = cache(digest_of_file)
@@ -154,6 +168,8 @@ class _Module:
     file: Path
     code: str
     """Digest of the syntax tree without docstrings."""
+    host_code: str
+    """The same without the functions that Triton compiles."""
     imports: frozenset[str] = frozenset()
     """Names that may be modules, and the packages that contain them."""
     imports_dynamically: bool = False
@@ -187,7 +203,8 @@ def _read_module(
     try:
         tree = part_of(ast.parse(file.read_bytes()), kernels, functions)
     except (SyntaxError, ValueError):  # an extension module, or a file that is not imported yet
-        return _Module(file, str(digest_of_file(file)))
+        content = str(digest_of_file(file))
+        return _Module(file, code=content, host_code=content)
     nodes = list(ast.walk(tree))
     identifiers = {node.id for node in nodes if isinstance(node, ast.Name)}
     identifiers |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
@@ -206,13 +223,16 @@ def _read_module(
     }
     data |= {path for path in file.parent.iterdir() if path.suffix in _CUDA_SUFFIXES}
     package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+    tree = _RemoveDocstrings().visit(tree)
+    code = digest_of(ast.dump(tree))
     return _Module(
         file,
+        code=code,
+        host_code=digest_of(ast.dump(_RemoveCompiled().visit(tree))),
         imports=frozenset(_imported_names(nodes, package)),
         imports_dynamically=bool(identifiers & _DYNAMIC_IMPORTS),
         variables=frozenset(filter(_VARIABLE_NAME.fullmatch, texts)),
         data=tuple(sorted(data)),
-        code=digest_of(ast.dump(_RemoveDocstrings().visit(tree))),
     )
 
 
@@ -275,6 +295,22 @@ def _imported_names(nodes: Iterable[ast.AST], package: str) -> Iterator[str]:
                 *_parent_packages(source),
                 *(f"{source}.{alias.name}" for alias in node.names),
             )
+
+
+class _RemoveCompiled(ast.NodeTransformer):
+    """Keep the decorators of a function that Triton compiles: they choose its configurations."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        if any(map(_is_triton_jit, node.decorator_list)):
+            node.args = ast.parse("lambda: 0", mode="eval").body.args  # type: ignore[attr-defined]
+            node.body = [ast.Pass()]
+        return self.generic_visit(node)
+
+
+def _is_triton_jit(decorator: ast.expr) -> bool:
+    """Whether a decorator is `triton.jit`; `jit` of other libraries compiles host code."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function) in {"triton.jit", "gluon.jit"}
 
 
 class _RemoveDocstrings(ast.NodeTransformer):

@@ -30,6 +30,8 @@ class TracedLaunch:
     """One launch of a jitted function; `message` says why its IR was not made."""
 
     function: str
+    module: str
+    """Which defines it."""
     grid: tuple[int, int, int]
     arguments: Mapping[str, int] = field(default_factory=dict)
     ranges: Mapping[str, Interval] = field(default_factory=dict)
@@ -87,6 +89,7 @@ def tracing_launches(
         launches.append(
             TracedLaunch(
                 self.name,
+                "",
                 _three(grid),
                 tensor_bytes=_bytes_of(tensors),
                 is_triton=False,
@@ -113,7 +116,7 @@ def _traced(
     cache: IrCache,
     range_of: RangeOf,
 ) -> TracedLaunch:
-    launch = TracedLaunch(name, (1, 1, 1))
+    launch = TracedLaunch(name, str(function.fn.__module__), (1, 1, 1))
     function.device_caches.clear()  # its key is the device number, which is 0 for every target
     try:
         bound, parts = _specialise(function, args, kwargs, cache, launch)

@@ -74,6 +74,7 @@ def device_state(
     energy_per_launch_j = None
     if energy_j is not None and launch_count >= 1:
         energy_per_launch_j = energy_j / launch_count
+    memory_temperatures_c = (reading.memory_temperature_c for reading in inside)
     memory_clocks_mhz = (reading.memory_clock_mhz for reading in inside)
     return DeviceState(
         reading_count=len(inside),
@@ -81,6 +82,7 @@ def device_state(
         memory_clock_mhz=_summary(statistics.median, memory_clocks_mhz),
         power_w=_summary(statistics.mean, (reading.power_w for reading in inside)),
         temperature_c=_summary(max, (reading.temperature_c for reading in inside)),
+        memory_temperature_c=_summary(max, memory_temperatures_c),
         energy_per_launch_j=energy_per_launch_j,
         clock_event_reasons=reasons,
         degraded_by=tuple(degraded_by),

@@ -39,6 +39,20 @@ fault: a busy GPU normally runs at its power limit."""
 
 THERMAL = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown"})
 
+# field values: the newer identifiers of these counters differ between drivers, these do not
+_POWER_INSTANT_FIELD = 186
+_MEMORY_TEMPERATURE_FIELD = 82
+_HELD_BACK_FIELDS = {SW_POWER_CAP: 74, "sw_thermal_slowdown": 75, "board_limit": 77}
+
+_OPTIONAL = (
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetCurrPcieLink",
+    "nvmlDeviceGetMaxPcieLink",
+    "nvmlDeviceGetRemappedRows",
+)
+
 _MODULE_VARIABLE = "ROOFWATCH_NVML_MODULE"
 """Replaces `pynvml` in tests."""
 
@@ -98,8 +112,12 @@ class NvmlDevice:
 
     @property
     def unsupported(self) -> tuple[str, ...]:
-        """NVML functions that were called and that this device does not support."""
-        return tuple(sorted(self._unsupported))
+        """NVML functions that were called and that this device does not support, without those
+        that many devices lack and no verdict uses.
+        """
+        return tuple(
+            sorted(query for query in self._unsupported if not query.startswith(_OPTIONAL))
+        )
 
     def facts(self) -> dict[str, Any]:
         """Properties that stay constant during a run, by the fields of `Environment`."""
@@ -130,21 +148,62 @@ class NvmlDevice:
         """What changes during a run, by the fields of `Reading`; None for what the device does not
         report.
 
-        Energy is counted since the driver was loaded, in steps. Power is the average of the last
-        second, on GA100 and before Ampere instantaneous. Source: NVML reference.
+        Energy is counted since the driver was loaded, in steps. Power is instantaneous; a driver
+        before 530 reports the average of the last second. Source: NVML reference.
         """
         nvml = self._nvml
         bits = self._query("nvmlDeviceGetCurrentClocksEventReasons")
         if bits is None:  # an older driver
             bits = self._query("nvmlDeviceGetCurrentClocksThrottleReasons")
+        power_mw = self._field(_POWER_INSTANT_FIELD)
+        if power_mw is None:
+            power_mw = self._query("nvmlDeviceGetPowerUsage")
         return {
             "energy_j": _thousandth(self._query("nvmlDeviceGetTotalEnergyConsumption")),
             "sm_clock_mhz": self._query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
             "memory_clock_mhz": self._query("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
-            "power_w": _thousandth(self._query("nvmlDeviceGetPowerUsage")),
+            "power_w": _thousandth(power_mw),
             "temperature_c": self._query("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            "memory_temperature_c": self._field(_MEMORY_TEMPERATURE_FIELD),
             "clock_event_reasons": None if bits is None else reason_names(bits),
         }
+
+    def held_back_counts(self) -> dict[str, int]:
+        """Counters of how long each reason has reduced the clock since the driver was loaded.
+
+        A counter that grew between two readings shows a reason that was active between them only.
+        """
+        counts: dict[str, int] = {}
+        for reason, field in _HELD_BACK_FIELDS.items():
+            count = self._field(field)
+            if count is not None:
+                counts[reason] = count
+        return counts
+
+    def health(self) -> dict[str, float]:
+        """What an engineer checks before trusting a device; without what it does not report."""
+        nvml = self._nvml
+        volatile = nvml.NVML_VOLATILE_ECC
+        values = {
+            "performance_state": self._query("nvmlDeviceGetPerformanceState"),
+            "ecc_corrected_errors": self._query(
+                "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, volatile
+            ),
+            "ecc_uncorrected_errors": self._query(
+                "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, volatile
+            ),
+            "pcie_generation": self._query("nvmlDeviceGetCurrPcieLinkGeneration"),
+            "pcie_width": self._query("nvmlDeviceGetCurrPcieLinkWidth"),
+            "pcie_width_max": self._query("nvmlDeviceGetMaxPcieLinkWidth"),
+            "nvlink_count": self._field(nvml.NVML_FI_DEV_NVLINK_LINK_COUNT),
+        }
+        remapped = self._query("nvmlDeviceGetRemappedRows")
+        if remapped is not None:
+            corrected_rows, uncorrected_rows, is_pending, has_failed = remapped
+            values["rows_remapped"] = corrected_rows + uncorrected_rows
+            values["row_remap_pending"] = int(is_pending)
+            values["row_remap_failed"] = int(has_failed)
+        return {name: float(value) for name, value in values.items() if value is not None}
 
     def compute_process_ids(self) -> tuple[int, ...] | None:
         """Processes with a compute context on the device, in the PID namespace that the driver
@@ -237,6 +296,19 @@ class NvmlDevice:
             }:
                 self._unsupported.add(query)
             return None
+
+    def _field(self, field: int) -> int | None:
+        """Value of one of NVML's numbered fields; None if the device does not have it."""
+        values = self._query("nvmlDeviceGetFieldValues", (field,))
+        if values is None or values[0].nvmlReturn != self._nvml.NVML_SUCCESS:
+            return None
+        value = values[0].value
+        by_type = {
+            self._nvml.NVML_VALUE_TYPE_UNSIGNED_INT: value.uiVal,
+            self._nvml.NVML_VALUE_TYPE_UNSIGNED_LONG: value.ulVal,
+            self._nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG: value.ullVal,
+        }
+        return by_type.get(values[0].valueType)
 
     def _error(self, problem: str, error: Any) -> NvmlError:
         statuses: dict[int, Status] = {

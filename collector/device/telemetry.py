@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -27,6 +27,7 @@ _QUANTITIES = (
     "memory_clock_mhz",
     "power_w",
     "temperature_c",
+    "memory_temperature_c",
     "energy_j",
     "foreign_process_count",
 )
@@ -42,9 +43,11 @@ class Reading:
     memory_clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+    memory_temperature_c: float | None = None
     energy_j: float | None = None
     """Since the first reading."""
     clock_event_reasons: tuple[str, ...] | None = None
+    """At this moment or at any time since the previous reading."""
     foreign_process_count: int | None = None
 
 
@@ -102,6 +105,8 @@ class Sampler:
         self._now_ns = now_ns
         self._readings: list[Reading] = []
         self._first_energy_j: float | None = None
+        self._held_back_counts = device.held_back_counts()
+        self._health = device.health()
         self._started_at = utc_now()
         self._lock = threading.Lock()
         self._is_stopped = threading.Event()
@@ -148,7 +153,7 @@ class Sampler:
         for reading in readings[first:]:
             offset_ms = (reading.at_ns - readings[0].at_ns) / 1e6
             rows.append({"offset_ms": offset_ms, **asdict(reading)})
-        return _telemetry(rows, self._started_at, message)
+        return _telemetry(rows, self._started_at, message, self._health)
 
     def read(self) -> None:
         """Take one reading now, from any thread; does nothing once the device is lost."""
@@ -178,10 +183,28 @@ class Sampler:
             quantities["energy_j"] = energy_j - self._first_energy_j
             if quantities["energy_j"] < 0:  # the driver's counter was reset
                 quantities["energy_j"] = None
+        quantities["clock_event_reasons"] = self._reasons_since_last(
+            quantities["clock_event_reasons"]
+        )
         foreign_count = None
         if pids is not None:
             foreign_count = self._processes.count_foreign(pids)
         return Reading(read_at_ns, foreign_process_count=foreign_count, **quantities)
+
+    def _reasons_since_last(self, current: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        """Add the reasons whose counters grew since the previous reading.
+
+        A block of samples may be shorter than the distance of two readings.
+        """
+        counts = self.device.held_back_counts()
+        reasons = dict.fromkeys(current or ())
+        for reason, count in counts.items():
+            if count > self._held_back_counts.get(reason, count):
+                reasons[reason] = None
+        self._held_back_counts = counts
+        if current is None and not counts:
+            return None
+        return tuple(reasons)
 
 
 def no_telemetry(status: str, message: str) -> Telemetry:
@@ -220,7 +243,7 @@ def join_telemetry(parts: Sequence[Telemetry]) -> Telemetry:
             if row["energy_j"] is not None:
                 row["energy_j"] += start_j
             rows.append(row)
-    return _telemetry(rows, first_started_at, messages)
+    return _telemetry(rows, first_started_at, messages, with_readings[0].health)
 
 
 def _highest_energy_j(rows: Sequence[dict[str, Any]]) -> float:
@@ -239,6 +262,7 @@ def _telemetry(
     rows: Sequence[dict[str, Any]],
     started_at: datetime,
     message: str | None,
+    health: Mapping[str, float],
 ) -> Telemetry:
     """Turn readings into columns; a column without values stays empty."""
     columns: dict[str, list[Any]] = {}
@@ -255,6 +279,7 @@ def _telemetry(
             "status": "ok" if rows else "unavailable",
             "message": message,
             "started_at": started_at,
+            "health": health,
             "offset_ms": [row["offset_ms"] for row in rows],
             **columns,
         }

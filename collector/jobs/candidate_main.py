@@ -6,7 +6,6 @@ on the bytes of the outputs, which it checks, and on its own clock.
 """
 
 import contextlib
-import ctypes
 import importlib.util
 import json
 import mmap
@@ -15,9 +14,9 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
-from roofwatch.collector.workers.candidate_limits import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
+from roofwatch.collector.workers.candidate_limits import MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.sandbox import Policy, isolate
 
 STATIC_FIELDS = (
@@ -36,10 +35,11 @@ _MAX_FACTS = 100
 def main(control_fd: int) -> NoReturn:
     """Isolate this process, load the kernel, and serve the judge until it closes the socket."""
     control = socket.socket(fileno=control_fd)
-    message, fds, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 1)
+    message, fds, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 2)
     setup = json.loads(message)
-    memory = mmap.mmap(fds[0], setup["arena_bytes"])
-    os.close(fds[0])
+    memory_fd, *device_fds = fds
+    memory = mmap.mmap(memory_fd, setup["arena_bytes"])
+    os.close(memory_fd)
     missing = isolate(Policy(**setup["policy"]))
     _send(control, {"missing": missing})
     import torch  # noqa: F401  before the candidate's turn, while the other process loads it too
@@ -49,7 +49,7 @@ def main(control_fd: int) -> NoReturn:
     sys.path[:0] = setup["import_roots"]
     sys.path += [path for path in setup["import_path"] if path not in sys.path]
     try:
-        server = _Server(setup, memory)
+        server = _Server(setup, memory, device_fds)
     except BaseException as error:  # noqa: BLE001  SystemExit too: the judge hears why
         _send(control, _described(error))
         os._exit(1)
@@ -77,7 +77,9 @@ def _described(error: BaseException) -> dict[str, Any]:
 class _Server:
     """The loaded kernel."""
 
-    def __init__(self, setup: Mapping[str, Any], memory: mmap.mmap) -> None:
+    def __init__(
+        self, setup: Mapping[str, Any], memory: mmap.mmap, device_fds: Sequence[int]
+    ) -> None:
         import torch
 
         self._torch = torch
@@ -92,10 +94,8 @@ class _Server:
 
             patch_interpreter()
         self._arena = torch.frombuffer(memory, dtype=torch.uint8)
-        if setup["device_arena"] is not None:
-            self._arena = _open_device_arena(
-                bytes.fromhex(setup["device_arena"]), setup["arena_bytes"]
-            )
+        for device_fd in device_fds:
+            self._arena = _open_device_arena(device_fd, setup["arena_bytes"])
         self._kernels = _load(setup)
         self.static_facts = (
             _compile(setup, self._kernels["candidate"]) if "compiled_case" in setup else []
@@ -178,36 +178,16 @@ class _Server:
         return outputs
 
 
-class _IpcHandle(ctypes.Structure):
-    """CUDA's CUipcMemHandle."""
-
-    _fields_ = (("reserved", ctypes.c_char * IPC_HANDLE_BYTES),)
-
-
-def _open_device_arena(handle: bytes, byte_count: int) -> Any:
+def _open_device_arena(device_fd: int, byte_count: int) -> Any:
     """Map GPU memory of the judge. Not tried on a GPU yet."""
     import torch
 
-    torch.zeros(1, device="cuda")  # makes the context
-    address = ctypes.c_uint64()
-    lazily_with_peer_access = 1
-    status = ctypes.CDLL("libcuda.so.1").cuIpcOpenMemHandle_v2(
-        ctypes.byref(address), _IpcHandle.from_buffer_copy(handle), lazily_with_peer_access
-    )
-    if status:
-        raise RuntimeError(
-            f"GPU memory of the judge cannot be mapped (cuIpcOpenMemHandle: {status})"
-        )
+    from roofwatch.collector.workers.device_memory import open_device_memory
 
-    class Memory:
-        __cuda_array_interface__: ClassVar = {
-            "shape": (byte_count,),
-            "typestr": "|u1",
-            "data": (address.value, False),
-            "version": 3,
-        }
-
-    return torch.as_tensor(Memory(), device="cuda")
+    torch.zeros(1, device="cuda")  # makes the context current
+    memory = open_device_memory(device_fd, byte_count, torch.cuda.current_device())
+    os.close(device_fd)
+    return memory.as_tensor()
 
 
 def _load(setup: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:

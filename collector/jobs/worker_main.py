@@ -197,7 +197,11 @@ class _Suite:
             specs = [
                 spec for spec in self._specs if job.kernels is None or spec.name in job.kernels
             ]
-            return Reply(source_digests=source_digests(specs, self._modules, project))
+            digests = source_digests(specs, self._modules, project)
+            return Reply(
+                source_digests={name: digest.everything for name, digest in digests.items()},
+                host_digests={name: digest.host for name, digest in digests.items()},
+            )
         if isinstance(job, DescribeEnvironment):
             return Reply(
                 environment=collect_environment(self._device), device_uuid=device_uuid(self._device)

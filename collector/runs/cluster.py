@@ -332,6 +332,9 @@ def _joined(records: Sequence[RunRecord], run_id: uuid.UUID) -> RunRecord:
         "source_digests": dict(
             chain.from_iterable(record.source_digests.items() for record in records)
         ),
+        "host_digests": dict(
+            chain.from_iterable(record.host_digests.items() for record in records)
+        ),
     }
     for results in _RESULTS:
         changed[results] = tuple(

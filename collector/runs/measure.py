@@ -17,7 +17,7 @@ from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
 from roofwatch.model.machine import highest_ceilings
-from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.worker_protocol import Mode, Subject, WorkerSettings
 
 _MAX_PARALLEL_CHECKS = 8
@@ -28,6 +28,9 @@ MoreBlocks = Callable[[RunRecord, RunRecord], Mapping[Subject, int]]
 needs.
 """
 
+FindCarried = Callable[[RunRecord, RunRecord], frozenset[Subject]]
+"""From the compiled and checked base and head, the subjects whose time cannot differ."""
+
 
 def measure(
     suites: Sequence[SuiteAt],
@@ -36,6 +39,7 @@ def measure(
     *,
     fork_server: ForkServer,
     only: frozenset[Subject] | None = None,
+    find_carried: FindCarried = lambda _base, _head: frozenset(),
     more: MoreBlocks = lambda _base, _head: {},
     journal: Journal | None = None,
 ) -> tuple[RunRecord, ...]:
@@ -46,6 +50,7 @@ def measure(
     a disturbance affects all of them. Of a pair, every block comes from a fresh process, and the
     two sides of a block run directly after each other in random order. Each side has its own
     compiler and autotuning cache, empty at the start. A subject of only one side is measured there.
+    What `find_carried` returns is not timed.
     After the plan's blocks, and after each interim analysis, `more` returns what else to measure.
 
     The journal stores each result as it arrives. Results of an interrupted run are read from it,
@@ -80,7 +85,7 @@ def measure(
                 cache_folder=caches / side if is_pair else None,
             )
             workers = stack.enter_context(WorkerPool(fork_server, settings))
-            pairing = Pairing(pair_id=pair_id, side=side) if is_pair else None
+            pairing = PairMember(pair_id=pair_id, side=side) if is_pair else None
             run = SuiteRun(suite, plan, workers, session, steps, journal, pairing)
             runs.append(run)
             # a new kernel is missing in the base, a removed one in the head
@@ -92,9 +97,15 @@ def measure(
         for run in runs:
             run.ceilings = shared
         _drop_unpaired_blocks(runs)
+        carried = find_carried(*(run.record() for run in runs)) if is_pair else frozenset()
         subjects = dict.fromkeys(
-            subject for run in runs for subject in run.to_time if only is None or subject in only
+            subject
+            for run in runs
+            for subject in run.to_time
+            if (only is None or subject in only) and subject not in carried
         )
+        for run in runs:
+            run.left_out = frozenset(run.to_time).difference(subjects)
         foreign = next((run.foreign for run in runs if run.foreign is not None), None)
         if foreign is not None:
             steps.note(f"nothing is timed: {foreign.module} is not the code of the commit")

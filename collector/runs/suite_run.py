@@ -22,7 +22,7 @@ from roofwatch.model.errors import JournalError, SuiteError, TimerError
 from roofwatch.model.machine import Ceiling, Environment
 from roofwatch.model.measurement import with_references
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Pairing, RunRecord, utc_now
+from roofwatch.model.record import PairMember, RunRecord, utc_now
 from roofwatch.model.results import Accuracy
 from roofwatch.model.timing_method import ChosenMethod
 from roofwatch.model.worker_protocol import (
@@ -62,7 +62,7 @@ class SuiteRun:
         session: DeviceSession,
         steps: Steps,
         journal: Journal | None = None,
-        pairing: Pairing | None = None,
+        pairing: PairMember | None = None,
     ) -> None:
         self.suite = suite
         self.plan = plan
@@ -70,6 +70,8 @@ class SuiteRun:
         self.spent = SpentTime()
         self.cases: dict[Subject, CaseRun] = {}
         """In the order of the suite."""
+        self.left_out: frozenset[Subject] = frozenset()
+        """Subjects that this run was not asked to time: they have no measurement."""
         self._session = session
         self._steps = steps
         self._journal = journal
@@ -88,6 +90,7 @@ class SuiteRun:
         self._environment: Environment | None = None
         self.ceilings: tuple[Ceiling, ...] = ()
         self._source_digests: dict[str, str] = {}
+        self._host_digests: dict[str, str] = {}
 
     def load(self, *, may_be_empty: bool = False) -> None:
         """Load the suite, select what to measure, and restore results of an interrupted run.
@@ -113,6 +116,7 @@ class SuiteRun:
                 DescribeSources(kernels=kernels), timeout_s=_MACHINE_TIMEOUT_S
             )
         self._source_digests = reply.source_digests or {}
+        self._host_digests = reply.host_digests or {}
         entries = () if self._journal is None else self._journal.entries(self._side)
         for entry in entries:
             self._apply(entry)
@@ -316,7 +320,9 @@ class SuiteRun:
         cases = tuple({case.case.case_id: case.case for case in found}.values())
         method = self._chosen.method
         measurements = with_references(
-            case.measurement(method, self.ceilings, self._environment) for case in found
+            case.measurement(method, self.ceilings, self._environment)
+            for case in found
+            if case.subject not in self.left_out
         )
         profiles = tuple(case.profile for case in found if case.profile is not None)
         proofs = [case.proof for case in found if case.proof is not None]
@@ -346,6 +352,7 @@ class SuiteRun:
             requirements=self._requirements,
             is_isolated=self.suite.source.python is not None,
             source_digests=self._source_digests,
+            host_digests=self._host_digests,
             telemetry=self._session.telemetry,
             spent_ns=self.spent.total_ns,
         )

@@ -7,7 +7,6 @@ copied at once.
 """
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import math
@@ -26,7 +25,7 @@ from typing import Any, Self
 
 import torch
 
-from roofwatch.collector.workers.candidate_limits import IPC_HANDLE_BYTES, MAX_MESSAGE_BYTES
+from roofwatch.collector.workers.candidate_limits import MAX_MESSAGE_BYTES
 from roofwatch.collector.workers.candidate_protocol import (
     ALIGNMENT,
     Answer,
@@ -40,6 +39,7 @@ from roofwatch.collector.workers.candidate_protocol import (
     extent,
     parse_answer,
 )
+from roofwatch.collector.workers.device_memory import create_device_memory
 from roofwatch.collector.workers.sandbox import Policy
 from roofwatch.install import python_command
 from roofwatch.model.errors import CollectorError
@@ -144,12 +144,13 @@ class CandidateProcess:
                 # a group of its own, which is stopped and killed as a whole
                 start_new_session=True,
             )
-        own = {
-            "policy": asdict(replace(policy, scratch=str(scratch))),
-            "device_arena": None if setup["device"] == "cpu" else self._move_to_device(),
-        }
-        socket.send_fds(self._control, [json.dumps({**setup, **own}).encode()], [memory_fd])
-        os.close(memory_fd)
+        shared_fds = [memory_fd]
+        if setup["device"] != "cpu":
+            shared_fds.append(self._move_to_device())
+        limited = {"policy": asdict(replace(policy, scratch=str(scratch)))}
+        socket.send_fds(self._control, [json.dumps({**setup, **limited}).encode()], shared_fds)
+        for shared_fd in shared_fds:
+            os.close(shared_fd)
 
     def __enter__(self) -> Self:
         return self
@@ -258,20 +259,15 @@ class CandidateProcess:
         if select.select([self._control], [], [], 0)[0] and self._process.poll() is None:
             raise ForgeryError("the process sent a message that was not asked for")
 
-    def _move_to_device(self) -> str:
-        """Share GPU memory in place of the host's, and return its handle.
+    def _move_to_device(self) -> int:
+        """Share GPU memory in place of the host's, and return its file descriptor.
 
         Not tried on a GPU yet.
         """
-        self._arena = torch.empty(len(self._arena), dtype=torch.uint8, device="cuda")
-        handle = (ctypes.c_char * IPC_HANDLE_BYTES)()
-        if ctypes.CDLL("libcuda.so.1").cuIpcGetMemHandle(
-            handle, ctypes.c_uint64(self._arena.data_ptr())
-        ):
-            raise CollectorError(
-                "this GPU cannot share memory with another process (cuIpcGetMemHandle)"
-            )
-        return bytes(handle).hex()
+        torch.zeros(1, device="cuda")  # makes the context current
+        memory, descriptor = create_device_memory(len(self._arena), torch.cuda.current_device())
+        self._arena = memory.as_tensor()
+        return descriptor
 
     def _ask(self, request: Mapping[str, Any], timeout_s: float) -> tuple[Answer, float]:
         """Send a request, let the process run until it has answered, and return the answer and the

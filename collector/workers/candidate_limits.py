@@ -3,4 +3,3 @@ isolated before it loads torch.
 """
 
 MAX_MESSAGE_BYTES = 2**16
-IPC_HANDLE_BYTES = 64

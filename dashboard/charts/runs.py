@@ -119,7 +119,10 @@ def _panels(telemetry: Telemetry) -> dict[str, _Lines]:
             "memory clock": telemetry.memory_clock_mhz,
         },
         "power (W)": {"power": telemetry.power_w},
-        "temperature (°C)": {"temperature": telemetry.temperature_c},
+        "temperature (°C)": {
+            "GPU": telemetry.temperature_c,
+            "memory": telemetry.memory_temperature_c,
+        },
     }
     # a device without a sensor has no readings of it
     return {title: lines for title, lines in panels.items() if any(lines.values())}

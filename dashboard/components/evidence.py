@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from roofwatch.ci.ab.changes import Change
 from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, side_by_side
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.messages import Remark, count_of
 from roofwatch.ci.static.comparison import StaticJudgement
 from roofwatch.ci.static.facts import fact_values
@@ -342,17 +342,23 @@ def _show_launches(moves: Sequence[LaunchMove]) -> None:
     )
 
 
-def _show_counters(moves: Sequence[Change]) -> None:
+def _show_counters(changes: Sequence[Change[None]]) -> None:
 
-    def relative_change(move: Change) -> float | None:
-        return move.relative_change if move.base else None
+    def relative_change(change: Change[None]) -> float | None:
+        return change.relative_change if change.base else None
+
+    def base_text(change: Change[None]) -> str:
+        return format_counter(change.metric, change.values[0])
+
+    def head_text(change: Change[None]) -> str:
+        return format_counter(change.metric, change.values[1])
 
     st.subheader("Hardware counters", anchor=False)
     show_table(
-        moves,
-        Column("counter", lambda move: move.metric.replace("_", " ")),
-        Column("kernel of the device", lambda move: move.part),
-        Column("base", lambda move: format_counter(move.metric, move.base)),
-        Column("head", lambda move: format_counter(move.metric, move.head)),
+        changes,
+        Column("counter", lambda change: change.metric.replace("_", " ")),
+        Column("kernel of the device", lambda change: change.subject.part),
+        Column("base", base_text),
+        Column("head", head_text),
         Column("change", relative_change, percent),
     )

@@ -16,6 +16,8 @@ SECRET_COLUMNS = {"token": {"secret_sha256"}}
 _DECISIONS = (
     "GRANT UPDATE ON triage TO {}",
     "GRANT INSERT ON audit_entry TO {}",
+    # a decision may be to measure again
+    "GRANT INSERT, UPDATE ON agenda_job TO {}",
     # locking a row needs the right to update some column
     "GRANT UPDATE (id) ON project TO {}",
 )
@@ -129,12 +131,12 @@ def _grant(connection: Connection, role: str, *, writes_decisions: bool) -> None
     _execute(connection, "GRANT SELECT ON ALL TABLES IN {} TO {}", schema, name)
     for table, hidden in SECRET_COLUMNS.items():
         columns = connection.scalars(_COLUMNS, {"table": table})
-        shown = [sql.Identifier(column) for column in columns if column not in hidden]
+        readable_columns = [sql.Identifier(column) for column in columns if column not in hidden]
         _execute(connection, "REVOKE SELECT ON {} FROM {}", sql.Identifier(table), name)
         _execute(
             connection,
             "GRANT SELECT ({}) ON {} TO {}",
-            sql.SQL(", ").join(shown),
+            sql.SQL(", ").join(readable_columns),
             sql.Identifier(table),
             name,
         )

@@ -210,17 +210,17 @@ def parse_url(url: str) -> URL:
     Raises:
         StoreError: not a Postgres URL; the message does not quote it.
     """
-    wanted = (
+    hint = (
         "write postgresql://user:password@host:5432/name (a password's special characters "
         "%-encoded)"
     )
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
-        raise StoreError(f"the database URL cannot be read; {wanted}") from None
+        raise StoreError(f"the database URL cannot be read; {hint}") from None
     if parsed.drivername not in {"postgres", "postgresql", _DRIVER}:
         raise StoreError(
-            f"the database URL starts with {parsed.drivername}://, which is not Postgres; {wanted}"
+            f"the database URL starts with {parsed.drivername}://, which is not Postgres; {hint}"
         )
     return parsed.set(drivername=_DRIVER, query=_DEFAULTS | dict(parsed.query))
 

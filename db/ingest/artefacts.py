@@ -28,13 +28,11 @@ def list_artefacts(session: Session, run_id: UUID) -> list[StoredArtefact]:
         .where(RunArtefactRow.run_id == run_id)
         .order_by(RunArtefactRow.position)
     )
-    return [
-        StoredArtefact(
-            **{name: getattr(row, name) for name in Artefact.model_fields},
-            is_stored=row.content_sha256 is not None,
-        )
-        for row in session.scalars(query)
-    ]
+    artefacts: list[StoredArtefact] = []
+    for row in session.scalars(query):
+        fields = {name: getattr(row, name) for name in Artefact.model_fields}
+        artefacts.append(StoredArtefact(**fields, is_stored=row.content_sha256 is not None))
+    return artefacts
 
 
 def read_artefact(engine: Engine, run_id: UUID, sha256: str) -> Iterator[bytes]:
@@ -45,7 +43,9 @@ def read_artefact(engine: Engine, run_id: UUID, sha256: str) -> Iterator[bytes]:
     """
     with Session(engine) as session:
         sizes = {
-            one.sha256: one.size_bytes for one in list_artefacts(session, run_id) if one.is_stored
+            artefact.sha256: artefact.size_bytes
+            for artefact in list_artefacts(session, run_id)
+            if artefact.is_stored
         }
     if sha256 not in sizes:
         raise StoreError(f"run {run_id}: no content {sha256[:12]}… is stored for it")
@@ -64,9 +64,9 @@ def store_artefact(engine: Engine, run_id: UUID, sha256: str, content: IO[bytes]
         with engine.begin() as connection:
             return _store(connection, run_id, sha256, content)
     except DBAPIError as error:
-        what = f"artefact {sha256[:12]}… of run {run_id}"
+        subject = f"artefact {sha256[:12]}… of run {run_id}"
         raise StoreError(
-            f"{what}: the database failed: {first_line(error.orig)}; try again"
+            f"{subject}: the database failed: {first_line(error.orig)}; try again"
         ) from None
 
 

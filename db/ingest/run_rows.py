@@ -29,6 +29,7 @@ from roofwatch.model.record import RunRecord
 DOCUMENT_FIELDS = {
     "ceilings",
     "commit",
+    "host_digests",
     "is_isolated",
     "machine",
     "provenance",
@@ -84,44 +85,48 @@ def store_run(connection: Connection, record: RunRecord, content_hash: str, ids:
 
     def copy_parts(table: type[Base], parts: Iterable[tuple[Any, int, Any]]) -> None:
         """Copy parts of results, each with its case, implementation and position."""
-        names = [name for name in table.__table__.columns.keys() if name not in _OF_CASE]  # noqa: SIM118
-        rows = (
-            (
-                number,
-                ids.cases[owner.case_id],
-                owner.implementation,
-                position,
-                *(getattr(part, name) for name in names),
-            )
-            for owner, position, part in parts
-        )
-        _copy(connection, table, (*_OF_CASE, *names), rows)
+        names = [column.name for column in table.__table__.columns if column.name not in _OF_CASE]
 
-    copy_parts(AccuracyRow, ((one, at, one) for at, one in enumerate(record.accuracies)))
+        def rows() -> Iterator[tuple[object, ...]]:
+            for owner, position, part in parts:
+                values = [getattr(part, name) for name in names]
+                yield number, ids.cases[owner.case_id], owner.implementation, position, *values
+
+        _copy(connection, table, (*_OF_CASE, *names), rows())
+
+    copy_parts(AccuracyRow, _each_as_its_own_owner(record.accuracies))
     copy_parts(
         TensorErrorRow,
-        ((one, at, part) for one in record.accuracies for at, part in enumerate(one.tensors)),
+        (
+            (accuracy, position, tensor)
+            for accuracy in record.accuracies
+            for position, tensor in enumerate(accuracy.tensors)
+        ),
     )
-    copy_parts(ImportedRow, ((one, at, one) for at, one in enumerate(record.imported)))
+    copy_parts(ImportedRow, _each_as_its_own_owner(record.imported))
     documents = {kind: getattr(record, kind) for kind in DOCUMENT_KINDS}
     _copy(
         connection,
         CaseDocumentRow,
         (*_OF_CASE, "kind", "document"),
         (
-            (number, ids.cases[one.case_id], one.implementation, position, kind, as_json(one))
+            (number, ids.cases[part.case_id], part.implementation, position, kind, as_json(part))
             for kind, parts in documents.items()
-            for position, one in enumerate(parts)
+            for position, part in enumerate(parts)
         ),
     )
+
+
+def _each_as_its_own_owner(results: Sequence[Any]) -> Iterator[tuple[Any, int, Any]]:
+    for position, result in enumerate(results):
+        yield result, position, result
 
 
 def _insert_run(
     connection: Connection, record: RunRecord, content_hash: str, ids: SharedIds
 ) -> int:
-    outcomes = [one.outcome for one in record.measurements] + [
-        one.outcome for one in record.imported
-    ]
+    outcomes = Counter(measurement.outcome.value for measurement in record.measurements)
+    outcomes.update(imported.outcome.value for imported in record.imported)
     values = {
         "run_id": record.run_id,
         "project_id": ids.project,
@@ -140,7 +145,7 @@ def _insert_run(
         "finished_at": record.finished_at,
         "document": record.model_dump(mode="json", include=DOCUMENT_FIELDS, exclude_defaults=True),
         "telemetry": None if record.telemetry is None else orjson.loads(as_json(record.telemetry)),
-        "outcome_counts": dict(Counter(map(str, outcomes))),
+        "outcome_counts": dict(outcomes),
         "case_version_ids": list(ids.case_versions),
         "series_ids": list(ids.series),
     }

@@ -5,9 +5,10 @@ cannot deadlock. Known rows are only read.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -86,24 +87,26 @@ def store_shared(connection: Connection, record: RunRecord, project_name: str) -
         SeriesRow,
         [
             {
-                "case_version_id": version_of[one.case_id],
-                "implementation": one.implementation,
-                "timer": one.timer,
-                "cache": one.cache,
+                "case_version_id": version_of[measurement.case_id],
+                "implementation": measurement.implementation,
+                "timer": measurement.timer,
+                "cache": measurement.cache,
                 "runner_class": record.environment.runner_class,
-                "metrics": sorted(one.stored_values),
+                "metrics": sorted(measurement.stored_values),
             }
-            for one in record.measurements
+            for measurement in record.measurements
         ],
     )
-    facts = [{name: getattr(one, name) for name in _FACT_FIELDS} for one in record.static_facts]
+    fact_rows: list[dict[str, Any]] = []
+    for facts in record.static_facts:
+        columns = _fields(facts, _FACT_FIELDS)
+        fact_rows.append(
+            {"case_id": cases[facts.case_id], "fingerprint": _fingerprint(columns), **columns}
+        )
     static_facts = ensure_rows(
         connection,
         StaticFactRow,
-        [
-            {"case_id": cases[one.case_id], "fingerprint": _fingerprint(columns), **columns}
-            for one, columns in zip(record.static_facts, facts, strict=True)
-        ],
+        fact_rows,
     )
     return SharedIds(project, environment, commit, cases, versions, series, static_facts)
 
@@ -115,19 +118,27 @@ def ensure_rows(
     if not rows:
         return []
     key, find, insert = _statements(table, tuple(rows[0]))
+    key_of = itemgetter(*key)
+    keys_as_json = as_json([_keep(row, key) for row in rows])
 
-    def known() -> dict[tuple[Any, ...], int]:
-        keys = as_json([{name: row[name] for name in key} for row in rows])
-        return {
-            tuple(values): row_id for row_id, *values in connection.execute(find, {"rows": keys})
-        }
+    def read_ids() -> dict[Any, int]:
+        stored = connection.execute(find, {"rows": keys_as_json}).mappings()
+        return {key_of(row): row["id"] for row in stored}
 
-    ids = known()
-    missing = [row for row in rows if tuple(row[name] for name in key) not in ids]
+    ids = read_ids()
+    missing = [row for row in rows if key_of(row) not in ids]
     if missing:
         connection.execute(insert, {"rows": as_json(missing)})
-        ids = known()
-    return [ids[tuple(row[name] for name in key)] for row in rows]
+        ids = read_ids()
+    return [ids[key_of(row)] for row in rows]
+
+
+def _keep(row: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    return {name: row[name] for name in names}
+
+
+def _fields(value: object, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}
 
 
 def note_values(connection: Connection, record: RunRecord, series_ids: Sequence[int]) -> None:
@@ -155,14 +166,16 @@ def _statements(
 ) -> tuple[tuple[str, ...], TextClause, TextClause]:
     """The columns of the unique key, and the statements that find and insert rows given as JSON."""
     constraints = table.__table__.constraints  # type: ignore[attr-defined]
-    constraint = next(each for each in constraints if isinstance(each, UniqueConstraint))
+    constraint = next(
+        candidate for candidate in constraints if isinstance(candidate, UniqueConstraint)
+    )
     key = tuple(constraint.columns.keys())
     name, keys, listed = f'"{table.__tablename__}"', ", ".join(key), ", ".join(columns)
-    given = f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given"
+    new_rows = f"json_populate_recordset(CAST(NULL AS {name}), CAST(:rows AS json)) AS given"
     stored_key = ", ".join(f"stored.{column}" for column in key)
-    find = f"SELECT stored.id, {stored_key} FROM {given} JOIN {name} stored USING ({keys})"
+    find = f"SELECT stored.id, {stored_key} FROM {new_rows} JOIN {name} stored USING ({keys})"
     insert = (
-        f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {given} ORDER BY {keys} ON "
+        f"INSERT INTO {name} ({listed}) SELECT {listed} FROM {new_rows} ORDER BY {keys} ON "
         f"CONFLICT DO NOTHING"
     )
     return key, text(find), text(insert)
@@ -181,34 +194,30 @@ def _store_commit(connection: Connection, project: int, commit: Commit) -> int:
     find = select(
         CommitRow.id, CommitRow.first_parent_count, func.cardinality(CommitRow.parents)
     ).where(CommitRow.project_id == project, CommitRow.sha == commit.sha)
-    known = connection.execute(find).one_or_none()
-    if known is None or known[1] < commit.first_parent_count or known[2] < len(commit.parents):
-        if known is not None:
+    stored = connection.execute(find).one_or_none()
+    if stored is None or stored[1] < commit.first_parent_count or stored[2] < len(commit.parents):
+        if stored is not None:
             # the order of the commits changes
             note_changed_project(connection, project)
-        row = {
-            name: getattr(commit, name)
-            for name in Commit.model_fields
-            if name in CommitRow.__table__.columns
-        }
+        columns = CommitRow.__table__.columns
+        row = _fields(commit, [name for name in Commit.model_fields if name in columns])
         connection.execute(
             _STORE_COMMIT, row | {"project_id": project, "parents": list(commit.parents)}
         )
-        known = connection.execute(find).one()
-    return int(known[0])
+        stored = connection.execute(find).one()
+    return int(stored[0])
 
 
 def _store_cases(
     connection: Connection, project: int, record: RunRecord
 ) -> tuple[dict[str, int], list[int]]:
     """IDs of cases by name, and of their versions in the order of the record."""
-    meanings = [{name: getattr(one, name) for name in _MEANING} for one in record.cases]
     ids = ensure_rows(
         connection,
         CaseRow,
         [
-            {"project_id": project, "name": one.case_id, **meaning}
-            for one, meaning in zip(record.cases, meanings, strict=True)
+            {"project_id": project, "name": case.case_id, **_fields(case, _MEANING)}
+            for case in record.cases
         ],
     )
     columns = (getattr(CaseRow, name) for name in ("id", *_MEANING))
@@ -216,26 +225,20 @@ def _store_cases(
         row.id: row
         for row in connection.execute(select(*columns).where(CaseRow.id == func.any(ids)))
     }
-    for one, row_id, meaning in zip(record.cases, ids, meanings, strict=True):
-        for field, value in meaning.items():
-            known = getattr(stored[row_id], field)
-            if value != known:
+    version_rows: list[dict[str, Any]] = []
+    for recorded, row_id in zip(record.cases, ids, strict=True):
+        for field, value in _fields(recorded, _MEANING).items():
+            stored_value = getattr(stored[row_id], field)
+            if value != stored_value:
                 raise IngestError(
-                    f"run {record.run_id} of {record.project}: case {one.case_id!r} has {field} "
-                    f"{value!r}, but earlier "
-                    f"runs of the project gave it {known!r}; a case ID keeps its meaning: give "
-                    f"the new case another ID"
+                    f"run {record.run_id} of {record.project}: case {recorded.case_id!r} has "
+                    f"{field} {value!r}, but earlier runs of the project gave it "
+                    f"{stored_value!r}; a case ID keeps its meaning: give the new case another ID"
                 )
-    costs = [{name: getattr(one, name) for name in _COSTS} for one in record.cases]
-    versions = ensure_rows(
-        connection,
-        CaseVersionRow,
-        [
-            {"case_id": row_id, "fingerprint": _fingerprint(cost), **cost}
-            for row_id, cost in zip(ids, costs, strict=True)
-        ],
-    )
-    return dict(zip((one.case_id for one in record.cases), ids, strict=True)), versions
+        costs = _fields(recorded, _COSTS)
+        version_rows.append({"case_id": row_id, "fingerprint": _fingerprint(costs), **costs})
+    versions = ensure_rows(connection, CaseVersionRow, version_rows)
+    return dict(zip([case.case_id for case in record.cases], ids, strict=True)), versions
 
 
 def _fingerprint(values: dict[str, Any]) -> str:

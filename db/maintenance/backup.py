@@ -192,8 +192,8 @@ def _swap(admin: Engine, database: str, new_name: str) -> str:
     return before
 
 
-def _unique_name(database: str, what: str) -> str:
-    suffix = f"_{what}_{secrets.token_hex(4)}"
+def _unique_name(database: str, purpose: str) -> str:
+    suffix = f"_{purpose}_{secrets.token_hex(4)}"
     return database.encode()[: _NAME_BYTES - len(suffix)].decode(errors="ignore") + suffix
 
 

@@ -1,7 +1,7 @@
 """Export every table to a Parquet file."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,12 +77,8 @@ def _export(
     try:
         with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
             for batch in rows.partitions():
-                arrays = [
-                    pa.array([_value(column, value) for value in values], field.type)
-                    for column, field, values in zip(
-                        table.columns, schema, zip(*batch, strict=True), strict=True
-                    )
-                ]
+                of_columns = zip(table.columns, schema, zip(*batch, strict=True), strict=True)
+                arrays = [_array(column, field, values) for column, field, values in of_columns]
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
                 row_count += len(batch)
                 on_progress(table.name, row_count)
@@ -100,6 +96,10 @@ def _arrow_type(kind: sql.TypeEngine[Any]) -> pa.DataType:
     if isinstance(kind, sql.ARRAY):
         return pa.list_(_arrow_type(kind.item_type))
     return next(arrow for sql_type, arrow in _ARROW_TYPES if isinstance(kind, sql_type))
+
+
+def _array(column: Column[Any], field: pa.Field, values: Iterable[Any]) -> pa.Array:
+    return pa.array([_value(column, value) for value in values], field.type)
 
 
 def _value(column: Column[Any], value: Any) -> Any:

@@ -58,9 +58,9 @@ def describe_server(engine: Engine) -> Server:
                 "backup and restore do not work through PgBouncer; name the server itself in the "
                 "database URL"
             )
-    _, given = engine.dialect.create_connect_args(engine.url)
+    _, arguments = engine.dialect.create_connect_args(engine.url)
     parameters = {
-        name: str(value) for name, value in given.items() if isinstance(value, (str, int))
+        name: str(value) for name, value in arguments.items() if isinstance(value, (str, int))
     }
     if is_encrypted and parameters.get("sslmode", os.environ.get("PGSSLMODE", "prefer")) in {
         "allow",
@@ -101,8 +101,10 @@ def _installed(folders: Sequence[Path]) -> Iterator[Programs]:
     for folder in folders:
         if all(shutil.which(name, path=folder) for name in ("pg_dump", "pg_restore", "psql")):
             command = [str(folder / "pg_restore"), "--version"]
-            shown = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-            version = re.search(r"\(PostgreSQL\) (\d+)", shown)
+            version_text = subprocess.run(
+                command, capture_output=True, text=True, check=False
+            ).stdout
+            version = re.search(r"\(PostgreSQL\) (\d+)", version_text)
             if version is not None:
                 yield Programs(folder, int(version[1]))
 

@@ -75,8 +75,8 @@ def verify_store(
         ensure_current(engine)
     except StoreError as error:
         return Verification(problems=(str(error),))
-    found = _find_problems(engine, verification, on_progress)
-    verification.problems = tuple(islice(found, _MAX_PROBLEMS))
+    problems = _find_problems(engine, verification, on_progress)
+    verification.problems = tuple(islice(problems, _MAX_PROBLEMS))
     return verification
 
 
@@ -132,7 +132,9 @@ def _find_orphans(session: Session) -> Iterator[str]:
     for name, columns, parent_name, targets in _REFERENCES:
         table, parent = Base.metadata.tables[name], Base.metadata.tables[parent_name]
         yield from _check_reference(
-            session, [table.c[one] for one in columns], [parent.c[one] for one in targets]
+            session,
+            [table.c[column] for column in columns],
+            [parent.c[target] for target in targets],
         )
 
 

@@ -77,7 +77,7 @@ def read_time_columns(
 ) -> Iterator[TimeColumns]:
     """Read the times of some cases of `list_case_names`, and some secondary metrics."""
     runs, row = _read_runs(session, project), MeasurementRow
-    own = (
+    subject_columns = (
         CaseRow.name,
         SeriesRow.implementation,
         SeriesRow.runner_class,
@@ -85,23 +85,23 @@ def read_time_columns(
         SeriesRow.cache,
     )
     series = (
-        select(SeriesRow.id, *own, *(has_metric(metric) for metric in secondary))
+        select(SeriesRow.id, *subject_columns, *(has_metric(metric) for metric in secondary))
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
         .where(CaseRow.id.in_(row_ids))
-        .order_by(*own, SeriesRow.id)
+        .order_by(*subject_columns, SeriesRow.id)
     )
     by_subject: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    known: set[str] = set()
+    stored_metrics: set[str] = set()
     for series_id, *parts in session.execute(series):
-        by_subject[tuple(parts[: len(own)])].append(series_id)
-        known.update(compress(secondary, parts[len(own) :]))
+        by_subject[tuple(parts[: len(subject_columns)])].append(series_id)
+        stored_metrics.update(compress(secondary, parts[len(subject_columns) :]))
     columns = {
         "run_number": row.run_number,
         "median_ns": row.median_ns,
         "spread": (row.q3_ns - row.q1_ns) / row.median_ns,
         "block_count": row.block_count,
-        **{metric: getattr(row, metric) for metric in sorted(known)},
+        **{metric: getattr(row, metric) for metric in sorted(stored_metrics)},
     }
     series_ids = [series_id for ids in by_subject.values() for series_id in ids]
     query = (
@@ -109,27 +109,30 @@ def read_time_columns(
         .where(row.series_id.in_(series_ids))
         .group_by(row.series_id)
     )
-    packed = {found.series_id: found for found in session.execute(query)}
+    packed = {series_row.series_id: series_row for series_row in session.execute(query)}
     places, days = runs["place"].to_numpy(), runs["day"].to_numpy("datetime64[D]")
     for (name, implementation, runner_class, *_), ids in by_subject.items():
-        at, values = _unpack(
+        positions, values = _unpack(
             [packed[series_id] for series_id in ids if series_id in packed], columns, runs
         )
-        if not len(at):
+        if not len(positions):
             continue
         is_ok = ~np.isnan(values["median_ns"])
-        at, values = at[is_ok], {column: of_runs[is_ok] for column, of_runs in values.items()}
+        positions, values = (
+            positions[is_ok],
+            {column: of_runs[is_ok] for column, of_runs in values.items()},
+        )
         yield TimeColumns(
             SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class),
-            places=places[at],
+            places=places[positions],
             medians_ns=values["median_ns"],
             relative_spreads=values["spread"],
             block_counts=values["block_count"],
-            days=days[at],
+            days=days[positions],
             has_failures=not is_ok.all(),
             secondary={
                 metric: values[metric]
-                for metric in sorted(known)
+                for metric in sorted(stored_metrics)
                 if not np.isnan(values[metric]).all()
             },
         )
@@ -162,12 +165,12 @@ def read_error_columns(
         .group_by(*by)
     )
     for row in session.execute(query):
-        at, values = _unpack([row], columns, runs)
+        positions, values = _unpack([row], columns, runs)
         name, implementation, runner_class, tensor = row[: len(by)]
         key = SeriesKey(
             project, name, implementation, "rmse_ratio", runner_class=runner_class, tensor=tensor
         )
-        yield ErrorColumns(key, runs["place"].to_numpy()[at], values["rmse_ratio"])
+        yield ErrorColumns(key, runs["place"].to_numpy()[positions], values["rmse_ratio"])
 
 
 def _read_runs(session: Session, project: str) -> pd.DataFrame:
@@ -175,9 +178,9 @@ def _read_runs(session: Session, project: str) -> pd.DataFrame:
     then by time.
     """
     along = (CommitRow.first_parent_count, CommitRow.sha)
-    place = func.dense_rank().over(order_by=along) - 1
+    commit_place = func.dense_rank().over(order_by=along) - 1
     query = (
-        select(RunRow.number, place.label("place"), cast(RunRow.started_at, Date))
+        select(RunRow.number, commit_place.label("place"), cast(RunRow.started_at, Date))
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
         .where(is_in_series(project, include_pairs=True))
         .order_by(*along, RunRow.started_at, RunRow.run_id)
@@ -211,13 +214,13 @@ def _unpack(
 
     Values of other branches, and of runs that were stored meanwhile, are dropped.
     """
-    values = {
-        name: np.frombuffer(b"".join(getattr(row, name) for row in rows), dtype=">f8")
-        for name in columns
-    }
-    found = runs.index.get_indexer(pd.Index(values["run_number"].astype(np.int64)))
-    order = np.argsort(found)
-    order = order[found[order] >= 0]
-    return found[order], {
+    values: dict[str, NDArray[np.float64]] = {}
+    for name in columns:
+        packed = b"".join(getattr(row, name) for row in rows)
+        values[name] = np.frombuffer(packed, dtype=">f8")
+    positions = runs.index.get_indexer(pd.Index(values["run_number"].astype(np.int64)))
+    order = np.argsort(positions)
+    order = order[positions[order] >= 0]
+    return positions[order], {
         name: numbers[order].astype(np.float64) for name, numbers in values.items()
     }

@@ -47,16 +47,18 @@ def resolve_revisions(
         side if _is_run_id(side) else _resolve_sha(session, project, side) for side in (base, head)
     ]
     of_commits = find_runs_to_compare(session, project, *shas, runner_class=runner_class)
-    found = []
+    run_ids: list[UUID] = []
     for side, run_id in zip((base, head), of_commits, strict=True):
+        where = "" if runner_class is None else f" on {runner_class}"
         if _is_run_id(side):
-            state = read_run_state(session, UUID(side))
-            run_id = UUID(side) if state is not None and state.project == project else None
+            run_id, where = UUID(side), ""
+            state = read_run_state(session, run_id)
+            if state is None or state.project != project:
+                run_id = None
         if run_id is None:
-            where = "" if runner_class is None or _is_run_id(side) else f" on {runner_class}"
             raise NotStoredError(f"{side}: project {project} has no run of it{where}")
-        found.append(run_id)
-    return found[0], found[1]
+        run_ids.append(run_id)
+    return run_ids[0], run_ids[1]
 
 
 def find_runs_to_compare(
@@ -209,11 +211,11 @@ def read_case_of_runs(
     return _both({str(record.run_id): record for record in records}, base_id, head_id)
 
 
-def _both(found: Mapping[str, _Result], base_id: UUID, head_id: UUID) -> tuple[_Result, _Result]:
+def _both(results: Mapping[str, _Result], base_id: UUID, head_id: UUID) -> tuple[_Result, _Result]:
     for run_id in (base_id, head_id):
-        if str(run_id) not in found:
+        if str(run_id) not in results:
             raise NotStoredError(f"run {run_id}: not stored; reload the page and choose another")
-    return found[str(base_id)], found[str(head_id)]
+    return results[str(base_id)], results[str(head_id)]
 
 
 def _best_run(

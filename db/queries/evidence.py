@@ -192,8 +192,8 @@ def _documents(
     # arrays, because thousands of pairs in the statement take Postgres seconds to plan
     names = literal([name for name, _ in subjects], ARRAY(Text))
     implementations = literal([implementation for _, implementation in subjects], ARRAY(Text))
-    wanted = func.unnest(names, implementations).table_valued("name", "implementation")
-    pairs = wanted.render_derived()
+    subject_table = func.unnest(names, implementations).table_valued("name", "implementation")
+    pairs = subject_table.render_derived()
     query = (
         select(RunRow.run_id, EnvironmentRow.runner_class, row.document, *COMMIT_COLUMNS)
         .join_from(row, CaseRow, CaseRow.id == row.case_id)

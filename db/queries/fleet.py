@@ -58,7 +58,7 @@ def list_fleet_runs(
     listed.
     """
     names = [project, *([quarantine_name(project)] if with_quarantine else [])]
-    wanted = or_(
+    is_listed = or_(
         *(
             _newest_runs(name, limit, runner_classes, branches, of_each_class=of_each_class)
             for name in names
@@ -76,7 +76,7 @@ def list_fleet_runs(
         )
         .where(
             ProjectRow.name.in_(names),
-            wanted,
+            is_listed,
             or_(*(is_on(name, runner_classes, branches) for name in names)),
         )
         .order_by(*NEWEST_FIRST)

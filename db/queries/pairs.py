@@ -125,12 +125,12 @@ def list_newest_calibrations(session: Session, project: str, run_id: UUID) -> li
     harness and preset.
     """
     run, base, head = aliased(RunRow), aliased(RunRow), aliased(RunRow)
-    own, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
+    run_environment, environment = aliased(EnvironmentRow), aliased(EnvironmentRow)
     newest = (
         select(head.pair_id)
         .select_from(run)
-        .join(own, own.id == run.environment_id)
-        .join(environment, environment.runner_class == own.runner_class)
+        .join(run_environment, run_environment.id == run.environment_id)
+        .join(environment, environment.runner_class == run_environment.runner_class)
         .join(head, head.environment_id == environment.id)
         .join(base, base.pair_id == head.pair_id)
         .where(

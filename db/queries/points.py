@@ -73,8 +73,8 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
         Layer.IMPORTED: _imported,
     }
     parts = [
-        selects[metric.layer](project, _wanted(own), metric.key)
-        for metric, own in by_metric.items()
+        selects[metric.layer](project, _wanted(numbered_keys), metric.key)
+        for metric, numbered_keys in by_metric.items()
     ]
     if not parts:
         return None
@@ -88,22 +88,18 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
 
 def _wanted(numbered: Sequence[tuple[int, SeriesKey]]) -> FromClause:
     # arrays, not VALUES, whose SQL would be compiled again for each question
-    columns = {
-        "number": literal([number for number, _ in numbered], ARRAY(Integer)),
-        **{
-            name: literal([getattr(key, name) for _, key in numbered], ARRAY(Text))
-            for name in _KEY_PARTS
-        },
-    }
+    columns = {"number": literal([number for number, _ in numbered], ARRAY(Integer))}
+    for name in _KEY_PARTS:
+        columns[name] = literal([getattr(key, name) for _, key in numbered], ARRAY(Text))
     return func.unnest(*columns.values()).table_valued(*columns).render_derived()
 
 
-def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
+def _measured(project: str, keys: FromClause, metric: str) -> Select[Any]:
     table, cost = MeasurementRow, WORK.get(metric)
     series = _first(
         _cases(
             project,
-            wanted,
+            keys,
             SeriesRow.id,
             SeriesRow.timer,
             SeriesRow.cache,
@@ -113,8 +109,8 @@ def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
         .join(
             SeriesRow,
             (SeriesRow.case_version_id == CaseVersionRow.id)
-            & (SeriesRow.implementation == wanted.c.implementation)
-            & (SeriesRow.runner_class == wanted.c.runner_class),
+            & (SeriesRow.implementation == keys.c.implementation)
+            & (SeriesRow.runner_class == keys.c.runner_class),
         )
     )
     columns: dict[str, Any] = {}
@@ -142,69 +138,67 @@ def _measured(project: str, wanted: FromClause, metric: str) -> Select[Any]:
     ).join(table, table.series_id == series.c.id)
 
 
-def _accuracy(project: str, wanted: FromClause, metric: str) -> Select[Any]:
+def _accuracy(project: str, keys: FromClause, metric: str) -> Select[Any]:
     """A failed check counts for all tensors."""
     table, error = AccuracyRow, TensorErrorRow
-    found = _first(_cases(project, wanted, wanted.c.implementation, wanted.c.tensor, CaseRow.id))
+    cases = _first(_cases(project, keys, keys.c.implementation, keys.c.tensor, CaseRow.id))
     return (
         _points(
-            found,
+            cases,
             table.run_number,
             value=case((table.outcome == Outcome.OK.value, getattr(error, metric))),
             outcome=table.outcome,
             message=table.message,
         )
         .join(
-            table, (table.case_id == found.c.id) & (table.implementation == found.c.implementation)
+            table, (table.case_id == cases.c.id) & (table.implementation == cases.c.implementation)
         )
-        .outerjoin(error, error.is_of(table) & (error.tensor == found.c.tensor))
+        .outerjoin(error, error.is_of(table) & (error.tensor == cases.c.tensor))
     )
 
 
-def _static(project: str, wanted: FromClause, metric: str) -> Select[Any]:
+def _static(project: str, keys: FromClause, metric: str) -> Select[Any]:
     table = StaticFactRow
     value = case((table.outcome == Outcome.OK.value, cast(getattr(table, metric), Double))).label(
         "value"
     )
-    found = _first(
-        _cases(
-            project, wanted, table.id, value, table.outcome, table.message, table.code_hash
-        ).join(
+    facts = _first(
+        _cases(project, keys, table.id, value, table.outcome, table.message, table.code_hash).join(
             table,
             (table.case_id == CaseRow.id)
-            & (table.implementation == wanted.c.implementation)
-            & (table.function == wanted.c.function)
-            & (table.target == wanted.c.target),
+            & (table.implementation == keys.c.implementation)
+            & (table.function == keys.c.function)
+            & (table.target == keys.c.target),
         )
     )
-    columns = {name: found.c[name] for name in ("value", "outcome", "message", "code_hash")}
-    return _points(found, CompilationRow.run_number, **columns).join(
-        CompilationRow, CompilationRow.static_fact_id == found.c.id
+    columns = {name: facts.c[name] for name in ("value", "outcome", "message", "code_hash")}
+    return _points(facts, CompilationRow.run_number, **columns).join(
+        CompilationRow, CompilationRow.static_fact_id == facts.c.id
     )
 
 
-def _imported(project: str, wanted: FromClause, metric: str) -> Select[Any]:
+def _imported(project: str, keys: FromClause, metric: str) -> Select[Any]:
     table = ImportedRow
-    found = _first(_cases(project, wanted, wanted.c.implementation, CaseRow.id))
+    cases = _first(_cases(project, keys, keys.c.implementation, CaseRow.id))
     columns = {
         name: getattr(table, name)
         for name in ("value", "low", "high", "outcome", "message", "code_hash")
     }
-    return _points(found, table.run_number, **columns).join(
+    return _points(cases, table.run_number, **columns).join(
         table,
-        (table.case_id == found.c.id)
-        & (table.implementation == found.c.implementation)
+        (table.case_id == cases.c.id)
+        & (table.implementation == cases.c.implementation)
         & (table.key == metric),
     )
 
 
-def _cases(project: str, wanted: FromClause, *columns: Any) -> Select[Any]:
+def _cases(project: str, keys: FromClause, *columns: Any) -> Select[Any]:
     return (
-        select(wanted.c.number, wanted.c.runner_class, *columns)
-        .select_from(wanted)
+        select(keys.c.number, keys.c.runner_class, *columns)
+        .select_from(keys)
         .join(
             CaseRow,
-            (CaseRow.name == wanted.c.case_id) & (CaseRow.project_id == project_id(project)),
+            (CaseRow.name == keys.c.case_id) & (CaseRow.project_id == project_id(project)),
         )
     )
 
@@ -216,11 +210,11 @@ def _first(query: Select[Any]) -> Subquery:
     return query.offset(0).subquery("asked")
 
 
-def _points(asked: FromClause, run_number: Any, **columns: Any) -> Select[Any]:
+def _points(subjects: FromClause, run_number: Any, **columns: Any) -> Select[Any]:
     columns = {"timing": cast("", Text), **columns}  # empty, not unknown, for metrics without
     labelled = [
         columns.get(name, cast(null(), kind)).label(name) for name, kind in _COLUMNS.items()
     ]
     return select(
-        asked.c.number, asked.c.runner_class, run_number.label("run_number"), *labelled
-    ).select_from(asked)
+        subjects.c.number, subjects.c.runner_class, run_number.label("run_number"), *labelled
+    ).select_from(subjects)

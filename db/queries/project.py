@@ -109,13 +109,13 @@ def list_releases(session: Session, project: Word) -> list[Release]:
 
 def read_filter_options(session: Session, project: Word) -> FilterOptions:
     """Read the filter options of a project; empty if it has no runs."""
-    wanted = project_id(project)
+    project_row_id = project_id(project)
     # a side of a pair may have measured only what a change affects
     newest_first = (RunRow.pair_id.is_not(None), RunRow.started_at.desc())
     rank = func.row_number().over(partition_by=RunRow.environment_id, order_by=newest_first)
     ranked = (
         select(RunRow.run_id, rank.label("rank"))
-        .where(RunRow.project_id == wanted)
+        .where(RunRow.project_id == project_row_id)
         .subquery("ranked")
     )
     recent = (
@@ -141,25 +141,27 @@ def read_filter_options(session: Session, project: Word) -> FilterOptions:
     cases = (
         select(CaseRow.name, CaseRow.kernel, CaseRow.dtype, *newest.c)
         .outerjoin(newest, newest.c.case_id == CaseRow.id)
-        .where(CaseRow.project_id == wanted)
+        .where(CaseRow.project_id == project_row_id)
     )
     classes = (
         select(EnvironmentRow.runner_class, EnvironmentRow.device_kind)
         .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
-        .where(RunRow.project_id == wanted)
+        .where(RunRow.project_id == project_row_id)
         .distinct()
     )
     kinds = dict(session.execute(classes).all())
     measured = (
         select(RunRow.branch, CommitRow.sha)
         .join(CommitRow, CommitRow.id == RunRow.commit_id)
-        .where(RunRow.project_id == wanted, RunRow.branch.is_not(None))
+        .where(RunRow.project_id == project_row_id, RunRow.branch.is_not(None))
         .distinct()
     )
     commits_by_branch: defaultdict[Any, set[str]] = defaultdict(set)
     for branch, sha in session.execute(measured):
         commits_by_branch[branch].add(sha)
-    commit_count = select(func.count()).select_from(CommitRow).where(CommitRow.project_id == wanted)
+    commit_count = (
+        select(func.count()).select_from(CommitRow).where(CommitRow.project_id == project_row_id)
+    )
     return FilterOptions(
         cases=tuple(
             CaseOption(
@@ -199,11 +201,12 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
     words = text.split()
     if not words:
         return SearchResults((), (), ())
+    project_row_id = project_id(project)
     classes = (
         select(EnvironmentRow.runner_class)
         .join(RunRow, RunRow.environment_id == EnvironmentRow.id)
         .where(
-            RunRow.project_id == project_id(project),
+            RunRow.project_id == project_row_id,
             *(EnvironmentRow.runner_class.icontains(word, autoescape=True) for word in words),
         )
         .distinct()
@@ -214,7 +217,6 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
         for release in reversed(list_releases(session, project))
         if all(word.lower() in release.name.lower() for word in words)
     ]
-    wanted = project_id(project)
     kernels = select(CaseRow.kernel).where(
         *(CaseRow.kernel.icontains(word, autoescape=True) for word in words)
     )
@@ -225,12 +227,12 @@ def search(session: Session, project: Word, text: Word, *, limit: Limit = 10) ->
     commits = (
         select(*COMMIT_COLUMNS, RunRow.run_id)
         .join(RunRow, RunRow.commit_id == CommitRow.id)
-        .where(RunRow.project_id == wanted, _is_commit(words))
+        .where(RunRow.project_id == project_row_id, _is_commit(words))
         .order_by(*along, RunRow.started_at.desc())
         .ext(distinct_on(CommitRow.first_parent_count, CommitRow.sha))
         .limit(limit)
     )
-    of_project = CaseRow.project_id == wanted
+    of_project = CaseRow.project_id == project_row_id
     return SearchResults(
         kernels=tuple(
             session.scalars(

@@ -31,7 +31,7 @@ from roofwatch.db.queries import (
     trend,
 )
 from roofwatch.db.regressions import judgements
-from roofwatch.db.regressions.triage import TRIAGE_ACTION
+from roofwatch.db.regressions.decisions import DECISION_ACTIONS
 from roofwatch.db.schema.run_filter import Word
 from roofwatch.model.history import Pair, SeriesKey
 from roofwatch.model.triage import TriagedRegression
@@ -135,8 +135,8 @@ def _list_triaged(session: Session, project: Word) -> list[TriagedRegression]:
 
 def _list_decisions(session: Session, project: Word, regression_id: UUID) -> list[AuditEntry]:
     """List triage decisions; the rest of the audit trail is for administrators."""
-    found = list_entries(session, project, subject=str(regression_id))
-    return [entry for entry in found if entry.action == TRIAGE_ACTION]
+    entries = list_entries(session, project, subject=str(regression_id))
+    return [entry for entry in entries if entry.action in DECISION_ACTIONS]
 
 
 def _list_calibrations(session: Session, project: Word) -> list[Pair]:

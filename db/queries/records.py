@@ -64,9 +64,9 @@ def load_record(session: Session, run_id: UUID) -> RunRecord:
         NotStoredError: there is no such run.
     """
     stored = _read_one(session, run_id, _PARTS | {"measurements": _measurements()})
-    found = {row["series_id"]: row for row in stored.rows["measurements"]}
+    row_of_series = {row["series_id"]: row for row in stored.rows["measurements"]}
     measurements = [
-        _measurement(stored.run, found[series_id]) for series_id in stored.run.series_ids
+        _measurement(stored.run, row_of_series[series_id]) for series_id in stored.run.series_ids
     ]
     return _record(stored, measurements)
 
@@ -105,13 +105,13 @@ def load_cases(
         queries[name] = queries[name].where(case_id.in_(chosen))
     records = []
     for stored in _read(session, runs, queries):
-        kept = [
+        complete_rows = [
             row
             for row in stored.rows["measurements"]
             if row["facts"] is not None or row["outcome"] != Outcome.OK
         ]
-        places = {series_id: place for place, series_id in enumerate(stored.run.series_ids)}
-        in_order = sorted(kept, key=lambda row: places[row["series_id"]])
+        places = {series_id: position for position, series_id in enumerate(stored.run.series_ids)}
+        in_order = sorted(complete_rows, key=lambda row: places[row["series_id"]])
         records.append(
             _record(stored, [_measurement(stored.run, row) for row in in_order], is_whole=False)
         )
@@ -119,10 +119,10 @@ def load_cases(
 
 
 def _read_one(session: Session, run_id: UUID, queries: Mapping[str, Select[Any]]) -> _Stored:
-    found = _read(session, RunRow.run_id == run_id, queries)
-    if not found:
+    runs = _read(session, RunRow.run_id == run_id, queries)
+    if not runs:
         raise NotStoredError(f"run {run_id}: not in this database; ingest its record file first")
-    return found[0]
+    return runs[0]
 
 
 def _read(
@@ -144,16 +144,12 @@ def _read(
         .where(runs)
         .order_by(RunRow.started_at.desc(), RunRow.run_id)
     )
-    return [
-        _Stored(
-            run,
-            commit,
-            environment,
-            project,
-            {name: part or [] for name, part in zip(queries, parts, strict=True)},
-        )
-        for run, commit, environment, project, *parts in session.execute(of_runs)
-    ]
+    stored: list[_Stored] = []
+    for run, commit, environment, project, *parts in session.execute(of_runs):
+        # no row of a part is NULL, not an empty array
+        rows = {name: part or [] for name, part in zip(queries, parts, strict=True)}
+        stored.append(_Stored(run, commit, environment, project, rows))
+    return stored
 
 
 def _document(query: Select[Any], name: str) -> ScalarSelect[Any]:
@@ -193,8 +189,9 @@ def _record(
         "telemetry": run.telemetry,
         "artefacts": [_fields(Artefact, row) for row in rows["artefacts"]],
     }
-    documents = {kind: [row["document"] for row in rows[kind]] for kind in DOCUMENT_KINDS}
-    return RunRecord.model_validate(document | documents | run.document)
+    for kind in DOCUMENT_KINDS:
+        document[kind] = [row["document"] for row in rows[kind]]
+    return RunRecord.model_validate(document | run.document)
 
 
 def _cases() -> Select[Any]:
@@ -219,10 +216,8 @@ def _cases() -> Select[Any]:
 
 
 def _in_order(version_ids: Sequence[int], rows: Sequence[_Row]) -> list[dict[str, Any]]:
-    found = {
-        row["id"]: {name: value for name, value in row.items() if name != "id"} for row in rows
-    }
-    return [found[version_id] for version_id in version_ids]
+    case_of_version = {row.pop("id"): row for row in map(dict, rows)}
+    return [case_of_version[version_id] for version_id in version_ids]
 
 
 def _measurements() -> Select[Any]:

@@ -2,8 +2,10 @@
 of them found.
 """
 
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,6 +13,7 @@ from sqlalchemy import Select, func, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
+from roofwatch.db.queries.pairs import list_pairs
 from roofwatch.db.schema.measurements import ImportedRow, MeasurementRow, SeriesRow
 from roofwatch.db.schema.run_filter import (
     COMMIT_COLUMNS,
@@ -22,9 +25,10 @@ from roofwatch.db.schema.run_filter import (
     project_id,
 )
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
-from roofwatch.model.history import CommitRef, SeriesKey, timing_of
+from roofwatch.model.history import CommitRef, Pair, SeriesKey, timing_of
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import Better
+from roofwatch.model.record import Side
 from roofwatch.model.stored_results import (
     CaseCoverage,
     RecentRuns,
@@ -33,6 +37,8 @@ from roofwatch.model.stored_results import (
     RunnerRun,
 )
 
+_RUNS_THAT_MAY_CHANGE = 6
+"""Newest runs that a possible change may begin in; older values are judged."""
 _MAX_TIMES = 51
 """Result times per runner class: fifty gaps show the usual interval."""
 
@@ -80,8 +86,10 @@ def list_runner_coverage(
         for of_run, case_id, outcomes in session.execute(_imported_cases(run_ids))
     }
     for of_run, case_id, outcomes, count, degraded_count in session.execute(_cases(run_ids)):
-        found = frozenset(map(Outcome, outcomes or ())) | imported.get((of_run, case_id), set())
-        cases[of_run].append(CaseCoverage(case_id, found, count, degraded_count))
+        all_outcomes = frozenset(map(Outcome, outcomes or ())) | imported.get(
+            (of_run, case_id), set()
+        )
+        cases[of_run].append(CaseCoverage(case_id, all_outcomes, count, degraded_count))
     return [
         RunnerCoverage(
             runner_class=runner_class,
@@ -172,13 +180,13 @@ def read_recent_runs(
             CaseRow.name, series.implementation, series.runner_class, series.timer, series.cache
         )
     )
-    found: defaultdict[str, list[RecentSeries]] = defaultdict(list)
+    series_of_class: defaultdict[str, list[RecentSeries]] = defaultdict(list)
     for name, implementation, runner_class, timer, cache, numbers, medians_ns in session.execute(
         query
     ):
         key = SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class)
         values = sorted(zip(map(place_of.__getitem__, numbers), medians_ns, strict=True))
-        found[runner_class].append(
+        series_of_class[runner_class].append(
             RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
         )
     classes = {number: runner_class for runner_class, number, *_ in rows}
@@ -187,8 +195,44 @@ def read_recent_runs(
             continue
         values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
         places, numbers_in_order = zip(*values, strict=True)
-        found[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
-    return [RecentRuns(one, tuple(own), tuple(found[one])) for one, own in sorted(commits.items())]
+        series_of_class[key.runner_class].append(RecentSeries(key, "", places, numbers_in_order))
+    return [
+        RecentRuns(
+            runner_class=runner_class,
+            commits=tuple(class_commits),
+            series=tuple(series_of_class[runner_class]),
+            pairs=tuple(_recent_pairs(session, project, runner_class, class_commits)),
+        )
+        for runner_class, class_commits in sorted(commits.items())
+    ]
+
+
+def _recent_pairs(
+    session: Session, project: str, runner_class: str, commits: Sequence[CommitRef]
+) -> Iterator[Pair]:
+    """Read the pairs that may decide what the newest runs of a runner class show."""
+    first = commits[-_RUNS_THAT_MAY_CHANGE:][0]
+    pair_ids = (
+        select(RunRow.pair_id)
+        .join(CommitRow, CommitRow.id == RunRow.commit_id)
+        .join(EnvironmentRow, EnvironmentRow.id == RunRow.environment_id)
+        .where(
+            RunRow.project_id == project_id(project),
+            RunRow.pair_side == Side.HEAD.value,
+            EnvironmentRow.runner_class == runner_class,
+            CommitRow.first_parent_count >= first.first_parent_count,
+        )
+    )
+    for pair in list_pairs(session, project, pair_ids=pair_ids):
+        yield replace(
+            pair,
+            base_blocks_ns=_medians_ns(pair.base_blocks_ns),
+            head_blocks_ns=_medians_ns(pair.head_blocks_ns),
+        )
+
+
+def _medians_ns(blocks_ns: Sequence[Sequence[float]]) -> tuple[tuple[float, ...], ...]:
+    return tuple((statistics.median(samples_ns),) for samples_ns in blocks_ns)
 
 
 def read_recent_imports(

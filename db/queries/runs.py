@@ -35,7 +35,7 @@ from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import BOUNDS, OUTCOMES
 from roofwatch.model.machine import Ceiling, Outcome
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Pairing, Side
+from roofwatch.model.record import PairMember, Side
 from roofwatch.model.stored_results import (
     ImportedPair,
     MeasuredCase,
@@ -126,14 +126,9 @@ def read_run_details(session: Session, condition: ColumnElement[bool]) -> list[R
     ).all()
     runs = [row[0] for row in rows]
     cases, static_rows = _cases(session, runs), _static_rows(session, runs)
-    environments = {
-        row.id: row.to_environment()
-        for row in session.scalars(
-            select(EnvironmentRow).where(
-                EnvironmentRow.id.in_([run.environment_id for run in runs])
-            )
-        )
-    }
+    is_used = EnvironmentRow.id.in_([run.environment_id for run in runs])
+    used = session.scalars(select(EnvironmentRow).where(is_used))
+    environments = {row.id: row.to_environment() for row in used}
     return [
         RunDetail(
             summary=summarise(*row),
@@ -154,10 +149,10 @@ def _foreign_code(run: RunRow) -> LoadedFile | None:
     return next((file for file in files if file.origin.is_foreign), None)
 
 
-def _pairing(run: RunRow) -> Pairing | None:
+def _pairing(run: RunRow) -> PairMember | None:
     if run.pair_id is None or run.pair_side is None:
         return None
-    return Pairing(pair_id=run.pair_id, side=Side(run.pair_side))
+    return PairMember(pair_id=run.pair_id, side=Side(run.pair_side))
 
 
 def list_cases_of_run(session: Session, run_id: UUID) -> tuple[MeasuredCase, ...]:
@@ -262,10 +257,10 @@ def _cases(session: Session, runs: Sequence[RunRow]) -> dict[int, tuple[Measured
             key in profiled,
         ]
         cases[run_number, series_id] = MeasuredCase(*columns)
-    return {
-        run.number: tuple(cases[run.number, series_id] for series_id in run.series_ids)
-        for run in runs
-    }
+    by_run: dict[int, tuple[MeasuredCase, ...]] = {}
+    for run in runs:
+        by_run[run.number] = tuple(cases[run.number, series_id] for series_id in run.series_ids)
+    return by_run
 
 
 def _descriptions(
@@ -325,7 +320,7 @@ def _measured_ceilings(run: RunRow) -> tuple[Ceiling, ...]:
     measurements.
     """
     ceilings = map(Ceiling.model_validate, run.document.get("ceilings", ()))
-    return tuple(one for one in ceilings if one.source == "measured")
+    return tuple(ceiling for ceiling in ceilings if ceiling.source == "measured")
 
 
 def _static_rows(session: Session, runs: Sequence[RunRow]) -> defaultdict[int, list[StaticRow]]:

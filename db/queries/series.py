@@ -93,7 +93,7 @@ def read_series(
     )
     runs = _read_runs(session, condition)
     in_order = sorted(keys)
-    found: list[Series] = []
+    all_series: list[Series] = []
     for start in range(0, len(in_order), _KEYS_PER_STATEMENT):
         some = in_order[start : start + _KEYS_PER_STATEMENT]
         points: defaultdict[int, list[SeriesPoint]] = defaultdict(list)
@@ -106,8 +106,8 @@ def read_series(
                 conditions = {} if facts is None else _conditions(facts)
                 measured = [*values, setting]
                 points[number].append(SeriesPoint(*run, OUTCOMES[outcome], *measured, **conditions))
-        found += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
-    return found
+        all_series += [Series(some[number], _in_order(points[number])) for number in sorted(points)]
+    return all_series
 
 
 def read_case_history(
@@ -170,7 +170,8 @@ def _read_runs(
     rows = session.connection().execute(query).all()
     used = select(EnvironmentRow).where(EnvironmentRow.id.in_({row.environment_id for row in rows}))
     environments = {environment.id: environment for environment in session.scalars(used)}
-    settings = {key: setting_of(environments[key[0]], key[1]) for key in {row[3:5] for row in rows}}
+    distinct_settings = {(row.environment_id, row.harness_version) for row in rows}
+    settings = {key: setting_of(environments[key[0]], key[1]) for key in distinct_settings}
     return {
         number: (
             (CommitRef(*commit), run_id, started_at),
@@ -226,14 +227,11 @@ def _conditions(facts: Mapping[str, Any]) -> dict[str, Any]:
         "degraded_by": tuple(
             sorted({reason for state in states for reason in state.get("degraded_by", ())})
         ),
-        "choices": tuple(
-            TunedChoice(
-                one["function"],
-                one.get("key", ""),
-                ", ".join(
-                    f"{name}={value}" for name, value in sorted(one.get("chosen", {}).items())
-                ),
-            )
-            for one in facts.get("autotuning", ())
-        ),
+        "choices": tuple(map(_tuned_choice, facts.get("autotuning", ()))),
     }
+
+
+def _tuned_choice(choice: Mapping[str, Any]) -> TunedChoice:
+    chosen = sorted(choice.get("chosen", {}).items())
+    text = ", ".join(f"{name}={value}" for name, value in chosen)
+    return TunedChoice(choice["function"], choice.get("key", ""), text)

@@ -85,27 +85,29 @@ def list_series_keys(
     queries = []
     for layer, query in _SUBJECTS.items():
         names = metrics_of(layer)
-        wanted = [name for name in names if metric in (None, name)]
-        if wanted:
-            queries.append(query(_Filter(subject, runs, wanted, names[0])))
+        selected_metrics = [name for name in names if metric in (None, name)]
+        if selected_metrics:
+            queries.append(query(_Filter(subject, runs, selected_metrics, names[0])))
     if metric not in METRICS:
         queries.append(_imported(_Filter(subject, runs, [] if metric is None else [metric], "")))
     rows = session.execute(union_all(*queries)).all()
     with_tensors = {row[:3] for row in rows if row.tensor}
-    of_tensors = metrics_of(Layer.ACCURACY)
+    of_tensors = frozenset(metrics_of(Layer.ACCURACY))
     # a set: a series has several rows if its timer, cache state or case version changed
-    keys = {
-        SeriesKey(project, row.case_id, row.implementation, name, *row[2:6])
-        for row in rows
-        for name in row.metrics
+    keys: set[SeriesKey] = set()
+    for row in rows:
+        names = row.metrics
         # a failed check has no tensors and counts for those of other runs
-        if row.tensor or name not in of_tensors or row[:3] not in with_tensors
-    }
+        if not row.tensor and row[:3] in with_tensors:
+            names = [name for name in names if name not in of_tensors]
+        keys.update(
+            SeriesKey(project, row.case_id, row.implementation, name, *row[2:6]) for name in names
+        )
     return sorted(keys)
 
 
 def _columns(
-    wanted: _Filter,
+    filters: _Filter,
     implementation: Any,
     has_value: Callable[[str], ColumnElement[bool]],
     *,
@@ -125,7 +127,7 @@ def _columns(
         "target": target,
         "tensor": tensor,
     }
-    names = [case((has_value(name), cast(literal(name), Text))) for name in wanted.metrics]
+    names = [case((has_value(name), cast(literal(name), Text))) for name in filters.metrics]
     metrics = func.array_remove(cast(array(names), ARRAY(Text)), None, type_=ARRAY(Text))
     return [
         *(cast(text, Text).label(name) for name, text in texts.items()),
@@ -138,12 +140,12 @@ def has_metric(metric: str) -> ColumnElement[bool]:
     return literal(metric, Text) == any_(SeriesRow.metrics)
 
 
-def _measured(wanted: _Filter) -> Select[Any]:
+def _measured(filters: _Filter) -> Select[Any]:
     """Look for one measurement per series and metric instead of reading all."""
-    has_time = _has_measurement(wanted, MeasurementRow.outcome == Outcome.OK.value)
+    has_time = _has_measurement(filters, MeasurementRow.outcome == Outcome.OK.value)
 
     def has_value(metric: str) -> ColumnElement[bool]:
-        if metric == wanted.first_metric:
+        if metric == filters.first_metric:
             return true()
         if metric in WORK:
             return and_(WORK[metric] > 0, has_time)
@@ -151,31 +153,31 @@ def _measured(wanted: _Filter) -> Select[Any]:
         return case(
             (
                 has_metric(metric),
-                _has_measurement(wanted, getattr(MeasurementRow, metric).is_not(None)),
+                _has_measurement(filters, getattr(MeasurementRow, metric).is_not(None)),
             ),
             else_=false(),
         )
 
     columns = _columns(
-        wanted, SeriesRow.implementation, has_value, runner_class=SeriesRow.runner_class
+        filters, SeriesRow.implementation, has_value, runner_class=SeriesRow.runner_class
     )
     return (
         select(*columns)
         .select_from(SeriesRow)
         .join(CaseVersionRow, CaseVersionRow.id == SeriesRow.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(wanted.subject, _has_measurement(wanted, true()))
+        .where(filters.subject, _has_measurement(filters, true()))
     )
 
 
-def _has_measurement(wanted: _Filter, condition: ColumnElement[bool]) -> ColumnElement[bool]:
+def _has_measurement(filters: _Filter, condition: ColumnElement[bool]) -> ColumnElement[bool]:
     """Check whether a series has a measurement that meets a condition, in any wanted run.
 
     The run is a scalar subquery and `OFFSET 0` prevents a join: without statistics, Postgres would
     join in an order that reads all measurements.
     """
     is_wanted = (
-        select(wanted.runs)
+        select(filters.runs)
         .select_from(RunRow)
         .where(RunRow.number == MeasurementRow.run_number)
         .correlate(MeasurementRow)
@@ -189,30 +191,30 @@ def _has_measurement(wanted: _Filter, condition: ColumnElement[bool]) -> ColumnE
     )
 
 
-def _run(wanted: _Filter, run_number: Any) -> LateralFromClause:
+def _run(filters: _Filter, run_number: Any) -> LateralFromClause:
     """Look each run up by its number; a plain join would read all results per run if there are no
     statistics.
     """
     return (
         select(RunRow.number, RunRow.environment_id)
-        .where(RunRow.number == run_number, wanted.runs)
+        .where(RunRow.number == run_number, filters.runs)
         .correlate_except(RunRow)
         .offset(0)
         .lateral("run_of")
     )
 
 
-def _accuracy(wanted: _Filter) -> Select[Any]:
+def _accuracy(filters: _Filter) -> Select[Any]:
     table, error = AccuracyRow, TensorErrorRow
-    run = _run(wanted, table.run_number)
+    run = _run(filters, table.run_number)
     tensor = func.coalesce(error.tensor, "")
     is_ok = func.count().filter(table.outcome == Outcome.OK.value) > 0
 
     def has_value(metric: str) -> ColumnElement[bool]:
-        return true() if metric == wanted.first_metric else is_ok
+        return true() if metric == filters.first_metric else is_ok
 
     columns = _columns(
-        wanted,
+        filters,
         table.implementation,
         has_value,
         runner_class=EnvironmentRow.runner_class,
@@ -225,40 +227,40 @@ def _accuracy(wanted: _Filter) -> Select[Any]:
         .join(run, true())
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
         .outerjoin(error, error.is_of(table))
-        .where(wanted.subject)
+        .where(filters.subject)
         .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class, error.tensor)
     )
 
 
-def _static(wanted: _Filter) -> Select[Any]:
+def _static(filters: _Filter) -> Select[Any]:
     table = StaticFactRow
     is_ok = table.outcome == Outcome.OK.value
 
     def has_value(metric: str) -> ColumnElement[bool]:
         has_any = func.count(getattr(table, metric)).filter(is_ok) > 0
-        return or_(has_any, func.bool_or(~is_ok)) if metric == wanted.first_metric else has_any
+        return or_(has_any, func.bool_or(~is_ok)) if metric == filters.first_metric else has_any
 
     columns = _columns(
-        wanted, table.implementation, has_value, function=table.function, target=table.target
+        filters, table.implementation, has_value, function=table.function, target=table.target
     )
     return (
         select(*columns)
         .select_from(table)
         .join(CaseRow, CaseRow.id == table.case_id)
         .join(CompilationRow, CompilationRow.static_fact_id == table.id)
-        .join(_run(wanted, CompilationRow.run_number), true())
-        .where(wanted.subject)
+        .join(_run(filters, CompilationRow.run_number), true())
+        .where(filters.subject)
         .group_by(CaseRow.name, table.implementation, table.function, table.target)
     )
 
 
-def _imported(wanted: _Filter) -> Select[Any]:
+def _imported(filters: _Filter) -> Select[Any]:
     """Look for imported metrics; without names, for all."""
     table = ImportedRow
     columns = _columns(
-        wanted, table.implementation, lambda _: true(), runner_class=EnvironmentRow.runner_class
+        filters, table.implementation, lambda _: true(), runner_class=EnvironmentRow.runner_class
     )
-    run = _run(wanted, table.run_number)
+    run = _run(filters, table.run_number)
     query = (
         select(
             *columns[:-1], func.array_agg(table.key.distinct(), type_=ARRAY(Text)).label("metrics")
@@ -267,10 +269,10 @@ def _imported(wanted: _Filter) -> Select[Any]:
         .join(CaseRow, CaseRow.id == table.case_id)
         .join(run, true())
         .join(EnvironmentRow, EnvironmentRow.id == run.c.environment_id)
-        .where(wanted.subject)
+        .where(filters.subject)
         .group_by(CaseRow.name, table.implementation, EnvironmentRow.runner_class)
     )
-    return query.where(table.key.in_(wanted.metrics)) if wanted.metrics else query
+    return query.where(table.key.in_(filters.metrics)) if filters.metrics else query
 
 
 _SUBJECTS = {Layer.MEASURED: _measured, Layer.ACCURACY: _accuracy, Layer.STATIC: _static}

@@ -87,31 +87,31 @@ def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     points = _points(trend)
     if points is None:
         return Trend((), {}, 0, 0)
-    kept = _kept(points, trend)
+    thinned = _kept(points, trend)
     query = (
         select(
             *COMMIT_COLUMNS,
-            kept.c.number,
-            kept.c.place,
-            kept.c.run_count,
-            kept.c.quantiles,
-            kept.c.value_count,
-            kept.c.is_degraded,
+            thinned.c.number,
+            thinned.c.place,
+            thinned.c.run_count,
+            thinned.c.quantiles,
+            thinned.c.value_count,
+            thinned.c.is_degraded,
             RunRow.run_id,
             RunRow.started_at,
-            kept.c.runner_class,
-            kept.c.environment_id,
-            kept.c.harness_version,
+            thinned.c.runner_class,
+            thinned.c.environment_id,
+            thinned.c.harness_version,
             EnvironmentRow,
-            *(kept.c[name] for name in POINT_COLUMNS),
+            *(thinned.c[name] for name in POINT_COLUMNS),
         )
-        .join(RunRow, RunRow.number == kept.c.run_number)
-        .join(CommitRow, CommitRow.id == kept.c.commit_id)
+        .join(RunRow, RunRow.number == thinned.c.run_number)
+        .join(CommitRow, CommitRow.id == thinned.c.commit_id)
         .outerjoin(
             EnvironmentRow,
-            and_(kept.c.is_other_setting, EnvironmentRow.id == kept.c.environment_id),
+            and_(thinned.c.is_other_setting, EnvironmentRow.id == thinned.c.environment_id),
         )
-        .order_by(kept.c.number, kept.c.at)
+        .order_by(thinned.c.number, thinned.c.at)
     )
     return _trend(trend, session.execute(query).all())
 
@@ -170,13 +170,13 @@ def _runs(trend: TrendQuestion) -> ColumnElement[bool]:
     )
     if not trend.branches:
         return condition
-    other = aliased(RunRow)
+    branch_run = aliased(RunRow)
     # a run without a branch follows the other runs of its commit
     is_of_branches = or_(RunRow.branch.is_(None), RunRow.branch.in_(trend.branches))
     was_measured = exists().where(
-        other.commit_id == RunRow.commit_id,
-        other.branch.in_(trend.branches),
-        other.is_unreachable.is_(False),
+        branch_run.commit_id == RunRow.commit_id,
+        branch_run.branch.in_(trend.branches),
+        branch_run.is_unreachable.is_(False),
     )
     return and_(condition, is_of_branches, was_measured)
 
@@ -193,64 +193,65 @@ def _kept(points: CTE, trend: TrendQuestion) -> Subquery:
     run before, and requested commits.
     """
     max_points = max(_MIN_POINTS, MAX_POINTS // len(trend.keys))
-    one = points.c
-    in_series: dict[str, Any] = {"partition_by": one.number, "order_by": one.rank}
+    point = points.c
+    in_series: dict[str, Any] = {"partition_by": point.number, "order_by": point.rank}
+    on_runner: dict[str, Any] = {"partition_by": point.runner_class, "order_by": point.rank}
     setting_changes = [
-        func.lag(part).over(partition_by=one.runner_class, order_by=one.rank).is_distinct_from(part)
-        for part in (one.environment_id, one.harness_version)
+        func.lag(part).over(**on_runner).is_distinct_from(part)
+        for part in (point.environment_id, point.harness_version)
     ]
     numbered = select(
         points,
         or_(*setting_changes).label("is_other_setting"),
-        func.lag(one.series_id)
+        func.lag(point.series_id)
         .over(**in_series)
-        .is_distinct_from(one.series_id)
+        .is_distinct_from(point.series_id)
         .label("is_other_timing"),
         (func.row_number().over(**in_series) - 1).label("at"),
-        func.lead(one.commit_id).over(**in_series).label("next_commit_id"),
-        func.count().over(partition_by=one.number).label("run_count"),
+        func.lead(point.commit_id).over(**in_series).label("next_commit_id"),
+        func.count().over(partition_by=point.number).label("run_count"),
     ).subquery("numbered")
     stretch = numbered.c.at * (max_points // _LEAST_RUNS) // numbered.c.run_count
     stretched = select(numbered, stretch.label("stretch")).cte("stretched")
-    one = stretched.c
-    own = (one.number, one.stretch)
-    quantiles = func.percentile_cont(literal(BAND_QUANTILES, ARRAY(Double))).within_group(one.value)
+    run = stretched.c
+    own_stretch = (run.number, run.stretch)
+    quantiles = func.percentile_cont(literal(BAND_QUANTILES, ARRAY(Double))).within_group(run.value)
     band = (
         select(
-            *own,
+            *own_stretch,
             type_coerce(quantiles, ARRAY(Double)).label("quantiles"),
-            func.count(one.value).label("value_count"),
-            ((func.min(one.at) + func.max(one.at)) // 2).label("middle_at"),
+            func.count(run.value).label("value_count"),
+            ((func.min(run.at) + func.max(run.at)) // 2).label("middle_at"),
         )
-        .where(one.run_count > max_points)
-        .group_by(*own)
+        .where(run.run_count > max_points)
+        .group_by(*own_stretch)
         .cte("band")
     )
     requested = _commit_ids(trend, CommitRow.sha.in_(trend.kept_commits))
-    of_outcome = func.row_number().over(partition_by=(*own, one.outcome), order_by=one.at)
+    of_outcome = func.row_number().over(partition_by=(*own_stretch, run.outcome), order_by=run.at)
     marked = (
         select(
             stretched,
             band.c.quantiles,
             band.c.value_count,
             or_(
-                one.run_count <= max_points,
-                one.is_other_setting,
-                one.is_other_timing,
-                one.commit_id.in_(requested),
-                one.next_commit_id.in_(requested),
-                one.at == one.run_count - 1,
+                run.run_count <= max_points,
+                run.is_other_setting,
+                run.is_other_timing,
+                run.commit_id.in_(requested),
+                run.next_commit_id.in_(requested),
+                run.at == run.run_count - 1,
                 band.c.middle_at.is_not(None),
-                and_(one.outcome != Outcome.OK.value, of_outcome == 1),
+                and_(run.outcome != Outcome.OK.value, of_outcome == 1),
             ).label("is_kept"),
         )
         .outerjoin_from(
             stretched,
             band,
             and_(
-                band.c.number == one.number,
-                band.c.stretch == one.stretch,
-                band.c.middle_at == one.at,
+                band.c.number == run.number,
+                band.c.stretch == run.stretch,
+                band.c.middle_at == run.at,
             ),
         )
         .subquery("marked")

@@ -77,7 +77,8 @@ def note_unreachable(engine: Engine, project: str) -> None:
             )
             by_branch[row.on_branch].append(commit)
         unreachable = {
-            branch: find_unreachable(known, first_parents) for branch, known in by_branch.items()
+            branch: find_unreachable(branch_commits, first_parents)
+            for branch, branch_commits in by_branch.items()
         }
         changed: defaultdict[tuple[str | None, bool], list[int]] = defaultdict(list)
         for row in rows:
@@ -114,38 +115,38 @@ def find_unreachable(
         return set()
     tip = max(tips, key=lambda commit: commit.age)
     line = set(_ancestors(tip.sha, first_parents))
-    left: set[str] = set()
+    left_shas: set[str] = set()
     spared: set[str] = set()
-    for other in _tips(commits, first_parents):
+    for side_tip in _tips(commits, first_parents):
         path: list[str] = []
-        for sha in _ancestors(other.sha, first_parents):
+        for sha in _ancestors(side_tip.sha, first_parents):
             if sha in line:
                 if sha != tip.sha:  # a path that leads to the tip itself continues the branch
-                    left.update(path)
+                    left_shas.update(path)
                 break
             path.append(sha)
-        if not other.is_named and other.age > tip.age:
+        if not side_tip.is_named and side_tip.age > tip.age:
             spared.update(path)
-    return {commit.sha for commit in commits if commit.sha in left - spared}
+    return {commit.sha for commit in commits if commit.sha in left_shas - spared}
 
 
 def _tips(commits: Iterable[BranchCommit], first_parents: Mapping[str, str]) -> list[BranchCommit]:
     """Commits that no other of them comes from."""
-    given = list(commits)
+    all_commits = list(commits)
     below: set[str] = set()
-    for commit in given:
+    for commit in all_commits:
         sha = first_parents.get(commit.sha)
         while sha is not None and sha not in below:
             below.add(sha)
             sha = first_parents.get(sha)
-    return [commit for commit in given if commit.sha not in below]
+    return [commit for commit in all_commits if commit.sha not in below]
 
 
 def _ancestors(sha: str, first_parents: Mapping[str, str]) -> Iterator[str]:
     """A commit and its first parents, up to the first commit whose parent is unknown."""
     seen: set[str] = set()
-    at: str | None = sha
-    while at is not None and at not in seen:  # records may name parents in a circle
-        seen.add(at)
-        yield at
-        at = first_parents.get(at)
+    ancestor: str | None = sha
+    while ancestor is not None and ancestor not in seen:  # records may name parents in a circle
+        seen.add(ancestor)
+        yield ancestor
+        ancestor = first_parents.get(ancestor)

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import is_quarantine, lock_project, record_name
+from roofwatch.db.regressions.decisions import is_snooze_over
 from roofwatch.db.regressions.triage import follow_regressions
 from roofwatch.db.schema.regressions import RegressionRow, TriageRow
 from roofwatch.db.schema.run_filter import is_in_series, project_id
@@ -78,34 +79,36 @@ def replace_regressions(engine: Engine, project: str, regressions: Sequence[Regr
         project_id = lock_project(session, project)
         shas = {commit.sha for regression in regressions for commit in _commits(regression)}
         commit_ids = _commit_ids(session, project, project_id, shas)
-        own = RegressionRow.project_id == project_id
+        is_of_project = RegressionRow.project_id == project_id
         earlier = session.execute(
-            select(RegressionRow.regression_id, RegressionRow.document).where(own)
+            select(RegressionRow.regression_id, RegressionRow.document).where(is_of_project)
         ).all()
-        session.execute(delete(RegressionRow).where(own))
+        session.execute(delete(RegressionRow).where(is_of_project))
         ids = follow_regressions(session, project_id, regressions)
         gone = _no_longer_found(
             session, project, [row for row in earlier if row.regression_id not in ids]
         )
+        # a regression that is found again replaces the one of the same key that was gone
         listed = {
-            one.key: (own_id, one) for own_id, one in (*gone, *zip(ids, regressions, strict=True))
+            regression.key: (regression_id, regression)
+            for regression_id, regression in (*gone, *zip(ids, regressions, strict=True))
         }
-        rows = [
-            {
-                "project_id": project_id,
-                "sha": regression.commit.sha,
-                "kernel": regression.kernel,
-                "verdict": regression.verdict,
-                "regression_id": own_id,
-                "state": regression.state,
-                # retention may remove the runs of what is no longer found
-                "evidence_commit_ids": sorted(
-                    {commit_ids[one.sha] for one in _commits(regression) if one.sha in shas}
-                ),
-                "document": _DOCUMENT.dump_python(regression, mode="json"),
-            }
-            for own_id, regression in listed.values()
-        ]
+        rows: list[dict[str, Any]] = []
+        for regression_id, regression in listed.values():
+            # retention may remove the runs of what is no longer found
+            evidence_shas = shas.intersection(commit.sha for commit in _commits(regression))
+            rows.append(
+                {
+                    "project_id": project_id,
+                    "sha": regression.commit.sha,
+                    "kernel": regression.kernel,
+                    "verdict": regression.verdict,
+                    "regression_id": regression_id,
+                    "state": regression.state,
+                    "evidence_commit_ids": sorted(commit_ids[sha] for sha in evidence_shas),
+                    "document": _DOCUMENT.dump_python(regression, mode="json"),
+                }
+            )
         if rows:
             session.execute(insert(RegressionRow), rows)
 
@@ -128,20 +131,22 @@ def _no_longer_found(
         .limit(1)
     ).first()
     for row in missed:
-        one = _DOCUMENT.validate_python(row.document)
-        if one.state is RegressionState.NO_LONGER_FOUND:
-            yield row.regression_id, one
+        regression = _DOCUMENT.validate_python(row.document)
+        if regression.state is RegressionState.NO_LONGER_FOUND:
+            yield row.regression_id, regression
         elif (
-            one.is_alert and one.verdict is Verdict.REGRESSED and one.state is RegressionState.OPEN
+            regression.is_alert
+            and regression.verdict is Verdict.REGRESSED
+            and regression.state is RegressionState.OPEN
         ):
-            at = (
-                newest.to_ref()
-                if one.recovered_at is None and newest is not None
-                else one.recovered_at
-            )
+            recovered_at = regression.recovered_at
+            if recovered_at is None and newest is not None:
+                recovered_at = newest.to_ref()
             yield (
                 row.regression_id,
-                replace(one, state=RegressionState.NO_LONGER_FOUND, recovered_at=at),
+                replace(
+                    regression, state=RegressionState.NO_LONGER_FOUND, recovered_at=recovered_at
+                ),
             )
 
 
@@ -162,13 +167,19 @@ def list_triaged(
         query = query.where(RegressionRow.state.in_(states))
     if triage is not None:
         query = query.where(TriageRow.state == triage)
-    found = [
-        TriagedRegression(
-            str(row.regression_id), _DOCUMENT.validate_python(document), to_value(Triage, row)
+    now = datetime.now(UTC)
+    regressions: list[TriagedRegression] = []
+    for document, row in session.execute(query).all():
+        decided = to_value(Triage, row)
+        regressions.append(
+            TriagedRegression(
+                regression_id=str(row.regression_id),
+                regression=_DOCUMENT.validate_python(document),
+                triage=decided,
+                is_snoozed=not is_snooze_over(session, project, decided, now),
+            )
         )
-        for document, row in session.execute(query)
-    ]
-    return sorted(found, key=lambda one: one.regression.place)
+    return sorted(regressions, key=lambda triaged: triaged.regression.place)
 
 
 def _commits(regression: Regression) -> list[CommitRef]:

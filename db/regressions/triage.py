@@ -12,7 +12,7 @@ from roofwatch.db.access import add_entry
 from roofwatch.db.errors import StoreError
 from roofwatch.db.projects import lock_project
 from roofwatch.db.schema.regressions import TriageRow
-from roofwatch.db.schema.run_filter import is_in_series
+from roofwatch.db.schema.run_filter import is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, RunRow
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.history import Regression
@@ -60,10 +60,8 @@ def decide(
         StaleTriageError: the state is not the expected one.
         StoreError: the project has no such regression.
     """
-    project_id = lock_project(session, project)
-    row = session.get(TriageRow, regression_id)
-    if row is None or row.project_id != project_id:
-        raise StoreError(f"regression {regression_id}: not in project {project!r}")
+    lock_project(session, project)
+    row = require_row(session, project, regression_id)
     if expected is not None and row.state is not expected:
         raise StaleTriageError(
             f"the regression is {row.state}, not {expected}; look again, then decide"
@@ -71,6 +69,21 @@ def decide(
     row.newest_first_parent_count = max(_measured_commits(session, project), default=0)
     _change(session, row, project, state, person=person, reason=reason, actor=actor)
     return to_value(Triage, row)
+
+
+def require_row(session: Session, project: str, regression_id: UUID) -> TriageRow:
+    """Return the row of a regression.
+
+    Raises:
+        StoreError: the project has no such regression.
+    """
+    query = select(TriageRow).where(
+        TriageRow.regression_id == regression_id, TriageRow.project_id == project_id(project)
+    )
+    row = session.scalars(query).first()
+    if row is None:
+        raise StoreError(f"regression {regression_id}: not in project {project!r}")
+    return row
 
 
 def follow_regressions(
@@ -91,15 +104,15 @@ def follow_regressions(
         # of two with the same key, the later in this order wins: the one that was found last
         .order_by(TriageRow.is_found, TriageRow.regression_id)
     )
-    known = [(row, count) for row, count in session.execute(query)]
-    rows = {row.regression_id: row for row, _ in known}
+    earlier = [(row, count) for row, count in session.execute(query)]
+    rows = {row.regression_id: row for row, _ in earlier}
     was_found = {row.regression_id: row.is_found for row in rows.values()}
     for row in rows.values():
         row.is_found = False
     session.flush()
     measured = _measured_commits(session, regressions[0].project) if regressions else []
     ids = []
-    for regression, known_id in zip(regressions, _match(known, regressions), strict=True):
+    for regression, known_id in zip(regressions, _match(earlier, regressions), strict=True):
         row = _add(session, project_id, regression, rows) if known_id is None else rows[known_id]
         ids.append(row.regression_id)
         row.sha, row.kernel, row.verdict = (
@@ -132,30 +145,35 @@ def follow_regressions(
 
 
 def _match(
-    known: Sequence[tuple[TriageRow, int | None]], found: Sequence[Regression]
+    earlier: Sequence[tuple[TriageRow, int | None]], regressions: Sequence[Regression]
 ) -> list[UUID | None]:
     """The ID of each regression that was found before, or None. No ID is used twice.
 
-    What is known comes with the place of its commit on the branch, or None if the commit is gone.
+    Earlier ones come with the place of their commit on the branch, or None if the commit is gone.
     More data can move a regression by a commit or add a kernel. So they match by key, or else if
     the verdict is equal, the ranges of commits overlap, and they share half of the series of the
     smaller one.
     """
-    by_key = {(row.sha, row.kernel, row.verdict): row.regression_id for row, _ in known}
-    ids = [by_key.get((one.commit.sha, one.kernel, one.verdict)) for one in found]
-    used = set(ids)
-    shares = [
-        (share, position, row.regression_id)
-        for position, regression in enumerate(found)
-        if ids[position] is None
-        for row, place in known
-        if row.regression_id not in used
-        and (share := _common_series(row, place, regression)) >= _MIN_COMMON_SERIES
+    by_key = {(row.sha, row.kernel, row.verdict): row.regression_id for row, _ in earlier}
+    ids = [
+        by_key.get((regression.commit.sha, regression.kernel, regression.verdict))
+        for regression in regressions
     ]
-    for _, position, known_id in sorted(shares, key=lambda each: (-each[0], each[1], str(each[2]))):
-        if ids[position] is None and known_id not in used:
-            ids[position] = known_id
-            used.add(known_id)
+    used = set(ids)
+    free = [(row, branch_place) for row, branch_place in earlier if row.regression_id not in used]
+    candidates: list[tuple[float, int, UUID]] = []
+    for position, regression in enumerate(regressions):
+        if ids[position] is not None:
+            continue
+        for row, branch_place in free:
+            share = _common_series(row, branch_place, regression)
+            if share >= _MIN_COMMON_SERIES:
+                candidates.append((-share, position, row.regression_id))
+    # the largest share first
+    for _, position, earlier_id in sorted(candidates):
+        if ids[position] is None and earlier_id not in used:
+            ids[position] = earlier_id
+            used.add(earlier_id)
     return ids
 
 
@@ -192,17 +210,21 @@ def _automatic_decision(
     return None
 
 
-def _common_series(known: TriageRow, place: int | None, found: Regression) -> float:
+def _common_series(earlier: TriageRow, branch_place: int | None, regression: Regression) -> float:
     """Share of common series; 0 if the two cannot be the same regression."""
-    if known.verdict != found.verdict or place is None or not found.change_points:
+    if (
+        earlier.verdict != regression.verdict
+        or branch_place is None
+        or not regression.change_points
+    ):
         return 0.0
-    first = min(point.previous_commit.first_parent_count for point in found.change_points)
-    last = max(point.commit.first_parent_count for point in found.change_points)
-    if not first < place <= last + (last - first):
+    first = min(point.previous_commit.first_parent_count for point in regression.change_points)
+    last = max(point.commit.first_parent_count for point in regression.change_points)
+    if not first < branch_place <= last + (last - first):
         return 0.0
-    series = _series_names(found)
-    smaller = min(len(series), len(known.series))
-    return len(series.intersection(known.series)) / smaller if smaller else 0.0
+    series = _series_names(regression)
+    smaller = min(len(series), len(earlier.series))
+    return len(series.intersection(earlier.series)) / smaller if smaller else 0.0
 
 
 def _add(

@@ -133,7 +133,8 @@ class MeasurementRow(_MetricColumns, Base):  # type: ignore[misc]  # columns of 
     is_memory_bound: Mapped[bool | None]
     message: Mapped[str | None]
 
-    __mapper_args__ = {"primary_key": [run_number, series_id]}  # noqa: RUF012 -- SQLAlchemy's own hook, read once
+    # SQLAlchemy's own hook, read once
+    __mapper_args__ = {"primary_key": [run_number, series_id]}  # noqa: RUF012
 
 
 class SampleSetRow(Base):

@@ -34,8 +34,8 @@ class IncludedRuns(TypedDict, total=False):
 
 def project_id(project: str) -> ScalarSelect[int]:
     """Return a project's id as a scalar subquery, which lets Postgres use the index on runs."""
-    own = aliased(ProjectRow)
-    return select(own.id).where(own.name == project).scalar_subquery()
+    project_row = aliased(ProjectRow)
+    return select(project_row.id).where(project_row.name == project).scalar_subquery()
 
 
 def is_in_series(
@@ -101,16 +101,16 @@ def compiled_by() -> ScalarSelect[int]:
     """Return the run that compiled the code of the outer run: itself, else the newest one of the
     same clean commit.
     """
-    other = aliased(RunRow)
-    is_own = other.number == RunRow.number
+    compiling_run = aliased(RunRow)
+    is_own = compiling_run.number == RunRow.number
     return (
-        select(other.number)
+        select(compiling_run.number)
         .where(
-            other.commit_id == RunRow.commit_id,
-            or_(is_own, and_(other.is_dirty.is_(False), RunRow.is_dirty.is_(False))),
-            exists().where(CompilationRow.run_number == other.number),
+            compiling_run.commit_id == RunRow.commit_id,
+            or_(is_own, and_(compiling_run.is_dirty.is_(False), RunRow.is_dirty.is_(False))),
+            exists().where(CompilationRow.run_number == compiling_run.number),
         )
-        .order_by(is_own.desc(), other.started_at.desc())
+        .order_by(is_own.desc(), compiling_run.started_at.desc())
         .limit(1)
         .correlate(RunRow)
         .scalar_subquery()

@@ -51,14 +51,15 @@ class Base(DeclarativeBase):
             enum.Enum,
             native_enum=False,
             create_constraint=True,
-            values_callable=lambda kind: [one.value for one in kind],
+            values_callable=lambda kind: [member.value for member in kind],
         ),
     }
 
 
 def to_value(kind: type[T], row: Base, **others: object) -> T:
     """Build a dataclass from the columns that are named like its fields, and from other values."""
-    columns = {field.name for field in fields(kind)} - others.keys()  # type: ignore[arg-type]  # a dataclass
+    field_names = {field.name for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass
+    columns = field_names - others.keys()
     return kind(**{name: getattr(row, name) for name in columns}, **others)
 
 

@@ -315,7 +315,15 @@ def _fp8_matmul_rowwise_scaled_mm(
         raise UnsupportedError(
             "needs columns and output channels in multiples of 16, for torch._scaled_mm"
         )
-    return torch._scaled_mm(x, weight.t(), x_scale, weight_scale.t(), out_dtype=torch.bfloat16)
+    return torch._scaled_mm(
+        x,
+        weight.t(),
+        x_scale,
+        weight_scale.t(),
+        out_dtype=torch.bfloat16,
+        # as vLLM and torchao call it; torch's default is slower
+        use_fast_accum=True,
+    )
 
 
 @int8_matmul_spec.implementation("triton", directions=["fwd"], deterministic=True)

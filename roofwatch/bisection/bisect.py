@@ -4,6 +4,7 @@ possible.
 
 import glob
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -121,23 +122,22 @@ class _Bisection:
     on_step: Callable[[BisectionProgress], None]
 
     def __post_init__(self) -> None:
-        plan, asked = self.plan, self.plan.commit_range
-        self.deadline = time.monotonic() + (
-            float("inf") if plan.budget_s is None else plan.budget_s
-        )
+        plan, commit_range = self.plan, self.plan.commit_range
+        budget_s = math.inf if plan.budget_s is None else plan.budget_s
+        self.deadline = time.monotonic() + budget_s
         self.folder = plan.folder(self.commits)
         self.found = self._begin()
         with Worker(
             self.fork_server, WorkerSettings(source=self.good.source, device=plan.run.device)
         ) as worker:
             implementation = choose_implementation(
-                worker.start(), asked.case_id, asked.implementation
+                worker.start(), commit_range.case_id, commit_range.implementation
             )
-        self.subject = Subject(asked.case_id, implementation)
+        self.subject = Subject(commit_range.case_id, implementation)
         self.run_plan = replace(
             plan.run,
-            kernels=(asked.case_id.partition("/")[0],),
-            cases=(glob.escape(asked.case_id),),
+            kernels=(commit_range.case_id.partition("/")[0],),
+            cases=(glob.escape(commit_range.case_id),),
             implementations=(glob.escape(implementation),),
             targets=(),
         )
@@ -186,27 +186,29 @@ class _Bisection:
                 journal_path(destination).unlink(missing_ok=True)
 
     def _next_move(
-        self, found: BisectionProgress, at: int | None = None
+        self, progress: BisectionProgress, current: int | None = None
     ) -> Measure | SearchEnd | None:
         """Choose what to do next; None once the ends are known to differ."""
-        if found.is_weighed:
-            return next_move(found.commits, self.plan.search, current=at)
-        bad_end = found.commits[-1]
+        if progress.is_weighed:
+            return next_move(progress.commits, self.plan.search, current=current)
+        bad_end = progress.commits[-1]
         if bad_end.status is CommitStatus.SKIPPED:
             raise SuiteError(f"the bad end cannot be measured: {bad_end.reason}")
         missing = compare_ends(bad_end.log_ratios, self.plan.search)
         if isinstance(missing, SearchEnd):
             return missing
-        return Measure(len(found.commits) - 1, missing) if missing else None
+        if not missing:
+            return None
+        return Measure(len(progress.commits) - 1, missing)
 
-    def _save(self, found: BisectionProgress) -> None:
+    def _save(self, progress: BisectionProgress) -> None:
         path = self.folder / _STATE_FILE
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            atomic_write(path, _PROGRESS.dump_json(found, indent=1))
+            atomic_write(path, _PROGRESS.dump_json(progress, indent=1))
         except OSError as error:
             raise JournalError(f"{path}: cannot be written: {reason_of(error)}") from None
-        self.found = found
+        self.found = progress
 
     def _measure(self, sha: str, move: Measure, destination: Path) -> PairResult:
         """Measure a commit against the good end, with more blocks while it is in doubt."""
@@ -218,7 +220,7 @@ class _Bisection:
             if pair.error or time.monotonic() > self.deadline or lost_count > _MAX_LOST_BLOCKS:
                 return {}
             then = self._next_move(
-                with_pair(self.found, move.position, pair, utc_now()), at=move.position
+                with_pair(self.found, move.position, pair, utc_now()), current=move.position
             )
             if isinstance(then, Measure) and then.position == move.position:
                 return {subject: pair.block_count + then.pair_count}

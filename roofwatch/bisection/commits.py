@@ -123,25 +123,28 @@ def read_build_inputs(
     Without a compile target only sources are compared. `benchmarks` is the suite whose benchmark
     files are used at every commit; None for each its own.
     """
-    compiled = None if target is None else replace(plan, targets=(target,))
+    compile_plan = None if target is None else replace(plan, targets=(target,))
     repository = repository_of(path)
-    found: list[BuildInputs] = []
+    inputs: list[BuildInputs] = []
+    previous: BuildInputs | None = None
     for number, sha in enumerate([commits.good_sha, *commits.shas], start=1):
         try:
             with open_suite(path, sha, fork_server, benchmarks) as suite:
                 codes = sorted((source_digests(suite.source, fork_server) or {}).items())
                 chosen = [code for code in codes if matches(code[0], plan.kernels)]
-                sources = digest_of(chosen, _other_files(repository, sha)) if chosen else None
-                before = next((one for one in reversed(found) if not one.error), None)
-                if before is None or sources is None or sources != before.sources:
-                    before = BuildInputs(
-                        sources, None if compiled is None else _machine_code(suite, compiled)
-                    )
-                found.append(before)
+                sources = None
+                if chosen:
+                    sources = digest_of(chosen, _other_files(repository, sha))
+                if previous is None or sources is None or sources != previous.sources:
+                    machine_code = None
+                    if compile_plan is not None:
+                        machine_code = _machine_code(suite, compile_plan)
+                    previous = BuildInputs(sources, machine_code)
+                inputs.append(previous)
         except SuiteError as error:
-            found.append(BuildInputs(error=str(error)))
+            inputs.append(BuildInputs(error=str(error)))
         on_progress(Progress(number, len(commits.commits) + 1, f"read the sources of {sha[:12]}"))
-    return found
+    return inputs
 
 
 def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
@@ -153,10 +156,10 @@ def _machine_code(suite: SuiteAt, plan: RunPlan) -> str | None:
         return None
     return digest_of(
         sorted(
-            (one.case_id, one.implementation, one.function, one.target, str(one.code_hash))
-            for one in facts
+            (fact.case_id, fact.implementation, fact.function, fact.target, str(fact.code_hash))
+            for fact in facts
         ),
-        sorted(str(sorted(one.configuration.items())) for one in facts),
+        sorted(str(sorted(fact.configuration.items())) for fact in facts),
     )
 
 
@@ -210,14 +213,14 @@ def parse_series(text: str) -> tuple[str, str | None]:
     Raises:
         SuiteError: the text has another form.
     """
-    found = _SERIES.fullmatch(text)
-    if found is None:
+    match = _SERIES.fullmatch(text)
+    if match is None:
         raise SuiteError(
             f"series {text!r}: write KERNEL/CASE/fwd or KERNEL/CASE/fwd/IMPLEMENTATION; roofwatch "
             f"list --json has the "
             "cases"
         )
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | None) -> str:
@@ -227,13 +230,16 @@ def choose_implementation(info: SuiteInfo, case_id: str, implementation: str | N
         SuiteError: the suite does not have it, or has several and none is named.
     """
     plan = RunPlan(kernels=(case_id.partition("/")[0],), cases=(glob.escape(case_id),))
-    found = [one.implementation for one in select(info, plan)]
-    names = [one.name for one in found if info.device != "cpu" or one.language == "torch"]
+    implementations = [task.implementation for task in select(info, plan)]
+    if info.device == "cpu":
+        # Triton and CUDA C++ are only interpreted or compiled there
+        implementations = [timed for timed in implementations if timed.language == "torch"]
+    names = [implementation.name for implementation in implementations]
     if implementation is not None and implementation in names:
         return implementation
     if implementation is None and len(names) == 1:
         return names[0]
-    known = ", ".join(names) or "none"
+    choices = ", ".join(names) or "none"
     raise SuiteError(
-        f"series {case_id}: name an implementation that can be timed on this device: {known}"
+        f"series {case_id}: name an implementation that can be timed on this device: {choices}"
     )

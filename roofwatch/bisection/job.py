@@ -1,98 +1,38 @@
 """Run one bisection, store its progress and its result in the database, and write it as text."""
 
-import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from uuid import UUID, uuid5
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from rich.table import Table
 from rich.text import Text
-from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan, bisect
-from roofwatch.bisection.commits import describe_machine, list_commits
-from roofwatch.ci.bisect.pairs import (
-    between_levels,
-    compare_pairs,
-    range_of,
-    series_to_bisect,
-    step_size,
-)
+from roofwatch.bisection.commits import list_commits
+from roofwatch.ci.bisect.pairs import between_levels, compare_pairs, step_size
 from roofwatch.ci.bisect.search import SAME_CODE, SearchEnd
 from roofwatch.ci.messages import count_of, on_one_line
-from roofwatch.collector.redaction import Redaction
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.db.bisections import (
-    Claim,
-    ClaimLostError,
-    begin_bisection,
-    claim_bisection,
-    read_bisection,
-    update_bisection,
-)
-from roofwatch.db.engine.session import open_store
-from roofwatch.db.errors import StoreError
-from roofwatch.db.queries.series import read_series
-from roofwatch.db.regressions.judgements import list_triaged
 from roofwatch.model.errors import JournalError
-from roofwatch.model.history import CommitRef, Regression
+from roofwatch.model.history import CommitRef
 from roofwatch.model.triage import (
     Answer,
     BisectionCommit,
     BisectionProgress,
-    BisectionRange,
     BisectionResult,
     BisectionState,
     CommitStatus,
 )
 from roofwatch.model.verdict import Verdict
-from roofwatch.terminal import console, make_table, print_error
+from roofwatch.terminal import console, make_table
 from roofwatch.terminal import progress as progress_bar
 
+if TYPE_CHECKING:  # a machine that only measures has no database client
+    from roofwatch.bisection.stored import StoredBisection
+    from roofwatch.db.bisections import Claim
+
 _BAR_WIDTH = 20
-_NAMESPACE = UUID("7d1f2c58-6b0e-4d0a-9b57-3f6c1a9e2d44")
-
-
-@dataclass(frozen=True)
-class StoredBisection:
-    """The right to write to one bisection of a database. If the database is away, measuring
-    continues.
-    """
-
-    url: str
-    claim: Claim
-
-    def update(self, result: BisectionResult) -> None:
-        """Store the progress or the result, without private data of this machine.
-
-        Raises:
-            ClaimLostError: another runner has taken it over.
-        """
-        try:
-            with open_store(self.url) as engine:
-                update_bisection(engine, self.claim, _redacted(result))
-        except ClaimLostError:
-            raise
-        except StoreError as error:
-            print_error(f"{error}; the bisection continues without it")
-
-
-def _redacted(result: BisectionResult) -> BisectionResult:
-    """Remove private data: reasons contain errors of the user's suite."""
-    redact, found = Redaction.of_this_machine().text, result.progress
-    commits = tuple(replace(one, reason=redact(one.reason)) for one in found.commits)
-    steps = tuple(replace(step, note=redact(step.note)) for step in found.steps)
-    progress = replace(found, commits=commits, steps=steps)
-    return replace(result, progress=progress, notes=tuple(map(redact, result.notes)))
-
-
-def _claim_id(output: Path) -> UUID:
-    """Return the ID with which this machine claims bisections in a folder, the same for a process
-    that resumes one.
-    """
-    return uuid5(_NAMESPACE, f"{platform.node()}\n{output.resolve()}")
 
 
 def run_bisection(
@@ -100,7 +40,7 @@ def run_bisection(
     fork_server: ForkServer,
     url: str | None = None,
     *,
-    claim: Claim | None = None,
+    claim: "Claim | None" = None,
     regression_id: UUID | None = None,
 ) -> tuple[BisectionResult, Path]:
     """Run a bisection; return how it ended, and the folder of its records.
@@ -111,26 +51,22 @@ def run_bisection(
         CollectorError: it cannot be done; the message says why.
         StoreError: the database is not reachable, or another runner works on it.
     """
-    stored = None if url is None or claim is None else StoredBisection(url, claim)
+    stored = None if url is None or claim is None else _continued(url, claim)
 
-    def on_step(found: BisectionProgress) -> None:
-        console().print(step_line(found), markup=False, soft_wrap=True)
+    def on_step(progress: BisectionProgress) -> None:
+        console().print(step_line(progress), markup=False, soft_wrap=True)
         if stored is not None:
-            stored.update(BisectionResult(BisectionState.RUNNING, found))
+            stored.update(BisectionResult(BisectionState.RUNNING, progress))
 
     try:
         commits = list_commits(plan.path, plan.commit_range.good_sha, plan.commit_range.bad_sha)
         if url is not None and stored is None:
-            asked = replace(plan.commit_range, good_sha=commits.good_sha, bad_sha=commits.shas[-1])
-            own, by = _claim_id(plan.output), "command line"
-            with open_store(url) as engine:
-                begun = begin_bisection(
-                    engine, asked, own, requested_by=by, regression_id=regression_id
-                )
-            stored = StoredBisection(url, begun)
+            from roofwatch.bisection.stored import begin
+
+            stored = begin(url, plan, commits, regression_id)
         with progress_bar("bisection") as on_progress:
-            found, end = bisect(plan, commits, fork_server, on_progress, on_step)
-        result = result_of(found, end, plan.search.threshold)
+            progress, end = bisect(plan, commits, fork_server, on_progress, on_step)
+        result = result_of(progress, end, plan.search.threshold)
         if stored is not None:
             stored.update(result)
     except Exception as error:
@@ -145,92 +81,48 @@ def run_bisection(
     return result, plan.folder(commits)
 
 
-def claim_next(
-    plan: BisectPlan, fork_server: ForkServer, url: str | None
-) -> tuple[BisectPlan, Claim] | None:
-    """Claim the oldest request that fits this machine; None if there is none.
+def _continued(url: str, claim: "Claim") -> "StoredBisection":
+    from roofwatch.bisection.stored import StoredBisection
 
-    Raises:
-        StoreError: no database is configured, or it is not reachable.
-        CollectorError: the machine cannot be described.
-    """
-    if url is None:
-        raise StoreError("--next needs a database with requests: set ROOFWATCH_DATABASE_URL")
-    runner_class = describe_machine(plan.path, plan.run, fork_server).runner_class
-    with open_store(url) as engine, Session(engine) as session:
-        claim = claim_bisection(
-            engine, plan.commit_range.project, runner_class, _claim_id(plan.output)
-        )
-        known = None if claim is None else read_bisection(session, claim.bisection_id)
-    if claim is None or known is None:
-        return None
-    return replace(plan, commit_range=known), claim
-
-
-def read_regression(
-    url: str | None, folder: Path, project: str, regression_id: UUID
-) -> tuple[Regression, BisectionRange | None]:
-    """Read a regression from the database at a URL, else from the embedded one of a folder.
-
-    Returns:
-        The regression, and what to bisect; None if no time changed in a step.
-
-    Raises:
-        StoreError: there is no such regression.
-    """
-    with open_store(url, folder=folder) as engine, Session(engine) as session:
-        triaged = list_triaged(session, project)
-        found = next(
-            (one.regression for one in triaged if one.regression_id == str(regression_id)), None
-        )
-        if found is None:
-            raise StoreError(f"regression {regression_id}: not in project {project!r}")
-        point = series_to_bisect(found)
-        if point is None:
-            return found, None
-        series = read_series(session, project, keys=[point.series])
-        return found, range_of(project, point, series)
+    return StoredBisection(url, claim)
 
 
 # --- the result as values and as text
 
 
-def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
+def result_of(progress: BisectionProgress, end: SearchEnd, threshold: float) -> BisectionResult:
     """Describe how a bisection ended; ends that differ by less than the threshold, as a fraction,
     count as equal.
     """
-    log_ratios = [one.log_ratios for one in found.commits]
-    if not found.is_weighed:
+    log_ratios = [commit.log_ratios for commit in progress.commits]
+    if not progress.is_weighed:
         ends = compare_pairs(log_ratios[-1], threshold=threshold)
         low, high = ends.relative_interval
-        is_equal = ends.verdict is Verdict.UNCHANGED
-        meaning = (
-            f"the ends do not differ by {ends.threshold:.1%}"
-            if is_equal
-            else "unclear whether the ends differ"
-        )
+
+        meaning = "unclear whether the ends differ"
+        if ends.verdict is Verdict.UNCHANGED:
+            meaning = f"the ends do not differ by {ends.threshold:.1%}"
         measured = (
             f"{ends.relative_change:+.1%} ({low:+.1%} to {high:+.1%}), {ends.block_count} "
             f"blocks per side"
         )
-        return BisectionResult(end.state, found, notes=(f"{meaning}: {measured}",))
+        return BisectionResult(end.state, progress, notes=(f"{meaning}: {measured}",))
     if not end.confidence:
-        return BisectionResult(end.state, found, notes=("the time limit is reached",))
+        return BisectionResult(end.state, progress, notes=("the time limit is reached",))
     size = step_size(log_ratios, end.last)
-    notes = [
-        f"{one.commit.short_sha} is {one.relative_change:+.1%} from the good end, at neither "
-        f"level: several commits "
-        "changed the time; bisect on both sides of it"
-        for one in (
-            found.commits[position] for position in between_levels(log_ratios, size.log_ratio)
+    notes: list[str] = []
+    for position in between_levels(log_ratios, size.log_ratio):
+        between = progress.commits[position]
+        notes.append(
+            f"{between.commit.short_sha} is {between.relative_change:+.1%} from the good end, at "
+            "neither level: several commits changed the time; bisect on both sides of it"
         )
-    ]
-    first, last = found.commits[end.first], found.commits[end.last]
+    first, last = progress.commits[end.first], progress.commits[end.last]
     if first.reason == SAME_CODE:
         notes.append("the machine code is identical: look at host code and launch arguments")
     if end.state is BisectionState.UNDECIDED:
         why = "more blocks do not help: this is not a single step"
-        return BisectionResult(end.state, found, notes=(why, *notes))
+        return BisectionResult(end.state, progress, notes=(why, *notes))
     answer = Answer(
         first.commit,
         last.commit,
@@ -238,23 +130,26 @@ def result_of(found: BisectionProgress, end: SearchEnd, threshold: float) -> Bis
         size.relative_change,
         size.relative_interval,
     )
-    return BisectionResult(end.state, found, answer, tuple(notes))
+    return BisectionResult(end.state, progress, answer, tuple(notes))
 
 
 def commit_table(commits: Sequence[BisectionCommit]) -> Table:
     rows = []
-    for known in commits:
+    for candidate in commits:
+        change = ""
+        if candidate.relative_change is not None:
+            change = f"{candidate.relative_change:+.1%}"
         cells = (
-            known.commit.short_sha,
-            known.commit.author,
-            known.commit.subject[:60],
-            str(known.pair_count or ""),
-            "" if known.relative_change is None else f"{known.relative_change:+.1%}",
-            f"{known.probability:.1%}",
-            "━" * round(known.probability * _BAR_WIDTH),
-            known.reason[:80],
+            candidate.commit.short_sha,
+            candidate.commit.author,
+            candidate.commit.subject[:60],
+            str(candidate.pair_count or ""),
+            change,
+            f"{candidate.probability:.1%}",
+            "━" * round(candidate.probability * _BAR_WIDTH),
+            candidate.reason[:80],
         )
-        style = "" if known.status is CommitStatus.MEASURED else "dim"
+        style = "" if candidate.status is CommitStatus.MEASURED else "dim"
         rows.append([Text(on_one_line(cell), style) for cell in cells])
     return make_table(
         ("commit", "author", "subject", "pairs", "against good", "probability", "", "remark"), rows
@@ -272,7 +167,9 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
         else:
             yield f"the first {change} commit is one of these; only the last can be measured:"
             named = [
-                one.commit for one in progress.commits if answer.first <= one.commit <= answer.last
+                candidate.commit
+                for candidate in progress.commits
+                if answer.first <= candidate.commit <= answer.last
             ]
             yield from (f"  {commit.sha} {_title(commit)}" for commit in named)
         yield (
@@ -280,17 +177,17 @@ def sentences(series: str, result: BisectionResult) -> Iterator[str]:
             f"{answer.confidence:.1%}"
         )
     yield from result.notes
-    measured = sum(known.pair_count > 0 for known in progress.commits)
+    measured = sum(candidate.pair_count > 0 for candidate in progress.commits)
     yield (
         f"{progress.measurement_count} measurements of {measured} of {len(progress.commits)} "
         f"commits and the good end"
     )
     for status, label in ((CommitStatus.SKIPPED, "skipped"), (CommitStatus.SAME, "not measured")):
-        for known in progress.commits:
-            if known.status is status:
+        for candidate in progress.commits:
+            if candidate.status is status:
                 yield (
-                    f"{label}: {known.commit.short_sha} "
-                    f"{on_one_line(f'{known.commit.subject[:60]}: {known.reason}')}"
+                    f"{label}: {candidate.commit.short_sha} "
+                    f"{on_one_line(f'{candidate.commit.subject[:60]}: {candidate.reason}')}"
                 )
 
 
@@ -317,12 +214,12 @@ def exit_status(result: BisectionResult) -> int:
     return 0 if result.state is BisectionState.FOUND else 1
 
 
-def step_line(found: BisectionProgress) -> str:
-    step, sha = found.steps[-1], found.steps[-1].sha[:8]
+def step_line(progress: BisectionProgress) -> str:
+    step, sha = progress.steps[-1], progress.steps[-1].sha[:8]
     if step.note:
         return f"{sha} skipped: {on_one_line(step.note)}"
     change = f"{step.relative_change:+.1%} in {count_of(step.pair_count, 'pair')}"
-    if not found.is_weighed:
+    if not progress.is_weighed:
         return f"{sha} {change}: the bad end against the good end"
     return f"{sha} {change}: the change is here or earlier with {step.probability:.1%}"
 

@@ -72,10 +72,8 @@ def bisect(
     from roofwatch.bisection.commits import parse_series
     from roofwatch.bisection.job import (
         as_json_document,
-        claim_next,
         commit_table,
         exit_status,
-        read_regression,
         run_bisection,
         sentences,
     )
@@ -106,6 +104,8 @@ def bisect(
     url, claim = configured_url(), None
     with ForkServer() as fork_server:
         if regression is not None:
+            from roofwatch.bisection.stored import read_regression
+
             folder = load_settings().data_dir
             stored, commit_range = read_regression(url, folder, name, regression)
             if commit_range is None:
@@ -113,6 +113,8 @@ def bisect(
                 return
             plan = replace(plan, commit_range=commit_range)
         elif next_one:
+            from roofwatch.bisection.stored import claim_next
+
             claimed = claim_next(plan, fork_server, url)
             if claimed is None:
                 line = f"no bisection of {name} is requested for this kind of machine"

@@ -73,15 +73,15 @@ def status(*, as_json: AsJson = False) -> None:
     from roofwatch.model.metrics import format_bytes
 
     with open_configured_store() as engine:
-        found = read_status(engine)
+        store_status = read_status(engine)
     rows = [
-        ("server", found.server),
-        ("Postgres", found.server_version),
-        ("schema revision", found.schema_revision or "none"),
-        ("size", format_bytes(found.size_bytes)),
-        *((f"rows of {name}", count) for name, count in found.row_counts.items()),
+        ("server", store_status.server),
+        ("Postgres", store_status.server_version),
+        ("schema revision", store_status.schema_revision or "none"),
+        ("size", format_bytes(store_status.size_bytes)),
+        *((f"rows of {name}", count) for name, count in store_status.row_counts.items()),
     ]
-    print_result(found, make_table(("property", "value"), rows), as_json=as_json)
+    print_result(store_status, make_table(("property", "value"), rows), as_json=as_json)
 
 
 @db_app.command("prune")
@@ -122,8 +122,8 @@ def prune(
             ),
         )
     rows = [
-        (one.part, f"{one.older_than:%Y-%m-%d}", one.run_count, format_bytes(one.size_bytes))
-        for one in pruned
+        (part.part, f"{part.older_than:%Y-%m-%d}", part.run_count, format_bytes(part.size_bytes))
+        for part in pruned
     ]
     table = make_table(
         ("what", "older than", "runs", "size"),
@@ -153,7 +153,10 @@ def export(
             parquet,
             on_progress=lambda table, count: show(Progress(count, 0, f"{table}: {count} rows")),
         )
-    rows = [(one.name, one.row_count, format_bytes(one.size_bytes)) for one in exported]
+    rows = [
+        (exported_table.name, exported_table.row_count, format_bytes(exported_table.size_bytes))
+        for exported_table in exported
+    ]
     print_result(exported, make_table(("table", "rows", "size"), rows), as_json=as_json)
 
 
@@ -264,8 +267,7 @@ def grant_reader(
     with open_configured_store() as engine:
         password = from_environment("ROOFWATCH_READER_PASSWORD") or None
         was_made = grant(engine, role, password=password, actor=ACTOR, writes_decisions=decisions)
-    rights = "can read and triage" if decisions else "can read"
-    print_note(f"role {role} {'was created and ' if was_made else ''}{rights}")
+    _print_rights(role, "can read and triage" if decisions else "can read", was_made=was_made)
 
 
 @db_app.command("grant-service")
@@ -283,4 +285,9 @@ def grant_service(
     with open_configured_store() as engine:
         password = from_environment("ROOFWATCH_SERVICE_PASSWORD") or None
         was_made = grant(engine, role, password=password, actor=ACTOR)
-    print_note(f"role {role} {'was created and ' if was_made else ''}can serve")
+    _print_rights(role, "can serve", was_made=was_made)
+
+
+def _print_rights(role: str, rights: str, *, was_made: bool) -> None:
+    created = "was created and " if was_made else ""
+    print_note(f"role {role} {created}{rights}")

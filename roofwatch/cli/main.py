@@ -27,6 +27,7 @@ from roofwatch.cli import (
     show,
     static,
     token,
+    triage,
     watch,
 )
 from roofwatch.terminal import (
@@ -49,6 +50,7 @@ _PANELS = {
         "ingest",
         "import",
         "show",
+        "triage",
         "alert",
         "artefact",
     ),
@@ -91,6 +93,7 @@ for group in (
     static,
     records,
     show,
+    triage,
     post,
     publish,
     alert,
@@ -100,11 +103,11 @@ for group in (
 ):
     app.add_typer(group.app)
 
-_EXTRAS = dict.fromkeys(("torch", "triton", "pynvml"), "measure") | {
+_EXTRAS = dict.fromkeys(("numpy", "torch", "triton", "pynvml"), "measure") | {
     "cuda": "cuda",
     "ray": "ray",
     "mcp": "mcp",
-    "githubkit": "github",
+    "httpx": "github",
     "gitlab": "gitlab",
 }
 """The extra that installs a module; all others come with `server`."""
@@ -167,8 +170,8 @@ def _describe(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (unexpected; run again with --debug for the traceback)"
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(is_requested: bool) -> None:
+    if is_requested:
         print(f"roofwatch {__version__}")
         raise typer.Exit
 

@@ -3,7 +3,7 @@
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -19,6 +19,9 @@ from roofwatch.options import (
     shared_options,
 )
 from roofwatch.terminal import is_debugging, print_error, print_result, progress, write_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer()
 
@@ -85,18 +88,7 @@ def list_kernels(path: SuitePath = None, *, as_json: AsJson = False) -> None:
         Worker(fork_server, WorkerSettings(source=suite_source(path))) as worker,
     ):
         info = worker.start()
-    summaries = [
-        {
-            **kernel.model_dump(mode="json", exclude={"checkable", "rank_dimension"}),
-            "directions": sorted({case.direction for case in kernel.cases}, reverse=True),
-            "dtypes": sorted({case.dtype for case in kernel.cases}),
-            "targets": tables.compiled_targets(kernel),
-            "rank_counts": sorted({kernel.rank_count(case) for case in kernel.cases}),
-            "tags": sorted({tag for case in kernel.cases for tag in case.tags}),
-            "edge_count": kernel.edge_count,
-        }
-        for kernel in info.kernels
-    ]
+    summaries = [tables.kernel_summary(kernel) for kernel in info.kernels]
     print_result({"kernels": summaries}, tables.kernels(info.kernels), as_json=as_json)
 
 
@@ -122,7 +114,9 @@ def check(
     ] = None,
     depth: Annotated[
         Literal["quick", "full"],
-        typer.Option(help="full adds torch.compile, and other values for every case."),
+        typer.Option(
+            help="full tries layouts, values and proofs for every case, torch.compile too."
+        ),
     ] = "quick",
     sanitize: Annotated[
         bool, typer.Option("--sanitize", help="Run under compute-sanitizer, on a GPU.")
@@ -131,7 +125,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Check results, gradients and accesses to memory, at odd sizes, in other layouts and with
-    other values.
+    other values. Prove that 32-bit offsets fit, and count what a call costs, without a GPU.
 
     Exit status 1: something is wrong or failed. 2: nothing could be checked here.
     """
@@ -142,6 +136,8 @@ def check(
         check_summary,
         exit_status,
         explain_failures,
+        explain_overflows,
+        name_packages,
         to_json,
     )
     from roofwatch.measurement.proofs import proofs_of
@@ -155,18 +151,19 @@ def check(
     source, kernels = check_target(target)
     plan = replace(options.plan(), kernels=kernels, cases=tuple(case) if case else None)
     with progress(target) as on_progress, ForkServer() as fork_server:
-        reports = check_suite(
-            source, plan, on_progress, fork_server=fork_server, depth=Depth(depth)
-        )
+        suite = check_suite(source, plan, on_progress, fork_server=fork_server, depth=Depth(depth))
+    reports = suite.reports
     print_result(
-        to_json(target, reports, options.device),
+        to_json(target, suite, options.device),
         tables.checks(reports),
         check_summary(reports),
-        *(proof.text for proof in proofs_of(reports)),
+        *(claim.text for claim in proofs_of(suite)),
+        *name_packages(suite.packages),
+        *explain_overflows(suite.overflow_proofs),
         *explain_failures(target, reports, options.device, with_traceback=is_debugging()),
         as_json=as_json,
     )
-    raise typer.Exit(exit_status(reports))
+    raise typer.Exit(exit_status(suite))
 
 
 @app.command()
@@ -213,12 +210,12 @@ def run(
             "use --affected and --base together: only kernels changed since that revision are "
             "measured"
         )
-    restricted = (
-        (plan, ()) if base is None else only_affected(path, base, rev, plan, options.kernel)
-    )
-    if restricted is None:
-        return
-    plan, skipped = restricted
+    skipped: tuple[str, ...] = ()
+    if base is not None:
+        restricted = only_affected(path, base, rev, plan, options.kernel)
+        if restricted is None:
+            return
+        plan, skipped = restricted
     destination = output or Path("roofwatch-records")
     with suite_of(path, rev, project) as suite:
         if not destination.suffix:
@@ -227,14 +224,14 @@ def run(
         written = measure_suite(
             suite, plan, destination, address=ray, skipped=skipped, is_resumed=resume
         )
-    documents = [
-        {"record": str(place), **record.model_dump(mode="json")}
-        for place, record in written
-        if as_json
-    ]
-    shown = [one for each in written for one in tables.of_run(*each)]
+    documents: list[dict[str, object]] = []
+    report: list[Table | str] = []
+    for file, record in written:
+        report.extend(tables.of_run(file, record))
+        if as_json:
+            documents.append({"record": str(file), **record.model_dump(mode="json")})
     print_result(
-        {"records": documents} if ray else next(iter(documents), None), *shown, as_json=as_json
+        {"records": documents} if ray else next(iter(documents), None), *report, as_json=as_json
     )
     for _, record in written:
         record.require_own_code()

@@ -80,13 +80,13 @@ def ab(
         FIRST_BLOCKS,
         measure_revisions,
         needs_more,
-        read_noise_floor,
     )
     from roofwatch.model.record import RunRecord
     from roofwatch.model.timing_method import Preset
     from roofwatch.records import device_summary
+    from roofwatch.report_files import read_baseline, read_noise_floor
     from roofwatch.settings import load_settings
-    from roofwatch.static_gate import baseline_file, read_baseline
+    from roofwatch.static_gate import baseline_file
 
     accepted = read_baseline(baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))
@@ -102,16 +102,15 @@ def ab(
             old,
             new,
         ):
-            restricted = (
-                only_affected(path, revision, head, plan, options.kernel)
-                if affected
-                else (plan, ())
-            )
-            if restricted is None:
-                note_not_measured(path, head, output)
-                print_result({"records": [], "judgement": None, "exit_code": 0}, as_json=as_json)
-                return
-            plan, skipped = restricted
+            skipped: tuple[str, ...] = ()
+            if affected:
+                restricted = only_affected(path, revision, head, plan, options.kernel)
+                if restricted is None:
+                    note_not_measured(path, head, output)
+                    nothing: dict[str, object] = {"records": [], "judgement": None, "exit_code": 0}
+                    print_result(nothing, as_json=as_json)
+                    return
+                plan, skipped = restricted
             measured = measure_revisions(
                 old,
                 new,
@@ -287,5 +286,5 @@ def submissions(
     from roofwatch.comparison_tables import submission_table
     from roofwatch.measurement.submissions import entries
 
-    chosen = [each for each in entries() if kernel in {None, each["kernel"]}][::-1]
+    chosen = [entry for entry in entries() if kernel in {None, entry["kernel"]}][::-1]
     print_result({"submissions": chosen}, submission_table(chosen), as_json=as_json)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from roofwatch.options import EXIT_CANNOT, AsJson, NoiseFloorFile, Output, WorkloadsFile
-from roofwatch.terminal import fail, print_json, print_note, print_result, write_text
+from roofwatch.terminal import fail, print_error, print_json, print_note, print_result, write_text
 
 app = typer.Typer()
 Requires = Annotated[
@@ -61,7 +61,7 @@ def post(
     from roofwatch.ci.github.check_run import BEGUN
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
-    from roofwatch.measurement.run import read_noise_floor
+    from roofwatch.report_files import read_noise_floor
     from roofwatch.settings import load_settings
 
     check_name(name)
@@ -83,6 +83,7 @@ def post(
         )
     if output is not None and report.comment is not None:
         write_text(output, report.comment)
+    posted = posting.Posted()
     if job is None:
         if as_json:
             print_json({"check_run": report.check, "comment": report.comment})
@@ -92,7 +93,6 @@ def post(
             )
     else:
         posting.append_summary(report, os.environ)
-        posted = posting.Posted()
         if comment or check:
             repository = posting.open_forge(job, os.environ)
             posted = posting.post(
@@ -101,7 +101,9 @@ def post(
         print_result(
             posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json
         )
-    raise typer.Exit(EXIT_CANNOT if report.is_refused else 0)
+    for reason in posted.missing:
+        print_error(f"missing: {reason}")
+    raise typer.Exit(EXIT_CANNOT if report.is_refused or posted.missing else 0)
 
 
 @app.command()
@@ -141,12 +143,12 @@ def command(
     check_name(name)
     event = posting.event_of(os.environ)
     if result is not None:
-        asked = requested_measurement(os.environ)
-        if asked is None:
+        measurement = requested_measurement(os.environ)
+        if measurement is None:
             raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
         policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
         answer = report_result(
-            asked, job_of(os.environ, event), result, name, os.environ, policy=policy
+            measurement, job_of(os.environ, event), result, name, os.environ, policy=policy
         )
         print_result({"answer": answer}, answer, as_json=as_json)
         return
@@ -157,7 +159,8 @@ def command(
     reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
-            file.write(f"requests={json.dumps([asked.model_dump() for asked in reply.requests])}\n")
+            requests = [requested.model_dump() for requested in reply.requests]
+            file.write(f"requests={json.dumps(requests)}\n")
     document = {
         "verbs": reply.verbs,
         "reaction": reply.reaction,
@@ -193,6 +196,9 @@ def action(
 
     if mode != "report" and not suite:
         fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)
-    policy = [f"--requires={requires}"] if requires else []
-    policy += [f"--untimed={untimed}"] if untimed else []
+    policy: list[str] = []
+    if requires:
+        policy.append(f"--requires={requires}")
+    if untimed:
+        policy.append(f"--untimed={untimed}")
     raise typer.Exit(run_action(mode, suite, base, arguments, name, os.environ, policy=policy))

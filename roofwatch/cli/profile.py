@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.model.optional import map_optional
 from roofwatch.options import AsJson, Keep, Output, RunOptions, SuitePath, shared_options
 from roofwatch.terminal import print_error, print_json, print_result, progress, write_text
 
@@ -71,13 +72,15 @@ def diagnose(
             (measured,) = measure(
                 [suite_at(path, None)], plan_for(plan, case), on_progress, fork_server=fork_server
             )
-        name = "this run" if output is None else str(output)
+        name = "this run"
         if output is not None:
             measured.write(output)
+            name = str(output)
     diagnosed = diagnose_record(measured, case, options.implementation, name=name)
-    lines = ["\n".join(to_lines(each)) for each in diagnosed]
-    written = [] if output is None else [f"record: {output}"]
-    print_result(to_json(diagnosed, name), *lines, *written, as_json=as_json)
+    lines = ["\n".join(to_lines(diagnosis)) for diagnosis in diagnosed]
+    if output is not None:
+        lines.append(f"record: {output}")
+    print_result(to_json(diagnosed, name), *lines, as_json=as_json)
     raise typer.Exit(exit_status(diagnosed))
 
 
@@ -133,7 +136,7 @@ def ncu(
     from roofwatch.profiles.reading import describe, exit_status, select_calls, with_counters
 
     executable, source = find_ncu(), suite_source(path)
-    known = None if record is None else RunRecord.read(record)
+    stored_record = map_optional(RunRecord.read, record)
     with progress(case) as on_progress:
         on_progress(Progress(0, 0, "loading the suite"))
         with (
@@ -160,9 +163,13 @@ def ncu(
                     output=output,
                 )
             )
-    if record is not None and known is not None:
-        with_counters(known, suite_at(path, None).commit, calls, name=str(record)).write(record)
-    written = [f"written: {kept}" for kept in (output, record) if kept is not None]
+    if record is not None and stored_record is not None:
+        with_counters(stored_record, suite_at(path, None).commit, calls, name=str(record)).write(
+            record
+        )
+    written = [
+        f"written: {written_path}" for written_path in (output, record) if written_path is not None
+    ]
     document = {"exit_status": exit_status(calls), "record": record and str(record), "calls": calls}
     print_result(document, *describe(calls), *written, as_json=as_json)
     for call in calls:
@@ -228,7 +235,7 @@ def profile(
             with_shapes=shapes,
             with_stacks=stacks,
         ),
-        redaction=Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep)),
+        redaction=Redaction.of_this_machine(kept=map_optional(parse_kept, keep)),
         max_seconds=max_seconds,
         stdout_to_stderr=as_json,
     )
@@ -260,8 +267,8 @@ def read(
     from roofwatch.collector.profiling.profile_file import read_profile
     from roofwatch.profiles.reading import tables
 
-    found = read_profile(file, top=top or None)
-    print_result(found, *tables(found, top=top or None), as_json=as_json)
+    profiler_file = read_profile(file, top=top or None)
+    print_result(profiler_file, *tables(profiler_file, top=top or None), as_json=as_json)
 
 
 @app.command()
@@ -287,7 +294,7 @@ def diff(
         write_text(html, to_html(ledgers, base, head))
     print_result(
         to_json(ledgers),
-        *(shown for ledger in ledgers for shown in to_tables(ledger)),
+        *(table for ledger in ledgers for table in to_tables(ledger)),
         as_json=as_json,
     )
 

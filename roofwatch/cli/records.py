@@ -5,11 +5,12 @@ export them.
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
 
 import typer
 
+from roofwatch.model.optional import map_optional
 from roofwatch.options import (
     AsJson,
     ComparedSide,
@@ -21,6 +22,11 @@ from roofwatch.options import (
     shared_options,
 )
 from roofwatch.terminal import make_table, print_error, print_or_write, print_result, write_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from roofwatch.ci.report.not_measured import NotMeasured
 
 app = typer.Typer()
 artefact_app = typer.Typer(
@@ -53,20 +59,13 @@ def ingest(
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
 
-    found = read_record_files(
-        files
-    )  # an unreadable file stops the command before anything is stored
+    # an unreadable file stops the command before anything is stored
+    read_files = read_record_files(files)
     with open_configured_store() as engine:
-        stored = [
-            (ingest_record(engine, record, replaces=replace), record.run_id, record.artefacts, file)
-            for file, record in found
-        ]
-        results = [result for result, *_ in stored]
-        lacking = [
-            reason
-            for _, run_id, artefacts, file in stored
-            for reason in store_artefacts(engine, run_id, artefacts, file)
-        ]
+        results = [ingest_record(engine, record, replaces=replace) for _, record in read_files]
+        lacking: list[str] = []
+        for file, record in read_files:
+            lacking += store_artefacts(engine, record.run_id, record.artefacts, file)
         projects = sorted({result.project for result in results})
         regressions, possible = [], []
         for project in projects:
@@ -74,12 +73,16 @@ def ingest(
             recent = DatabaseSource(engine).ask(questions.read_recent_runs, project)
             regressions += judged
             possible += possible_changes(recent, judged)
-    new, replaced = (
-        sum(result.was_new for result in results),
-        sum(result.was_replaced for result in results),
-    )
-    counts = [f"{new} stored", *([f"{replaced} replaced"] if replaced else [])]
-    counts.append(f"{len(results) - new - replaced} already stored")
+    new_count = sum(result.was_new for result in results)
+    replaced_count = sum(result.was_replaced for result in results)
+    counts = [f"{new_count} stored"]
+    if replaced_count:
+        counts.append(f"{replaced_count} replaced")
+    counts.append(f"{len(results) - new_count - replaced_count} already stored")
+    lines: list[Table | str] = [f"records: {', '.join(counts)}; projects: {', '.join(projects)}"]
+    if regressions:
+        lines.append(regressions_table(regressions))
+    lines += possible_lines(possible)
     if not as_json:
         for reason in lacking:
             print_error(reason)
@@ -90,9 +93,7 @@ def ingest(
             "possible_changes": possible,
             "lacking_artefacts": lacking,
         },
-        f"records: {', '.join(counts)}; projects: {', '.join(projects)}",
-        *([regressions_table(regressions)] if regressions else []),
-        *possible_lines(possible),
+        *lines,
         as_json=as_json,
     )
 
@@ -192,8 +193,13 @@ def compare(
 @app.command()
 @shared_options()
 def report(
-    base: ComparedSide,
-    head: ComparedSide,
+    base: Annotated[
+        Path,
+        typer.Argument(help="Folder or note that ab wrote, or the base as for compare."),
+    ],
+    head: Annotated[
+        Path | None, typer.Argument(help="Record file, commit sha or run id; none for a folder.")
+    ] = None,
     *,
     output: Output = None,
     junit: Annotated[Path | None, typer.Option(help="Also write JUnit XML to this file.")] = None,
@@ -205,12 +211,29 @@ def report(
     ] = None,
     options: CompareOptions,
 ) -> None:
-    """Write the pull-request comment for two records as Markdown. Exit status as for compare."""
+    """Write the pull-request comment as Markdown, for what ab wrote or for two records.
+
+    Exit status as for compare. Without records: 0 if the change touches no kernel, 1 if the head
+    cannot be loaded.
+    """
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
     from roofwatch.ci.report.findings import to_junit, to_sarif
+    from roofwatch.ci.report.not_measured import NotMeasured
+    from roofwatch.model.errors import RecordError
+    from roofwatch.report_files import read_measured
+    from roofwatch.store.reading import Sides
 
-    _, judgement = options.judge(base, head)
+    if head is None:
+        measured = read_measured([base])
+        if measured is None:
+            raise RecordError(f"{base}: contains no record and no note of roofwatch ab")
+        if isinstance(measured, NotMeasured):
+            _write_note(measured, output=output, junit=junit, sarif=sarif, html=html)
+            raise typer.Exit(measured.exit_code)
+        judgement = options.judge_sides(Sides(measured.base, measured.head))
+    else:
+        _, judgement = options.judge(base, head)
     if junit is not None:
         write_text(junit, to_junit(judgement))
     if sarif is not None:
@@ -221,6 +244,29 @@ def report(
         write_text(html, report_page(judgement))
     print_or_write(to_markdown(judgement), output)
     raise typer.Exit(judgement.exit_code)
+
+
+def _write_note(
+    note: "NotMeasured",
+    *,
+    output: Path | None,
+    junit: Path | None,
+    sarif: Path | None,
+    html: Path | None,
+) -> None:
+    """Write why there are no records in every format that was asked for."""
+    from roofwatch import __version__
+    from roofwatch.ci.report.note_formats import note_to_junit, note_to_sarif
+
+    if junit is not None:
+        write_text(junit, note_to_junit(note))
+    if sarif is not None:
+        write_text(sarif, note_to_sarif(note, version=__version__))
+    if html is not None:
+        from roofwatch.pages import page
+
+        write_text(html, page(note.head.sha[:12], note.to_markdown()))
+    print_or_write(note.to_markdown(), output)
 
 
 @app.command()
@@ -309,25 +355,30 @@ def import_(
         if git_history is not None:
             paths += closing.enter_context(versions_of(repository or Path.cwd(), git_history))
         readable = paths if is_table else known_files(paths)
-        found = [
+        imported_files = [
             (file, *import_file(file, format_name, table=table, presets=presets))
             for file in readable
         ]
-    if not found:
+    if not imported_files:
         raise typer.BadParameter("name files, or --git-history BRANCH:PATH")
     runs = []
-    for file, name, run in found:
-        marked = with_controls(run, configured.controls) if configured.controls else run
-        runs.append((file, name, turned(marked, direction) if direction else marked))
+    for file, name, run in imported_files:
+        if configured.controls:
+            run = with_controls(run, configured.controls)
+        if direction:
+            run = turned(run, direction)
+        runs.append((file, name, run))
     if dry_run:
         mapped = [mapping(name, run) for _, name, run in runs]
         tables = [mapping_table(file, name, run) for file, name, run in runs]
         print_result(mapped[0] if len(mapped) == 1 else mapped, *tables, as_json=as_json)
         return
-    listed = None if commits is None else read_commit_list(commits)
+    listed_commits = map_optional(read_commit_list, commits)
     written = []
     for file, _, run in runs:
-        completed = run if listed is None else listed.complete(run)
+        completed = run
+        if listed_commits is not None:
+            completed = listed_commits.complete(run)
         if repository is not None:
             completed = with_source_identity(completed, repository, commit)
         records = to_records(
@@ -381,7 +432,7 @@ def add(
     from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
-    redaction = Redaction.of_this_machine(kept=None if keep is None else parse_kept(keep))
+    redaction = Redaction.of_this_machine(kept=map_optional(parse_kept, keep))
     named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"
@@ -398,20 +449,18 @@ def list_(run: RunId, *, url: StoreUrl = None, as_json: AsJson = False) -> None:
         artefacts = source.list_artefacts(run)
     rows = [
         (
-            one.name,
-            one.kind,
-            format_bytes(one.size_bytes),
-            one.sha256[:12],
-            "yes" if one.is_stored else "no, never sent",
+            artefact.name,
+            artefact.kind,
+            format_bytes(artefact.size_bytes),
+            artefact.sha256[:12],
+            "yes" if artefact.is_stored else "no, never sent",
         )
-        for one in artefacts
+        for artefact in artefacts
     ]
-    shown = (
-        make_table(("name", "kind", "size", "sha256", "stored"), rows)
-        if rows
-        else f"run {run} has no artefacts"
+    table = make_table(
+        ("name", "kind", "size", "sha256", "stored"), rows, title=f"artefacts of run {run}"
     )
-    print_result({"artefacts": artefacts}, shown, as_json=as_json)
+    print_result({"artefacts": artefacts}, table, as_json=as_json)
 
 
 @artefact_app.command("get")

@@ -1,11 +1,15 @@
 """Commands that show what is stored, from the database or through a server."""
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from roofwatch.model.optional import map_optional
 from roofwatch.options import AsJson, ShownProject, StoreUrl
 from roofwatch.terminal import print_result
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 app = typer.Typer()
 show_app = typer.Typer(
@@ -22,8 +26,8 @@ def projects(*, url: StoreUrl = None, as_json: AsJson = False) -> None:
     from roofwatch.store.reading import open_source
 
     with open_source(url) as source:
-        found = source.list_projects()
-    print_result({"projects": found}, "\n".join(found) or "nothing is stored yet", as_json=as_json)
+        names = source.list_projects()
+    print_result({"projects": names}, "\n".join(names) or "nothing is stored yet", as_json=as_json)
 
 
 @show_app.command("runs")
@@ -45,12 +49,9 @@ def runs(
 
     with open_source(url) as source:
         project = choose_project(source, project)
-        found = source.list_runs(project, limit, is_quarantined=quarantined)
-    print_result(
-        {"runs": found},
-        runs_table(found) if found else f"project {project} has no such runs",
-        as_json=as_json,
-    )
+        stored_runs = source.list_runs(project, limit, is_quarantined=quarantined)
+    report = runs_table(stored_runs) if stored_runs else f"project {project} has no such runs"
+    print_result({"runs": stored_runs}, report, as_json=as_json)
 
 
 @show_app.command("series")
@@ -84,7 +85,7 @@ def series(
         raise StoreError(f"unknown metric {metric!r}; the metrics are {', '.join(METRICS)}")
     with open_source(url) as source:
         project = choose_project(source, project)
-        found = source.read_series(
+        stored_series = source.read_series(
             project,
             kernel=kernel,
             metric=metric,
@@ -92,21 +93,22 @@ def series(
             include_pairs=pairs,
             include_dirty=dirty,
         )
-    noise_floors = [series_noise(one) for one in found]
-    excluded = [
-        *([] if pairs else ["runs of pairs (--pairs)"]),
-        *([] if dirty else ["dirty work trees (--dirty)"]),
-    ]
-    hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
-    has_times = any(one.key.metric == TIME.key for one in found)
-    wanted = []
-    for one, noise_floor in zip(found, noise_floors, strict=True):
+    noise_floors = [series_noise(values) for values in stored_series]
+    rows = list(zip(stored_series, noise_floors, strict=True))
+    if metric is None:
+        times = [row for row in rows if row[0].key.metric == TIME.key]
         # of a project that only has values of other tools, these are shown
-        is_default = one.key.metric == TIME.key or (not has_times and one.key.is_performance)
-        if is_default if metric is None else one.key.metric == metric:
-            wanted.append((one, noise_floor))
-    shown = series_table(wanted) if wanted else f"project {project} has no such series{hint}"
-    print_result({"series": found, "noise_floors": noise_floors}, shown, as_json=as_json)
+        rows = times or [row for row in rows if row[0].key.is_performance]
+    report: Table | str = series_table(rows)
+    if not rows:
+        excluded = []
+        if not pairs:
+            excluded.append("runs of pairs (--pairs)")
+        if not dirty:
+            excluded.append("dirty work trees (--dirty)")
+        hint = f"; excluded: {', '.join(excluded)}" if excluded else ""
+        report = f"project {project} has no such series{hint}"
+    print_result({"series": stored_series, "noise_floors": noise_floors}, report, as_json=as_json)
 
 
 @show_app.command("regressions")
@@ -134,15 +136,18 @@ def regressions(
 
     with open_source(url) as source:
         project = choose_project(source, project)
-        found = source.list_regressions(
+        selected = source.list_regressions(
             project,
-            None if state is None else RegressionState(state),
-            None if triage is None else TriageState(triage),
+            map_optional(RegressionState, state),
+            map_optional(TriageState, triage),
         )
-        judged = [one.regression for one in source.list_regressions(project)]
+        judged = [triaged.regression for triaged in source.list_regressions(project)]
         recent = source.ask(questions.read_recent_runs, project)
     possible = possible_changes(recent, judged)
-    table = regressions_table([one.regression for one in found], [one.triage for one in found])
-    shown = table if found else f"project {project} has no such regressions"
-    document = {"regressions": found, "possible_changes": possible}
-    print_result(document, shown, *possible_lines(possible), as_json=as_json)
+    report: Table | str = f"project {project} has no such regressions"
+    if selected:
+        report = regressions_table(
+            [triaged.regression for triaged in selected], [triaged.triage for triaged in selected]
+        )
+    document = {"regressions": selected, "possible_changes": possible}
+    print_result(document, report, *possible_lines(possible), as_json=as_json)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from roofwatch.model.optional import map_optional
 from roofwatch.options import ACTOR, AsJson, StoredProject
 from roofwatch.terminal import make_table, print_note, print_result
 
@@ -49,7 +50,7 @@ def create(
     from roofwatch.db.errors import StoreError
     from roofwatch.model.history import Scope
 
-    unknown = [one for one in scope if one not in set(Scope)]
+    unknown = [word for word in scope if word not in set(Scope)]
     if unknown:
         raise StoreError(
             f"scope {unknown[0]!r}: unknown; use {', '.join(Scope)}, one --scope for each"
@@ -63,7 +64,7 @@ def create(
             engine,
             name=name,
             project=project,
-            scopes={Scope(one) for one in scope},
+            scopes={Scope(word) for word in scope},
             now=datetime.now(UTC),
             validity=timedelta(days=days),
             is_quarantined=quarantine,
@@ -90,25 +91,30 @@ def list_(
 
     with open_configured_store() as engine, Session(engine) as session:
         tokens = list_tokens(session, project)
-        trusted = [one for one in list_trusted(session) if project in (None, one.project)]
+        trusted = list_trusted(session)
+    if project is not None:
+        trusted = [repository for repository in trusted if repository.project == project]
     now = datetime.now(UTC)
     rows = [
         (
-            one.token_id,
-            one.name,
-            one.project or "all",
-            " ".join(one.scopes),
-            f"{one.expires_at:%Y-%m-%d}",
-            "never" if one.last_used_at is None else f"{one.last_used_at:%Y-%m-%d %H:%M}",
-            one.state(now),
+            token.token_id,
+            token.name,
+            token.project or "all",
+            " ".join(token.scopes),
+            f"{token.expires_at:%Y-%m-%d}",
+            map_optional("{:%Y-%m-%d %H:%M}".format, token.last_used_at) or "never",
+            token.state(now),
         )
-        for one in tokens
+        for token in tokens
     ]
-    shown = [make_table(("id", "for", "project", "scopes", "ends", "last used", "state"), rows)]
+    listing = [make_table(("id", "for", "project", "scopes", "ends", "last used", "state"), rows)]
     if trusted:
-        repositories = [(one.repository, one.project, " ".join(one.refs)) for one in trusted]
-        shown.append(make_table(("repository", "project", "refs that count"), repositories))
-    print_result({"tokens": tokens, "repositories": trusted}, *shown, as_json=as_json)
+        repositories = [
+            (repository.repository, repository.project, " ".join(repository.refs))
+            for repository in trusted
+        ]
+        listing.append(make_table(("repository", "project", "refs that count"), repositories))
+    print_result({"tokens": tokens, "repositories": trusted}, *listing, as_json=as_json)
 
 
 @token_app.command("revoke")

@@ -122,7 +122,6 @@ def _show(
     *,
     as_json: bool,
 ) -> None:
-    from roofwatch.model.agenda import JobKind
     from roofwatch.model.history import RegressionState
     from roofwatch.model.verdict import Verdict
 
@@ -141,11 +140,12 @@ def _show(
         for finished in done
     ]
     lines += [f"{message.kind} {message.sha[:8]} {message.text}" for message in news]
+    suspects = watched.read().state.suspects
     # a suspicion is shown with its evidence until a pair has decided it
     lines += [
-        f"suspected at {job.head.short_sha}, not confirmed: {job.reason}"
-        for job in waiting
-        if job.kind is JobKind.CONFIRM
+        f"suspected at {suspect.head.short_sha}, not confirmed: {' '.join(suspect.subject)}: "
+        f"{suspect.evidence}"
+        for suspect in suspects
     ]
     lines.append(f"open regressions: {len(open_regressions)}")
     document = {
@@ -153,6 +153,7 @@ def _show(
         "done": done,
         "news": news,
         "waiting": waiting,
+        "suspects": suspects,
         "regressions": open_regressions,
     }
     print_result(document, *lines, as_json=as_json)

@@ -105,11 +105,10 @@ def run_demo(root: Path, *, serve: bool, port: int | None) -> int:
         judged = _measure_and_judge(root, engine)
         print_table(outcomes_table(judged))
         all_well = all(outcome.is_correct for outcome in judged)
-        print_note(
-            "every planted change found, no false alarm"
-            if all_well
-            else "a planted change was missed, or a false alarm: see the table"
-        )
+        summary = "a planted change was missed, or a false alarm: see the table"
+        if all_well:
+            summary = "every planted change found, no false alarm"
+        print_note(summary)
         print_note(f"pull-request comment for the last change: {root / _COMMENT}")
         if serve:
             from roofwatch.dashboard.serve import serve as serve_dashboard

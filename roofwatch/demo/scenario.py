@@ -1,5 +1,7 @@
 """The demo's history: sixteen scripted commits; four change a kernel, and each must be found."""
 
+import shutil
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -35,7 +37,7 @@ class Planted:
 
     kernel: str
     verdict: Verdict
-    what: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,13 @@ def commit_step(folder: Path, number: int) -> MadeCommit:
 
 def _apply(folder: Path, step: Step, *, is_first: bool) -> None:
     file = folder / step.file
-    text = _SOURCE.read_text() if is_first else file.read_text() if file.exists() else ""
-    file.write_text(text.replace(step.old, step.new) if step.old else text + step.new)
+    if is_first:
+        shutil.copyfile(_SOURCE, file)
+    if not step.old:
+        with file.open("a") as end:
+            end.write(step.new)
+        return
+    file.write_text(file.read_text().replace(step.old, step.new))
 
 
 def _git(folder: Path, *arguments: str, when: str | None = None) -> str:
@@ -196,7 +203,7 @@ def _git(folder: Path, *arguments: str, when: str | None = None) -> str:
 @dataclass(frozen=True)
 class CommitOutcome:
     commit: MadeCommit
-    found: tuple[Regression, ...]
+    regressions: tuple[Regression, ...]
     """Open regressions and improvements of the commit."""
 
     def _is_planted(self, regression: Regression) -> bool:
@@ -208,12 +215,18 @@ class CommitOutcome:
 
     @property
     def is_found(self) -> bool:
-        return any(one.is_confirmed and self._is_planted(one) for one in self.found)
+        return any(self._is_planted(regression) for regression in self._confirmed)
 
     @property
     def false_alarms(self) -> tuple[Regression, ...]:
         """Confirmed changes that were not planted; unconfirmed ones do not count."""
-        return tuple(one for one in self.found if one.is_confirmed and not self._is_planted(one))
+        return tuple(
+            regression for regression in self._confirmed if not self._is_planted(regression)
+        )
+
+    @property
+    def _confirmed(self) -> list[Regression]:
+        return [regression for regression in self.regressions if regression.is_confirmed]
 
     @property
     def is_correct(self) -> bool:
@@ -224,15 +237,11 @@ def outcomes(
     commits: Sequence[MadeCommit], regressions: Iterable[Regression]
 ) -> list[CommitOutcome]:
     """Assign regressions to the commits, in commit order."""
-    open_regressions = [
-        regression for regression in regressions if regression.state is RegressionState.OPEN
-    ]
-    return [
-        CommitOutcome(
-            commit, tuple(found for found in open_regressions if found.commit.sha == commit.sha)
-        )
-        for commit in commits
-    ]
+    by_sha: defaultdict[str, list[Regression]] = defaultdict(list)
+    for regression in regressions:
+        if regression.state is RegressionState.OPEN:
+            by_sha[regression.commit.sha].append(regression)
+    return [CommitOutcome(commit, tuple(by_sha[commit.sha])) for commit in commits]
 
 
 def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
@@ -240,7 +249,9 @@ def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
     rows = []
     for outcome in judged:
         step, planted = outcome.commit.step, outcome.commit.step.planted
-        words = None if planted is None else f"{planted.kernel} {planted.verdict}: {planted.what}"
+        words = None
+        if planted is not None:
+            words = f"{planted.kernel} {planted.verdict}: {planted.description}"
         rows.append(
             (outcome.commit.sha[:8], step.subject, words, _found_text(outcome), _result(outcome))
         )
@@ -250,7 +261,7 @@ def outcomes_table(judged: Iterable[CommitOutcome]) -> Table:
 
 
 def _found_text(outcome: CommitOutcome) -> Text:
-    if not outcome.found:
+    if not outcome.regressions:
         return Text("nothing", style="dim")
     lines = [
         Text.assemble(
@@ -258,7 +269,7 @@ def _found_text(outcome: CommitOutcome) -> Text:
             "" if regression.is_confirmed else " (suspected, not confirmed)",
             f", {regression.cause}: {regression.summary}",
         )
-        for regression in outcome.found
+        for regression in outcome.regressions
     ]
     return Text("\n").join(lines)
 

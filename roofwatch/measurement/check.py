@@ -1,37 +1,54 @@
 """`roofwatch check`: select cases and check them in worker processes."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
 from roofwatch.arguments import suite_source
 from roofwatch.collector.build.provenance import require_own_code
+from roofwatch.collector.runs.case_run import select
 from roofwatch.collector.runs.run_plan import ALL, OnProgress, Progress, RunPlan, matches
+from roofwatch.collector.runs.static_compiler import compilers, prove_subjects
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker_pool import WorkerPool
-from roofwatch.model.check_report import CheckReport
+from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.errors import SuiteError
-from roofwatch.model.machine import Outcome
+from roofwatch.model.proofs import CaseProof, KernelPackage
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.model.worker_protocol import (
     CheckableCase,
     CheckAccuracy,
     KernelInfo,
     Mode,
+    Subject,
     SuiteInfo,
     WorkerSettings,
 )
 
 _FAST_TAGS = {"small", "quick"}
 """Tags of cases that a GPU checks within moments."""
+_LARGE_TAG = "large"
+"""Tag of cases that are only analysed, as nothing may have the memory to run them."""
 
 
 class Depth(StrEnum):
     QUICK = "quick"
-    """Without torch.compile; other values for the first case of each dtype and direction."""
+    """Other values, torch.compile and proofs for the first case of each dtype and direction."""
     FULL = "full"
+
+
+class _Extent(StrEnum):
+    """How much of a case is checked."""
+
+    DECLARED = "declared"
+    LAYOUTS = "layouts"
+    """As declared, and in other layouts."""
+    VALUES = "values"
+    """Also with other values."""
 
 
 def select_jobs(
@@ -40,8 +57,8 @@ def select_jobs(
     """Select what to check and how, grouped by case so that implementations share its reference.
 
     Without patterns of cases, edge cases are checked with the fast cases on a GPU, and with the
-    interpreter's stand-ins on a CPU. Without patterns of implementations, those compiled by
-    torch.compile are checked at full depth only.
+    interpreter's stand-ins on a CPU. At quick depth, implementations that torch.compile compiles
+    are checked at the first case of each dtype and direction.
 
     Raises:
         SuiteError: nothing matches the plan.
@@ -52,7 +69,10 @@ def select_jobs(
         raise SuiteError(f"no kernel matches {' '.join(plan.kernels)}; the suite has {known}")
     jobs: dict[CheckAccuracy, Mode] = {}
     for kernel in kernels:
-        jobs.update(_jobs_of(kernel, info.device, plan, depth))
+        jobs.update(_jobs_of(kernel, info.device, plan))
+    if depth is Depth.QUICK:
+        slow_jobs = _compiled_jobs(info, jobs).difference(_first_of_each_kind(jobs))
+        jobs = {job: mode for job, mode in jobs.items() if job not in slow_jobs}
     if not jobs:
         names = sorted(
             {implementation.name for kernel in kernels for implementation in kernel.implementations}
@@ -65,6 +85,38 @@ def select_jobs(
     return jobs
 
 
+def select_proofs(
+    info: SuiteInfo, jobs: Collection[CheckAccuracy], plan: RunPlan, depth: Depth = Depth.QUICK
+) -> list[Subject]:
+    """Select the declared cases to analyse without a GPU, at the sizes of a GPU.
+
+    At quick depth these are the first case of each dtype and direction, and those tagged `large`.
+    """
+    kernels = {job.case_id.partition("/")[0] for job in jobs}
+    names = {(job.case_id.partition("/")[0], job.implementation) for job in jobs}
+    usual = replace(plan, kernels=tuple(sorted(kernels)), usual_tag="quick")
+    try:
+        cases = list(select(info, usual))
+    except SuiteError:  # only edge cases are checked
+        return []
+    if plan.cases is None:
+        with suppress(SuiteError):  # no case is tagged
+            cases += select(info, replace(usual, tags=(_LARGE_TAG,)))
+    subjects: dict[Subject, None] = {}
+    seen_kinds: set[tuple[str, ...]] = set()
+    for run in cases:
+        kernel, _shape, dtype, direction = run.case.case_id.split("/")
+        is_listed = (kernel, run.implementation.name) in names
+        if run.implementation.language == "torch" or not is_listed:
+            continue
+        kind = (kernel, dtype, direction, run.implementation.name)
+        is_first = kind not in seen_kinds
+        seen_kinds.add(kind)
+        if depth is Depth.FULL or is_first or _LARGE_TAG in run.case.tags:
+            subjects[run.subject] = None
+    return list(subjects)
+
+
 def check_suite(
     source: SuiteSource,
     plan: RunPlan,
@@ -72,13 +124,12 @@ def check_suite(
     *,
     fork_server: ForkServer,
     depth: Depth = Depth.QUICK,
-) -> tuple[CheckReport, ...]:
+) -> CheckedSuite:
     """Check each selected case as declared and, if it passes, in other layouts and with other
-    values.
+    values; analyse launches and operators without a GPU.
 
     Returns:
-        Reports in the order of the suite; a case's layouts and values follow it. Implementations
-        that this depth leaves out are reported once.
+        Reports in the order of the suite; a case's layouts and values follow it.
 
     Raises:
         SuiteError: the suite cannot be loaded, or nothing matches the plan.
@@ -89,31 +140,81 @@ def check_suite(
         WorkerPool(
             fork_server, WorkerSettings(source=source, mode=Mode.INTERPRETER, device="cpu")
         ) as interpreter,
+        compilers(fork_server, source) as provers,
         ThreadPoolExecutor(1) as pool,
     ):
         on_progress(Progress(0, 0, "loading the suite"))
         info = workers.start()
         jobs = select_jobs(info, plan, depth)
-        with_values = set(jobs) if depth is Depth.FULL else set(_first_of_each_kind(jobs))
-        found: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
+        subjects = select_proofs(info, jobs, plan, depth)
+        extents = _extents(info, jobs, depth)
+        reports_of: dict[CheckAccuracy, list[CheckReport]] = {job: [] for job in jobs}
+        proofs: dict[Subject, CaseProof] = {}
+
+        def step(subject: Subject) -> None:
+            done_count = sum(map(bool, reports_of.values())) + len(proofs)
+            on_progress(Progress(done_count, len(jobs) + len(subjects), str(subject)))
 
         def check_all(where: WorkerPool, mode: Mode) -> None:
             for job in jobs:
                 if jobs[job] is mode:
-                    reports = _reports(
-                        where, job, mode, plan.timeout_s, with_values=job in with_values
-                    )
-                    found[job] = list(reports)
-                    on_progress(
-                        Progress(sum(map(bool, found.values())), len(jobs), str(job.subject))
-                    )
+                    reports = _reports(where, job, mode, plan.timeout_s, extents[job])
+                    reports_of[job] = list(reports)
+                    step(job.subject)
 
-        interpreting = pool.submit(check_all, interpreter, Mode.INTERPRETER)
+        def interpret_and_prove() -> None:
+            check_all(interpreter, Mode.INTERPRETER)
+            if subjects:
+                for subject, proof in prove_subjects(provers, subjects, plan):
+                    proofs[subject] = proof
+                    step(subject)
+
+        interpreting = pool.submit(interpret_and_prove)
         check_all(workers, Mode.DEVICE)
         interpreting.result()
-        require_own_code(source, workers.loaded | interpreter.loaded)
-    checked = [report for reports in found.values() for report in reports]
-    return (*checked, *_left_out(info, plan, jobs))
+        require_own_code(source, workers.loaded | interpreter.loaded | provers.loaded)
+    reports: list[CheckReport] = []
+    for case_reports in reports_of.values():
+        reports += case_reports
+    in_order = [proofs[subject] for subject in subjects]
+    return CheckedSuite(
+        reports=tuple(reports),
+        overflow_proofs=tuple(proof.overflow for proof in in_order),
+        operator_costs=tuple(proof.cost for proof in in_order if proof.cost is not None),
+        packages=_packages(source, in_order),
+    )
+
+
+def _packages(source: SuiteSource, proofs: Iterable[CaseProof]) -> tuple[KernelPackage, ...]:
+    """Packages outside of the suite's tree, each once."""
+    packages: dict[KernelPackage, None] = {}
+    for proof in proofs:
+        for package in proof.packages:
+            is_own = source.root is not None and Path(package.folder).is_relative_to(source.root)
+            if source.path is not None and not is_own:
+                packages[package] = None
+    return tuple(packages)
+
+
+def _extents(
+    info: SuiteInfo, jobs: Collection[CheckAccuracy], depth: Depth
+) -> dict[CheckAccuracy, _Extent]:
+    if depth is Depth.FULL:
+        return dict.fromkeys(jobs, _Extent.VALUES)
+    extents = dict.fromkeys(jobs, _Extent.LAYOUTS)
+    extents |= dict.fromkeys(_first_of_each_kind(jobs), _Extent.VALUES)
+    # each other layout would be compiled for seconds
+    return extents | dict.fromkeys(_compiled_jobs(info, jobs), _Extent.DECLARED)
+
+
+def _compiled_jobs(info: SuiteInfo, jobs: Iterable[CheckAccuracy]) -> set[CheckAccuracy]:
+    """Jobs of implementations that torch.compile compiles."""
+    compiled: set[tuple[str, str]] = set()
+    for kernel in info.kernels:
+        for implementation in kernel.implementations:
+            if implementation.is_compiled:
+                compiled.add((kernel.name, implementation.name))
+    return {job for job in jobs if (job.case_id.partition("/")[0], job.implementation) in compiled}
 
 
 def _first_of_each_kind(jobs: Iterable[CheckAccuracy]) -> Iterable[CheckAccuracy]:
@@ -125,51 +226,21 @@ def _first_of_each_kind(jobs: Iterable[CheckAccuracy]) -> Iterable[CheckAccuracy
     return first.values()
 
 
-def _left_out(
-    info: SuiteInfo, plan: RunPlan, jobs: Iterable[CheckAccuracy]
-) -> Iterator[CheckReport]:
-    """One report of each implementation that only the depth left out."""
-    if plan.implementations:
-        return
-    first_cases: dict[str, str] = {}
-    checked: set[tuple[str, str]] = set()
-    for job in jobs:
-        name = job.case_id.partition("/")[0]
-        first_cases.setdefault(name, job.case_id)
-        checked.add((name, job.implementation))
-    for kernel in info.kernels:
-        for implementation in kernel.implementations:
-            is_left_out = (kernel.name, implementation.name) not in checked
-            if kernel.name in first_cases and implementation.is_compiled and is_left_out:
-                yield CheckReport(
-                    case_id=first_cases[kernel.name],
-                    implementation=implementation.name,
-                    executor="device",
-                    outcome=Outcome.UNSUPPORTED,
-                    message=f"{implementation.name} is checked with --depth full",
-                )
-
-
 def _jobs_of(
-    kernel: KernelInfo, device: str, plan: RunPlan, depth: Depth
+    kernel: KernelInfo, device: str, plan: RunPlan
 ) -> Iterator[tuple[CheckAccuracy, Mode]]:
     by_id = {case.case_id: case for case in kernel.checkable}
     for case in _select_cases(kernel, device, plan.cases):
         for implementation in kernel.implementations:
-            patterns = plan.implementations
-            is_selected = (
-                matches(implementation.name, patterns)
-                if patterns
-                else depth is Depth.FULL or not implementation.is_compiled
-            )
+            is_selected = matches(implementation.name, plan.implementations or ALL)
             if case.direction not in implementation.directions or not is_selected:
                 continue
             is_interpreted = device == "cpu" and implementation.language == "triton"
-            own = by_id[case.stand_in_id] if is_interpreted else case
+            checked = by_id[case.stand_in_id] if is_interpreted else case
             job = CheckAccuracy(
-                case_id=own.case_id,
+                case_id=checked.case_id,
                 implementation=implementation.name,
-                rank_count=own.rank_count,
+                rank_count=checked.rank_count,
                 is_exact=True,
             )
             yield job, Mode.INTERPRETER if is_interpreted else Mode.DEVICE
@@ -192,20 +263,20 @@ def _select_cases(
 
 
 def _reports(
-    workers: WorkerPool,
-    job: CheckAccuracy,
-    mode: Mode,
-    timeout_s: float,
-    *,
-    with_values: bool = False,
+    workers: WorkerPool, job: CheckAccuracy, mode: Mode, timeout_s: float, extent: _Extent
 ) -> Iterator[CheckReport]:
     reply = workers.request(job, timeout_s=timeout_s)
     if reply.checked is not None:
         yield reply.checked.report
-        for layout in reply.checked.layouts:
-            yield from _reports(workers, job.model_copy(update={"layout": layout}), mode, timeout_s)
-        for regime in reply.checked.regimes if with_values else ():
-            yield from _reports(workers, job.model_copy(update={"regime": regime}), mode, timeout_s)
+        variations: list[CheckAccuracy] = []
+        if extent is not _Extent.DECLARED:
+            layouts = reply.checked.layouts
+            variations += [job.model_copy(update={"layout": layout}) for layout in layouts]
+        if extent is _Extent.VALUES:
+            regimes = reply.checked.regimes
+            variations += [job.model_copy(update={"regime": regime}) for regime in regimes]
+        for variation in variations:
+            yield from _reports(workers, variation, mode, timeout_s, extent)
         return
     failure = reply.failure
     assert failure is not None

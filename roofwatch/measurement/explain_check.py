@@ -8,18 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from roofwatch.ci.static.analyses import describe_proof
 from roofwatch.measurement.proofs import proofs_of
-from roofwatch.model.check_report import CheckReport, TensorReport
+from roofwatch.model.check_report import CheckedSuite, CheckReport, TensorReport
 from roofwatch.model.machine import Outcome
+from roofwatch.model.proofs import KernelPackage, OverflowProof, Proof
 
 _MAX_NAMED = 3
 
 
-def exit_status(reports: Sequence[CheckReport]) -> int:
+def exit_status(suite: CheckedSuite) -> int:
     """0 if every check passed, 1 if one failed, 2 if nothing could be checked."""
-    if any(report.outcome.is_failure for report in reports):
+    has_failed = any(report.outcome.is_failure for report in suite.reports)
+    if has_failed or any(proof.proof is Proof.UNSAFE for proof in suite.overflow_proofs):
         return 1
-    return 0 if any(report.outcome is Outcome.OK for report in reports) else 2
+    return 0 if any(report.outcome is Outcome.OK for report in suite.reports) else 2
 
 
 def check_summary(reports: Sequence[CheckReport]) -> str:
@@ -56,19 +59,22 @@ def repeat_command(target: str, report: CheckReport, device: str | None) -> str:
     return shlex.join([*words, *(["--device", device] if device else [])])
 
 
-def to_json(target: str, reports: Sequence[CheckReport], device: str | None) -> dict[str, Any]:
+def to_json(target: str, suite: CheckedSuite, device: str | None) -> dict[str, Any]:
     """The document that `--json` prints; docs/explanation/accuracy.md describes it."""
     return {
         "target": target,
-        "exit_status": exit_status(reports),
-        "proofs": [asdict(proof) for proof in proofs_of(reports)],
+        "exit_status": exit_status(suite),
+        "proofs": [asdict(claim) for claim in proofs_of(suite)],
+        "packages": suite.packages,
+        "overflow_proofs": suite.overflow_proofs,
+        "operator_costs": suite.operator_costs,
         "reports": [
             {
                 **report.model_dump(mode="json"),
                 "failed": report.outcome.is_failure,
                 "repeat": repeat_command(target, report, device),
             }
-            for report in reports
+            for report in suite.reports
         ],
     }
 
@@ -91,6 +97,26 @@ def explain_failures(
             lines.append(f"  the same in {len(others)} more: {', '.join(names)}{ellipsis}")
         repeat = repeat_command(target, first, device)
         yield "\n".join([*lines, f"  repeat, in all layouts: {repeat}"])
+
+
+def name_packages(packages: Sequence[KernelPackage]) -> Iterator[str]:
+    """Name the packages of the kernels: an installed release may hide the one that is meant."""
+    for package in packages:
+        version = package.version or "(unknown version)"
+        yield f"kernels of {package.name} {version} in {package.folder}"
+        if package.warning is not None:
+            yield f"  {package.warning}"
+
+
+def explain_overflows(proofs: Sequence[OverflowProof]) -> Iterator[str]:
+    """Describe each overflow once, and count the other cases that have it."""
+    cases: dict[str, list[str]] = {}
+    for proof in proofs:
+        if proof.proof is Proof.UNSAFE:
+            cases.setdefault(str(describe_proof(proof)), []).append(proof.case_id)
+    for description, (first, *others) in cases.items():
+        more = f"; the same in {len(others)} more" if others else ""
+        yield f"\n{first}: {description}{more}"
 
 
 def _cause(report: CheckReport) -> tuple[object, ...]:

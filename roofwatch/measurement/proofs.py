@@ -1,12 +1,14 @@
-"""What the checks of a suite prove, at the sizes that they ran."""
+"""What the check of a suite proves: by running small sizes, and by analysing declared ones."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from roofwatch.model.check_report import CheckReport
+from roofwatch.model.check_report import CheckedSuite, CheckReport
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
+from roofwatch.model.metrics import format_bytes
+from roofwatch.model.proofs import OperatorCost, OverflowProof, Proof, SizeLimit
 
 
 class Proved(StrEnum):
@@ -16,7 +18,7 @@ class Proved(StrEnum):
 
 
 @dataclass(frozen=True)
-class Proof:
+class SuiteClaim:
     """One claim about all checked kernels."""
 
     claim: str
@@ -28,19 +30,26 @@ class Proof:
         return f"{self.claim:<8} {self.result:<12} {self.detail}"
 
 
-def proofs_of(reports: Sequence[CheckReport]) -> tuple[Proof, ...]:
-    """Results at the declared values, in other layouts and at other values; bounds and races."""
-    declared = [one for one in reports if one.layout is None and one.regime is None]
+def proofs_of(suite: CheckedSuite) -> tuple[SuiteClaim, ...]:
+    """Results at the declared values, in other layouts and at other values; bounds and races;
+    32-bit offsets and the cost of a call.
+    """
+    reports = suite.reports
+    declared = [report for report in reports if report.layout is None and report.regime is None]
+    in_layouts = [report for report in reports if report.layout is not None]
+    with_values = [report for report in reports if report.regime is not None]
     return (
         _agreement("results", declared, "agree with the float64 reference"),
-        _agreement("layouts", [one for one in reports if one.layout is not None], "right"),
-        _agreement("values", [one for one in reports if one.regime is not None], "right"),
+        _agreement("layouts", in_layouts, "right"),
+        _agreement("values", with_values, "right"),
         _memory("bounds", reports, is_race=False),
         _memory("races", reports, is_race=True),
+        _offsets(suite.overflow_proofs),
+        _cost(suite),
     )
 
 
-def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> Proof:
+def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> SuiteClaim:
     failures = [report for report in reports if report.outcome.is_failure]
     ok_count = sum(report.outcome is Outcome.OK for report in reports)
     other_count = len(reports) - ok_count - len(failures)
@@ -48,26 +57,77 @@ def _agreement(claim: str, reports: Sequence[CheckReport], words: str) -> Proof:
     if failures:
         kernels = sorted({report.case_id.partition("/")[0] for report in failures})
         detail = f"{len(failures)} of {len(reports)} fail: {', '.join(kernels[:3])}"
-        return Proof(claim, Proved.REFUTED, detail + (", …" if len(kernels) > 3 else ""))
+        return SuiteClaim(claim, Proved.REFUTED, detail + (", …" if len(kernels) > 3 else ""))
     if not ok_count:
         reason = f"none of {len(reports)} could be tried" if reports else "nothing was tried"
-        return Proof(claim, Proved.CANNOT_TELL, reason)
-    return Proof(claim, Proved.PROVEN, f"{ok_count} of {len(reports)} {words}{others}")
+        return SuiteClaim(claim, Proved.CANNOT_TELL, reason)
+    return SuiteClaim(claim, Proved.PROVEN, f"{ok_count} of {len(reports)} {words}{others}")
 
 
-def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> Proof:
+def _memory(claim: str, reports: Sequence[CheckReport], *, is_race: bool) -> SuiteClaim:
     interpreted = [report for report in reports if report.executor == "interpreter"]
     faults: list[MemoryFault] = []
     for report in interpreted:
         faults += [fault for fault in report.faults if fault.is_race is is_race]
     if faults:
         place = f"{faults[0].file}:{faults[0].line}"
-        return Proof(claim, Proved.REFUTED, f"`{faults[0].operand}` of {faults[0].kernel}, {place}")
+        return SuiteClaim(
+            claim, Proved.REFUTED, f"`{faults[0].operand}` of {faults[0].kernel}, {place}"
+        )
     complete = [report for report in interpreted if report.outcome is Outcome.OK]
     if not complete:
-        return Proof(claim, Proved.CANNOT_TELL, "no Triton kernel ran in the interpreter")
+        return SuiteClaim(claim, Proved.CANNOT_TELL, "no Triton kernel ran in the interpreter")
     unknown_count = sum(report.unknown_pointer_count for report in interpreted)
     if unknown_count:
         detail = f"{unknown_count} accesses through pointers that the kernel made of integers"
-        return Proof(claim, Proved.CANNOT_TELL, detail)
-    return Proof(claim, Proved.PROVEN, f"every access of {len(complete)} interpreted checks")
+        return SuiteClaim(claim, Proved.CANNOT_TELL, detail)
+    return SuiteClaim(claim, Proved.PROVEN, f"every access of {len(complete)} interpreted checks")
+
+
+def _offsets(proofs: Sequence[OverflowProof]) -> SuiteClaim:
+    unsafe = [proof for proof in proofs if proof.proof is Proof.UNSAFE]
+    unknown = [proof for proof in proofs if proof.proof is Proof.UNKNOWN]
+    if unsafe:
+        detail = f"{len(unsafe)} of {len(proofs)} cases overflow: {unsafe[0].case_id}"
+        return SuiteClaim("offsets", Proved.REFUTED, detail)
+    if not proofs:
+        return SuiteClaim("offsets", Proved.CANNOT_TELL, "no kernel was analysed")
+    limits = _limits_in_words(proofs)
+    if unknown:
+        unproven = [access.reason for access in unknown[0].unproven]
+        reason = unknown[0].message or next(iter(unproven), "no access")
+        detail = f"{len(unknown)} of {len(proofs)} cases, for example: {reason}"
+        return SuiteClaim("offsets", Proved.CANNOT_TELL, f"{detail}{limits}")
+    access_count = sum(proof.access_count for proof in proofs)
+    cases = f"{len(proofs)} case{'s' * (len(proofs) > 1)}"
+    detail = f"all {access_count} accesses of {cases} fit into 32 bits{limits}"
+    return SuiteClaim("offsets", Proved.PROVEN, detail)
+
+
+def _limits_in_words(proofs: Sequence[OverflowProof]) -> str:
+    """The smallest limit of each dimension, as ` up to n_rows = 149,797`."""
+    smallest: dict[str, SizeLimit] = {}
+    for proof in proofs:
+        for limit in proof.limits:
+            other = smallest.get(limit.dimension, limit)
+            smallest[limit.dimension] = min(limit, other, key=lambda known: known.largest)
+    sizes = [f"{name} = {limit.largest:,}" for name, limit in smallest.items()]
+    return f", up to {', or '.join(sizes)}" if sizes else ""
+
+
+def _cost(suite: CheckedSuite) -> SuiteClaim:
+    costs, call_count = suite.operator_costs, len(suite.overflow_proofs)
+    if not costs:
+        return SuiteClaim("cost", Proved.CANNOT_TELL, "no call was counted")
+    most = max(costs, key=lambda cost: cost.moved_bytes)
+    detail = f"{len(costs)} of {call_count} calls counted; the largest: {', '.join(_counts(most))}"
+    is_complete = len(costs) == call_count
+    return SuiteClaim("cost", Proved.PROVEN if is_complete else Proved.CANNOT_TELL, detail)
+
+
+def _counts(cost: OperatorCost) -> Iterator[str]:
+    yield f"{format_bytes(cost.moved_bytes)} moved"
+    yield f"{format_bytes(cost.peak_bytes)} of temporaries and results"
+    yield f"launches: {cost.launch_count}"
+    yield f"torch operators: {sum(cost.calls.values())}"
+    yield f"waits for the device: {cost.wait_count}"

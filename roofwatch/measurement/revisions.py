@@ -8,9 +8,8 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from roofwatch.arguments import repository_of, suite_at
@@ -19,7 +18,7 @@ from roofwatch.ci.report.not_measured import FILE_NAME, NotMeasured
 from roofwatch.collector.build.revision import suite_at_revision
 from roofwatch.collector.git import merge_base, read_commit, resolve_commit, run_git
 from roofwatch.collector.redaction import Redaction
-from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.collector.runs.run_plan import RunPlan, matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.fork_server import ForkServer
 from roofwatch.collector.workers.worker import Worker
@@ -71,7 +70,9 @@ def open_suite(
                     f"{revision}: measured with its own benchmark file, not the head's: {error}"
                 )
             else:
-                declared = _declared(path, revision, fork_server) if suite.is_replaced else None
+                declared = None
+                if suite.is_replaced:
+                    declared = _declared(path, revision, fork_server)
                 yield replace(suite, declared=declared)
                 return
     with suite_at_revision(path, revision) as suite:
@@ -96,6 +97,16 @@ def _declared(
     )
 
 
+@contextmanager
+def _suite_at_head(path: Path | None, head: str | None) -> Iterator[SuiteAt]:
+    """Check out a suite at the head; None is the work tree."""
+    if head is None:
+        yield suite_at(path, None)
+        return
+    with suite_at_revision(path, head) as suite:
+        yield suite
+
+
 def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> SuiteInfo:
     """Load a suite in a worker.
 
@@ -106,8 +117,10 @@ def load_suite_at(suite: SuiteAt, fork_server: ForkServer) -> SuiteInfo:
         with Worker(fork_server, WorkerSettings(source=suite.source, device="cpu")) as worker:
             return worker.start()
     except SuiteError as error:
-        root = suite.source.root
-        raise SuiteError(str(error).replace(f"{root}/", "") if root else str(error)) from None
+        message = str(error)
+        if suite.source.root is not None:
+            message = message.replace(f"{suite.source.root}/", "")
+        raise SuiteError(message) from None
 
 
 @contextmanager
@@ -125,11 +138,7 @@ def open_pair(
     with ExitStack() as stack:
         failure, benchmarks = None, None
         try:
-            new = (
-                suite_at(path, None)
-                if head is None
-                else stack.enter_context(suite_at_revision(path, head))
-            )
+            new = stack.enter_context(_suite_at_head(path, head))
             load_suite_at(new, fork_server)
             benchmarks = new.source.path if uses_head else None
         except SuiteError as error:
@@ -171,9 +180,9 @@ def note_not_measured(
     kernel.
     """
     repository = repository_of(path)
-    side, reason = (
-        (error.side, error.reason) if isinstance(error, SideError) else (None, str(error or ""))
-    )
+    side, reason = None, str(error or "")
+    if isinstance(error, SideError):
+        side, reason = error.side, error.reason
     text = Redaction.of_this_machine(project=repository).text(reason)
     note = NotMeasured.of(read_commit(repository, head or "HEAD"), text, side)
     write_text(folder / FILE_NAME, json_text(note))
@@ -195,14 +204,16 @@ def find_base(path: Path | None, base: str, head: str | None, variables: Mapping
         return base
     repository = repository_of(path)
     target = _target(repository, variables)
-    found = merge_base(repository, target, head or run_git(repository, "rev-parse", "HEAD").strip())
+    base_sha = merge_base(
+        repository, target, head or run_git(repository, "rev-parse", "HEAD").strip()
+    )
     tip = resolve_commit(repository, head or "HEAD")
     is_changed = head is None and run_git(repository, "status", "--porcelain").strip()
-    if found == tip and not is_changed:
+    if base_sha == tip and not is_changed:
         raise GitError(
             f"{tip[:12]} is part of {target}, so it has no base; name one, such as --base HEAD~1"
         )
-    return found
+    return base_sha
 
 
 def _target(repository: Path, variables: Mapping[str, str]) -> str:
@@ -238,11 +249,9 @@ class Affected:
     def summary(self) -> str:
         if self.shared_files:
             return f"every kernel is affected: {listed(self.shared_files)} changed"
-        return (
-            f"skipped, source unchanged: {', '.join(self.skipped)}"
-            if self.skipped
-            else "every kernel is affected"
-        )
+        if not self.skipped:
+            return "every kernel is affected"
+        return f"skipped, source unchanged: {', '.join(self.skipped)}"
 
 
 def only_affected(
@@ -254,17 +263,13 @@ def only_affected(
     Returns:
         The restricted plan, and the skipped kernels; None if nothing is left to measure.
     """
-    found = find_affected(path, base, head)
-    print_error(found.summary)
-    names = [
-        name
-        for name in found.kernels
-        if not patterns or any(fnmatchcase(name, each) for each in patterns)
-    ]
+    affected = find_affected(path, base, head)
+    print_error(affected.summary)
+    names = [name for name in affected.kernels if matches(name, patterns or ("*",))]
     if not names:
         print_error("nothing to measure: the change affects no selected kernel")
         return None
-    return replace(plan, kernels=tuple(names)), found.skipped
+    return replace(plan, kernels=tuple(names)), affected.skipped
 
 
 def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
@@ -279,11 +284,7 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
     """
     shared_files = changed_shared_files(path, base, head)
     with ForkServer() as fork_server:
-        with (
-            nullcontext(suite_at(path, None))
-            if head is None
-            else suite_at_revision(path, head) as suite
-        ):
+        with _suite_at_head(path, head) as suite:
             new = source_digests(suite.source, fork_server)
         if new is None:
             raise CollectorError("the source files of the suite cannot be read; omit --affected")
@@ -292,10 +293,8 @@ def find_affected(path: Path | None, base: str, head: str | None) -> Affected:
                 old = source_digests(suite.source, fork_server) or {}
         except SuiteError:  # missing or broken there, so every kernel is new
             old = {}
-    names = [
-        *new,
-        *(name for name in old if name not in new),
-    ]  # a removed kernel is measured at the base
+    # a removed kernel is measured at the base
+    names = list(new | old)
     skipped = [name for name in names if not shared_files and old.get(name) == new.get(name)]
     return Affected(
         tuple(name for name in names if name not in skipped), tuple(skipped), shared_files

@@ -14,8 +14,10 @@ from itertools import islice
 from pathlib import Path
 
 from roofwatch.ci.ab.compare import ERROR_RATE, look_number, looks_after
-from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, NoiseFloorError, noise_floor_of
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
+from roofwatch.ci.ab.noise_floor import FLOOR_FACTOR, NoiseFloor, noise_floor_of
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.collector.runs.cluster import spread_run
 from roofwatch.collector.runs.journal import ALONE, Header, Journal, journal_path, make_header
 from roofwatch.collector.runs.measure import measure
@@ -139,7 +141,7 @@ def measure_revisions(
     *,
     fork_server: ForkServer,
     judge: Judge,
-    helps: Callable[[CaseJudgement], bool],
+    helps: Callable[[Change[CaseEvidence]], bool],
     budget_s: float,
     output: Path,
     title: str,
@@ -183,21 +185,24 @@ def measure_revisions(
 # --- more blocks for undecided cases
 
 
-def is_undecided(case: CaseJudgement) -> bool:
+def is_undecided(case: Change[CaseEvidence]) -> bool:
     """Whether more blocks may give a verdict."""
     return case.reason in _MORE_BLOCKS_DECIDE
 
 
-def needs_more(case: CaseJudgement) -> bool:
+def needs_more(case: Change[CaseEvidence]) -> bool:
     """Whether a case is undecided, or its change needs confirmation after the first interim
     analysis.
     """
     return is_undecided(case) or (_has_change(case) and look_number(_block_count(case)) == 1)
 
 
-def is_noise_floor_unknown(case: CaseJudgement) -> bool:
+def is_noise_floor_unknown(case: Change[CaseEvidence]) -> bool:
     """Whether more blocks would noticeably improve the estimate of a case's noise."""
-    return case.comparison is not None and case.comparison.block_count < _NOISE_FLOOR_BLOCKS
+    return (
+        case.evidence.comparison is not None
+        and case.evidence.comparison.block_count < _NOISE_FLOOR_BLOCKS
+    )
 
 
 @dataclass
@@ -209,7 +214,7 @@ class AdaptiveBlocks:
     """
 
     judge: Judge
-    helps: Callable[[CaseJudgement], bool]
+    helps: Callable[[Change[CaseEvidence]], bool]
     """Whether more blocks would help a case."""
     budget_s: float
     """Time for more blocks, from the first analysis on."""
@@ -222,51 +227,59 @@ class AdaptiveBlocks:
         """Number of blocks per side for each case that gets more."""
         if self.deadline_s is None:
             self.deadline_s = self.clock() + self.budget_s
-        cases = [case for case in self.judge(base, head).cases if case.comparison is not None]
+        cases = [
+            case for case in self.judge(base, head).cases if case.evidence.comparison is not None
+        ]
         open_cases = sorted(filter(self.helps, cases), key=_blocks_to_go)
         left_s = self.deadline_s - self.clock()
-        wanted = _affordable(open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head))
+        block_counts = _affordable(
+            open_cases, left_s, seconds_per_pair=_seconds_per_pair(base, head)
+        )
         status = f"{len(cases) - len(open_cases)} of {len(cases)} decided"
         if open_cases:
-            left = f"{max(0.0, left_s):.0f} s left"
-            more = f"; {left}, not enough for another block"
-            if wanted:
-                more = f", {len(wanted)} of them get more blocks; {left}"
+            remaining = f"{max(0.0, left_s):.0f} s left"
+            more = f"; {remaining}, not enough for another block"
+            if block_counts:
+                more = f", {len(block_counts)} of them get more blocks; {remaining}"
             status += f", {len(open_cases)} open{more}"
         self.on_status(status)
-        return wanted
+        return block_counts
 
 
-def _has_change(case: CaseJudgement) -> bool:
-    return case.reason is Reason.BEYOND_THRESHOLD and case.comparison is not None
+def _has_change(case: Change[CaseEvidence]) -> bool:
+    return case.reason is Reason.BEYOND_THRESHOLD and case.evidence.comparison is not None
 
 
-def _block_count(case: CaseJudgement) -> int:
+def _block_count(case: Change[CaseEvidence]) -> int:
     """Blocks per side, including excluded ones."""
-    return 0 if case.comparison is None else case.comparison.block_count + len(case.left_out)
+    comparison = case.evidence.comparison
+    if comparison is None:
+        return 0
+    return comparison.block_count + len(case.evidence.left_out)
 
 
-def _blocks_to_go(case: CaseJudgement) -> float:
+def _blocks_to_go(case: Change[CaseEvidence]) -> float:
     if _has_change(case):
         return 0.0
-    if case.comparison is None or case.comparison.more_blocks is None:
+    comparison = case.evidence.comparison
+    if comparison is None or comparison.more_blocks is None:
         return math.inf
-    return case.comparison.more_blocks
+    return comparison.more_blocks
 
 
 def _affordable(
-    open_cases: list[CaseJudgement], left_s: float, *, seconds_per_pair: float
+    open_cases: list[Change[CaseEvidence]], left_s: float, *, seconds_per_pair: float
 ) -> dict[Subject, int]:
     """Blocks up to the next interim analysis for as many cases as the time allows."""
-    wanted: dict[Subject, int] = {}
+    block_counts: dict[Subject, int] = {}
     for case in open_cases:
         count = _block_count(case)
         next_look = next(islice(looks_after(count), 1))
         left_s -= (next_look - count) * seconds_per_pair
         if left_s < 0:
             break
-        wanted[Subject(case.case_id, case.implementation)] = next_look
-    return wanted
+        block_counts[Subject(case.case_id, case.implementation)] = next_look
+    return block_counts
 
 
 def _seconds_per_pair(base: RunRecord, head: RunRecord) -> float:
@@ -286,31 +299,11 @@ def noise_floor(base: RunRecord, head: RunRecord, *, preset: Preset) -> NoiseFlo
     """Noise floor from two measurements of one commit, sampled with a preset."""
     judged = judge_pull_request(base, head)
     comparisons = {
-        (case.case_id, case.implementation): case.comparison
+        (case.case_id, case.implementation): case.evidence.comparison
         for case in judged.cases
-        if case.comparison is not None
+        if case.evidence.comparison is not None
     }
     return noise_floor_of(head, comparisons, preset)
-
-
-def read_noise_floor(file: Path | None, preset: Preset | None = None) -> NoiseFloor | None:
-    """Read a file written by `roofwatch calibrate`, which must match the sampling of a preset if
-    given; None for None.
-
-    Raises:
-        NoiseFloorError: the file cannot be read, is not a noise floor, or was sampled differently.
-    """
-    if file is None:
-        return None
-    try:
-        floor = NoiseFloor.parse(file.read_bytes())
-        if preset is not None:
-            floor.require_same_sampling(preset)
-    except OSError as error:
-        raise NoiseFloorError(f"{file}: cannot be read: {error.strerror}") from None
-    except NoiseFloorError as error:
-        raise NoiseFloorError(f"{file}: {error}") from None
-    return floor
 
 
 def noise_floor_summary(noise: NoiseFloor) -> Iterator[str]:

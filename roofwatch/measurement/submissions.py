@@ -45,12 +45,15 @@ class Request:
             "--rev",
             self.revision,
         ]
-        optional = {"--kernel": self.kernel, "--against": self.against}
-        words += [
-            word for name, value in optional.items() if value is not None for word in (name, value)
-        ]
-        words += [word for case in self.cases or () for word in ("--case", case)]
-        return shlex.join(words if self.entry == "candidate" else [*words, "--entry", self.entry])
+        if self.kernel is not None:
+            words += ["--kernel", self.kernel]
+        if self.against is not None:
+            words += ["--against", self.against]
+        for case in self.cases or ():
+            words += ["--case", case]
+        if self.entry != "candidate":
+            words += ["--entry", self.entry]
+        return shlex.join(words)
 
 
 @dataclass
@@ -89,7 +92,9 @@ def entries() -> list[dict[str, Any]]:
     """
     file = _ledger()
     try:
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        return [json.loads(line) for line in file.read_text().splitlines()]
+    except FileNotFoundError:
+        return []
     except (OSError, ValueError) as error:
         raise CollectorError(f"{file}: cannot be read: {error}") from None
 
@@ -99,26 +104,25 @@ def confirmations(target: str) -> int:
     return sum(entry["target"] == target and entry["error_rate"] > 0 for entry in entries())
 
 
-def append(result: Result, request: Request, *, at: datetime) -> None:
+def append(result: Result, request: Request, *, submitted_at: datetime) -> None:
     """Add a submission; its parent is the one before of the same file and target.
 
     Raises:
         CollectorError: the file cannot be written.
     """
     file = str(request.candidate.resolve())
-    parents = [
-        each["hash"]
-        for each in entries()
-        if (each["target"], each["file"]) == (result.target, file)
-    ]
+    parent: str | None = None
+    for earlier in entries():
+        if (earlier["target"], earlier["file"]) == (result.target, file):
+            parent = earlier["hash"]
     entry = {
-        "at": at.isoformat(timespec="seconds"),
+        "at": submitted_at.isoformat(timespec="seconds"),
         "target": result.target,
         "kernel": result.spec["kernel"],
         "revision": result.spec["revision"],
         "file": file,
         "hash": result.candidate["hash"],
-        "parent": parents[-1] if parents else None,
+        "parent": parent,
         "verdict": result.verdict,
         "reason": result.reason,
         "ratio": result.effect and result.effect["ratio"],

@@ -72,21 +72,21 @@ def submit(request: Request, on_status: Callable[[str], None] = lambda _text: No
         preloaded = frozenset(sys.modules)
         kernel = _find_kernel(load_suite(suite.source), request)
         require_own_code(suite.source, ProjectFiles(suite.source, preloaded).take_new())
-        own = Submission(request, suite, kernel, on_status)
-        if own.device == "cpu":
+        submission = Submission(request, suite, kernel, on_status)
+        if submission.device == "cpu":
             torch.set_num_threads(1)
-        result = own.result
+        result = submission.result
         try:
-            _refuse_other_changes(own)
-            timed = _run(own)
+            _refuse_other_changes(submission)
+            timed = _run(submission)
             result.verdict, result.reason = timed.verdict, timed.reason
         except Rejected as rejected:
             result.verdict, result.reason = rejected.verdict, str(rejected)
             result.evidence += rejected.evidence
         except CollectorError as error:  # of the spec or of the machine
             result.verdict, result.reason = SubmissionVerdict.ERROR, str(error)
-    result.budget["seconds_spent"] = round(time.monotonic() - own.began_s, 1)
-    append(result, request, at=datetime.now(UTC))
+    result.budget["seconds_spent"] = round(time.monotonic() - submission.began_s, 1)
+    append(result, request, submitted_at=datetime.now(UTC))
     return result
 
 
@@ -94,10 +94,10 @@ def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
     names = ", ".join(spec.name for spec in specs)
     if request.kernel is None and len(specs) > 1:
         raise SuiteError(f"{request.spec} declares {names}; choose one with --kernel")
-    found = [spec for spec in specs if request.kernel in {None, spec.name}]
-    if not found:
+    selected = [spec for spec in specs if request.kernel in {None, spec.name}]
+    if not selected:
         raise SuiteError(f"{request.spec} declares no kernel {request.kernel!r}, but {names}")
-    spec = found[0]
+    spec = selected[0]
     if spec.rank_dimension is not None:
         raise SuiteError(
             f"{spec.name} runs on several ranks, which submit does not support; use ab"
@@ -113,99 +113,111 @@ def _find_kernel(specs: Sequence[KernelSpec], request: Request) -> KernelSpec:
 # --- stages
 
 
-def _refuse_other_changes(own: Submission) -> None:
-    repository = repository_of(own.request.spec)
-    changed = run_git(repository, "diff", "--name-only", "-z", own.suite.commit.sha, "--").split(
-        "\0"
-    )
-    candidate = own.request.candidate.resolve()
+def _refuse_other_changes(submission: Submission) -> None:
+    repository = repository_of(submission.request.spec)
+    changed = run_git(
+        repository, "diff", "--name-only", "-z", submission.suite.commit.sha, "--"
+    ).split("\0")
+    candidate = submission.request.candidate.resolve()
     others = [name for name in changed if name and (repository / name).resolve() != candidate]
     if others:
         listed = ", ".join(others[:5])
+        evidence = [
+            submission.evidence("changed files", name, "differs from the revision")
+            for name in others[:20]
+        ]
         raise Rejected(
             SubmissionVerdict.INVALID,
             f"the work tree changes other files than the candidate: {listed}; commit or stash them",
-            [
-                own.evidence("changed files", name, "differs from the revision")
-                for name in others[:20]
-            ],
+            evidence,
         )
 
 
-def _run(own: Submission) -> TimeVerdict:
-    cases = [own.fit(case) for case in own.chosen_cases()]
-    with _processes(own, cases) as bench:
-        own.on_status("checking results")
-        trials = _check(own, bench, cases)
-        if own.device != "cpu":
+def _run(submission: Submission) -> TimeVerdict:
+    cases = [submission.fit(case) for case in submission.chosen_cases()]
+    with _processes(submission, cases) as bench:
+        submission.on_status("checking results")
+        trials = _check(submission, bench, cases)
+        if submission.device != "cpu":
             _, arguments, _ = bench.call_base(trials[0])
-            own.result.kernels = list(bench.call_candidate(arguments, is_recorded=True).kernels)
-        if own.is_interpreted:
+            submission.result.kernels = list(
+                bench.call_candidate(arguments, is_recorded=True).kernels
+            )
+        if submission.is_interpreted:
             raise Rejected(
                 SubmissionVerdict.UNCONFIRMED, "right in Triton's interpreter; its time needs a GPU"
             )
-        own.on_status("timing")
+        submission.on_status("timing")
         timed = [
             trial
             for trial in trials
             if trial.test is Test.LISTED and trial.case in cases[-_MAX_TIMED:]
         ]
-        screened, _ = _measure(own, bench, timed, ERROR_RATE, _SCREEN_UNTIL)
+        screened, _ = _measure(submission, bench, timed, ERROR_RATE, _SCREEN_UNTIL)
     unseen = [trial for trial in trials if trial.test is Test.SHAPE][:1]
     if screened.verdict is not SubmissionVerdict.FASTER:
         return screened
     if not unseen:
         reason = "faster on the listed cases, but no unseen shape could be tried"
         return TimeVerdict(SubmissionVerdict.UNCONFIRMED, reason, screened.effect)
-    return _confirm(own, cases, [*timed, *unseen])
+    return _confirm(submission, cases, [*timed, *unseen])
 
 
-def _confirm(own: Submission, cases: Sequence[Case], trials: Sequence[Trial]) -> TimeVerdict:
+def _confirm(submission: Submission, cases: Sequence[Case], trials: Sequence[Trial]) -> TimeVerdict:
     """Measure again in new processes, with a stricter error rate; the screening has chosen the
     candidate.
     """
-    budget = own.result.budget
-    if confirmations(own.result.target) >= MAX_CONFIRMATIONS:
+    budget = submission.result.budget
+    if confirmations(submission.result.target) >= MAX_CONFIRMATIONS:
         raise Rejected(
             SubmissionVerdict.UNCONFIRMED,
             f"{MAX_CONFIRMATIONS} submissions of this spec were confirmed before, which spends "
             f"the error rate; "
             "commit a new version of the spec",
         )
-    own.on_status("confirming")
+    submission.on_status("confirming")
     budget["error_rate_spent"] = CONFIRMATION_ERROR_RATE
     budget["submissions_left"] -= 1
-    own.result.effect = None  # the screening's is the best of many, by the winner's curse
-    with _processes(own, cases) as bench:
-        confirmed, blocks = _measure(own, bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL)
+    submission.result.effect = None  # the screening's is the best of many, by the winner's curse
+    with _processes(submission, cases) as bench:
+        confirmed, blocks = _measure(
+            submission, bench, trials, CONFIRMATION_ERROR_RATE, _CONFIRM_UNTIL
+        )
     _place_under_roof(
-        own, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks)
+        submission, trials[0].case, statistics.median(block[0].candidate_ns for block in blocks)
     )
     return confirmed
 
 
 @contextmanager
-def _processes(own: Submission, cases: Sequence[Case]) -> Iterator[Bench]:
+def _processes(submission: Submission, cases: Sequence[Case]) -> Iterator[Bench]:
     """Start both processes, and turn what the candidate does wrong into a verdict."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roofwatch-submit-")))
         folder.chmod(0o711)  # the sandbox may run as another user
-        own.on_status("starting")
-        base, candidate = own.start(stack, folder, cases)
+        submission.on_status("starting")
+        base, candidate = submission.start(stack, folder, cases)
         bench = Bench(
-            own.spec, own.device, base, candidate, own.result.spec["against"], own.call_timeout_s
+            submission.spec,
+            submission.device,
+            base,
+            candidate,
+            submission.result.spec["against"],
+            submission.call_timeout_s,
         )
         try:
-            bench.against = own.result.spec["against"] = bench.against or own.fastest(bench, cases)
+            bench.against = submission.result.spec["against"] = bench.against or submission.fastest(
+                bench, cases
+            )
             yield bench
         except CandidateError as error:
-            raise _rejection(own, [(bench.trial, error)]) from None
+            raise _rejection(submission, [(bench.trial, error)]) from None
         finally:
-            own.result.checks["calls"] += bench.call_count
-            own.result.checks["verified"] += bench.checked_count
+            submission.result.checks["calls"] += bench.call_count
+            submission.result.checks["verified"] += bench.checked_count
 
 
-def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
+def _check(submission: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
     """Try the candidate on listed and unseen inputs.
 
     Returns:
@@ -213,17 +225,17 @@ def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
     """
     random = secrets.SystemRandom()
     listed = [Trial(Test.LISTED, case) for case in cases]
-    edges = [Trial(Test.LISTED, own.fit(case)) for case in own.spec.edges]
+    edges = [Trial(Test.LISTED, submission.fit(case)) for case in submission.spec.edges]
     # the timed ones in all variants, so that none can be treated as a special case
-    varied = cases[:1] if own.is_interpreted else cases[-_MAX_TIMED:]
-    known = frozenset(trial.case.id for trial in (*listed, *edges))
+    varied = cases[:1] if submission.is_interpreted else cases[-_MAX_TIMED:]
+    known_case_ids = frozenset(trial.case.id for trial in (*listed, *edges))
     trials = [
         *listed,
         *random.sample(edges, min(MAX_LISTED, len(edges))),
-        *unseen_shapes(cases, known, count=_MAX_UNSEEN),
+        *unseen_shapes(cases, known_case_ids, count=_MAX_UNSEEN),
         *(trial for case in varied for trial in other_values(case)),
         *other_layouts(
-            {case: make_inputs(own.spec, case, "cpu", only_integers=True) for case in varied}
+            {case: make_inputs(submission.spec, case, "cpu", only_integers=True) for case in varied}
         ),
     ]
     random.shuffle(trials)
@@ -231,7 +243,7 @@ def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
     failures: list[tuple[Trial, CandidateError]] = []
     not_comparable = ""
     for trial in trials:
-        if own.left_s(_CHECK_UNTIL) <= 0 and not failures:
+        if submission.left_s(_CHECK_UNTIL) <= 0 and not failures:
             raise Rejected(
                 SubmissionVerdict.INCONCLUSIVE, "the budget ended before all checks; raise --budget"
             )
@@ -246,37 +258,39 @@ def _check(own: Submission, bench: Bench, cases: Sequence[Case]) -> list[Trial]:
                 isinstance(error, (CandidateGoneError, ForgeryError))
                 or len(failures) == _MAX_FAILURES
             )
-            if is_over or own.left_s(_CHECK_UNTIL) <= 0:
+            if is_over or submission.left_s(_CHECK_UNTIL) <= 0:
                 break
     if failures:
-        raise _rejection(own, failures)
+        raise _rejection(submission, failures)
     if set(passed).isdisjoint(listed):
         raise CollectorError(f"the spec gives no right result on any listed case: {not_comparable}")
     timeable = [trial for trial in passed if trial in listed or trial.test is Test.SHAPE]
-    return sorted(timeable, key=lambda trial: own.spec.memory_bytes(trial.case), reverse=True)
+    return sorted(
+        timeable, key=lambda trial: submission.spec.memory_bytes(trial.case), reverse=True
+    )
 
 
 def _measure(
-    own: Submission, bench: Bench, trials: Sequence[Trial], rate: float, until: float
+    submission: Submission, bench: Bench, trials: Sequence[Trial], rate: float, until: float
 ) -> tuple[TimeVerdict, list[list[CaseTimes]]]:
     """Add blocks up to the next interim analysis until the verdict is clear or the time is up."""
-    own.result.cases = [trial.case.id for trial in trials]
+    submission.result.cases = [trial.case.id for trial in trials]
     for trial in trials:  # a warm-up
         bench.check(bench.time_once(trial, is_base_first=True))
     blocks: list[list[CaseTimes]] = []
     next_look = FIRST_LOOK_BLOCKS
     while True:
         while len(blocks) < next_look and (
-            len(blocks) < FIRST_LOOK_BLOCKS or own.left_s(until) > 0
+            len(blocks) < FIRST_LOOK_BLOCKS or submission.left_s(until) > 0
         ):
-            if own.left_s(_CONFIRM_UNTIL) <= 0:
+            if submission.left_s(_CONFIRM_UNTIL) <= 0:
                 raise Rejected(
                     SubmissionVerdict.INCONCLUSIVE, "the budget is spent; raise --budget"
                 )
             blocks.append(_block(bench, trials))
         judged = judge_times(blocks, rate=rate)
-        own.result.effect = asdict(judged.effect)
-        if judged.verdict is not SubmissionVerdict.INCONCLUSIVE or own.left_s(until) <= 0:
+        submission.result.effect = asdict(judged.effect)
+        if judged.verdict is not SubmissionVerdict.INCONCLUSIVE or submission.left_s(until) <= 0:
             return judged, blocks
         next_look = next(looks_after(len(blocks)))
 
@@ -294,26 +308,28 @@ def _block(bench: Bench, trials: Sequence[Trial]) -> list[CaseTimes]:
     times = []
     for trial in trials:
         of_case = [pair for pair in pairs if pair.case == trial.case]
-        elapsed_ns = [
-            (each.base.elapsed_ns, each.candidate.elapsed_ns, bench.exchange_ns(each))
-            for each in of_case
-        ]
-        times.append(CaseTimes(*map(statistics.median, zip(*elapsed_ns, strict=True))))
+        times.append(
+            CaseTimes(
+                statistics.median(pair.base.elapsed_ns for pair in of_case),
+                statistics.median(pair.candidate.elapsed_ns for pair in of_case),
+                statistics.median(bench.exchange_ns(pair) for pair in of_case),
+            )
+        )
     return times
 
 
 # --- parts of the result
 
 
-def _place_under_roof(own: Submission, case: Case, median_ns: float) -> None:
+def _place_under_roof(submission: Submission, case: Case, median_ns: float) -> None:
     """Add the candidate's position under the roof.
 
     Raises:
         Rejected: it is faster than the hardware allows.
     """
-    timer = default_method(own.device).timer
-    ceilings = list(measure_ceilings(own.device, [case.dtype], timer))
-    roof = roof_of(case_record(own.spec, case), ceilings)
+    timer = default_method(submission.device).timer
+    ceilings = list(measure_ceilings(submission.device, [case.dtype], timer))
+    roof = roof_of(case_record(submission.spec, case), ceilings)
     if roof.ideal_ns is None:
         return
     excess = roof.least_ns / median_ns
@@ -322,22 +338,32 @@ def _place_under_roof(own: Submission, case: Case, median_ns: float) -> None:
         "ideal_ns": roof.ideal_ns,
         "utilisation": roof.ideal_ns / median_ns,
     }
-    own.result.roofline = {"case": case.id, "median_ns": median_ns, **shares, "excess": excess}
-    if excess > INVALID_ABOVE["cpu" if own.device == "cpu" else "cuda"]:
+    submission.result.roofline = {
+        "case": case.id,
+        "median_ns": median_ns,
+        **shares,
+        "excess": excess,
+    }
+    device_kind = "cpu" if submission.device == "cpu" else "cuda"
+    if excess > INVALID_ABOVE[device_kind]:
         reason = (
             f"takes {median_ns / 1e3:.0f} us, {excess:.1f} times as fast as the hardware allows"
         )
         raise Rejected(
-            SubmissionVerdict.INVALID, reason, [own.evidence("roofline", case.id, reason)]
+            SubmissionVerdict.INVALID, reason, [submission.evidence("roofline", case.id, reason)]
         )
 
 
-def _rejection(own: Submission, failures: Sequence[tuple[Trial, CandidateError]]) -> Rejected:
+def _rejection(
+    submission: Submission, failures: Sequence[tuple[Trial, CandidateError]]
+) -> Rejected:
     errors = [error for _, error in failures]
     verdict, main = SubmissionVerdict.INCORRECT, 0
     if isinstance(errors[-1], ForgeryError):
         verdict, main = SubmissionVerdict.INVALID, -1
     elif all(isinstance(error, CandidateLateError) for error in errors):
         verdict = SubmissionVerdict.INCONCLUSIVE
-    evidence = [own.evidence(trial.test, trial.name, str(error)) for trial, error in failures]
+    evidence = [
+        submission.evidence(trial.test, trial.name, str(error)) for trial, error in failures
+    ]
     return Rejected(verdict, f"{failures[main][0].name}: {errors[main]}", evidence)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from roofwatch.collector.accuracy.trial import Bench, NotComparableError
 from roofwatch.collector.accuracy.variations import Test, Trial
 from roofwatch.collector.device.environment import choose_device
 from roofwatch.collector.digests import digest_of_file
+from roofwatch.collector.runs.run_plan import matches
 from roofwatch.collector.suite import SuiteAt
 from roofwatch.collector.workers.candidate import CandidateProcess
 from roofwatch.collector.workers.candidate_protocol import CandidateError, CandidateLateError
@@ -114,7 +114,7 @@ class Submission:
             "import_path": [path for path in sys.path if path],
         }
         of_spec = {**common, "spec": str(self.suite.source.path), "kernel": self.spec.name}
-        own = {**common, "file": str(copy), "entry": self.request.entry}
+        of_candidate = {**common, "file": str(copy), "entry": self.request.entry}
         policy = self._policy(folder)
         groups = make_groups(
             f"roofwatch-{secrets.token_hex(6)}", policy.memory_bytes, policy.process_count
@@ -122,7 +122,7 @@ class Submission:
         stack.callback(remove_groups, groups)
         limited = replace(policy, groups=list(map(str, groups)))
         base = stack.enter_context(CandidateProcess("implementation", of_spec, policy))
-        candidate = stack.enter_context(CandidateProcess("candidate", own, limited))
+        candidate = stack.enter_context(CandidateProcess("candidate", of_candidate, limited))
         base.wait_until_isolated(self.call_timeout_s())
         missing = candidate.wait_until_isolated(self.call_timeout_s())
         self.result.isolation = {
@@ -131,9 +131,9 @@ class Submission:
         }
         lacking = essential(missing)
         if lacking and self.request.must_be_isolated:
-            why = ", ".join(f"{name} ({why})" for name, why in lacking.items())
+            layers = ", ".join(f"{name} ({reason})" for name, reason in lacking.items())
             raise Rejected(
-                SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {why}"
+                SubmissionVerdict.ERROR, f"this machine lacks layers of isolation: {layers}"
             )
         try:
             base.load(self.call_timeout_s())
@@ -155,7 +155,8 @@ class Submission:
         if self._is_compiled and not self.result.static:
             case = self.chosen_cases()[0]
             self._compile(
-                {**of_spec, **own, "compiled_case": case.id, "is_interpreted": False}, limited
+                {**of_spec, **of_candidate, "compiled_case": case.id, "is_interpreted": False},
+                limited,
             )
         return base, candidate
 
@@ -175,9 +176,8 @@ class Submission:
     def _arena_bytes(self, cases: Sequence[Case]) -> int:
         def needed_bytes(case: Case) -> int:
             inputs = make_inputs(self.spec, case, "cpu", only_integers=True).values()
-            input_bytes = sum(
-                each.untyped_storage().nbytes() for each in inputs if isinstance(each, torch.Tensor)
-            )
+            tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
+            input_bytes = sum(tensor.untyped_storage().nbytes() for tensor in tensors)
             return 2 * input_bytes + int(self.spec.memory_bytes(case))
 
         return 2 * max(map(needed_bytes, cases)) + _SLACK_BYTES
@@ -213,28 +213,30 @@ class Submission:
         """The implementation to compare with if none is named: the fastest that runs here."""
         languages = {Language.TORCH} if self.device == "cpu" else set(Language)
         directions = {case.direction for case in cases}
-        found = [
-            each.name
-            for each in self.spec.implementations.values()
-            if each.language in languages and not each.is_compiled and directions <= each.directions
+        names = [
+            implementation.name
+            for implementation in self.spec.implementations.values()
+            if implementation.language in languages
+            and not implementation.is_compiled
+            and directions <= implementation.directions
         ]
-        if not found:
+        if not names:
             raise CollectorError(
                 f"{self.spec.name} has no implementation that runs on {self.device}; name one "
                 f"with --against"
             )
-        if len(found) == 1:
-            return found[0]
+        if len(names) == 1:
+            return names[0]
         trial = Trial(Test.LISTED, max(cases, key=self.spec.memory_bytes))
         times: dict[str, float] = {}
-        for name in found:
+        for name in names:
             try:
                 times[name] = min(bench.call_base(trial, name)[2].elapsed_ns for _ in range(4))
             except NotComparableError:  # it does not run here
                 continue
         if not times:
             raise CollectorError(
-                f"none of {', '.join(found)} runs on {trial.name} here; name one with --against"
+                f"none of {', '.join(names)} runs on {trial.name} here; name one with --against"
             )
         return min(times, key=lambda name: times[name])
 
@@ -257,11 +259,7 @@ class Submission:
         """The largest of the declared cases that were asked for, the largest last."""
         cases = list(self.spec.cases)
         if self.request.cases is not None:
-            cases = [
-                case
-                for case in cases
-                if any(fnmatchcase(case.id, each) for each in self.request.cases)
-            ]
+            cases = [case for case in cases if matches(case.id, self.request.cases)]
             if not cases:
                 raise CollectorError(f"no case matches {', '.join(self.request.cases)}")
         else:

@@ -68,6 +68,8 @@ class SuspectCase:
     """First commit of the new level."""
     since: datetime | None = None
     """When the first value of the new level was measured."""
+    is_given_up: bool = False
+    """Its pairs could not decide it, so no more are measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,10 @@ class WatchState:
     regressions: tuple[OpenRegression, ...] = ()
     bridges: tuple[Bridge, ...] = ()
     """What was measured with another driver or toolchain and not with this one at that commit."""
-    calibrated_at: datetime | None = None
+    timed_at: Mapping[Subject, datetime] = field(default_factory=dict)
+    """When each case was timed last."""
+    calibrated_at: Mapping[Subject, datetime] = field(default_factory=dict)
+    """When the noise floor of each case was measured last."""
     seconds_of_run: float = 600.0
     """Median wall time of a run."""
     seconds_of_case: float = 10.0
@@ -144,10 +149,15 @@ class Job:
     """False if the kernels of the subjects are only compiled and checked."""
 
     @property
+    def base_sha(self) -> str | None:
+        if self.base is None:
+            return None
+        return self.base.sha
+
+    @property
     def key(self) -> str:
         """Equal for two jobs that measure the same commits for the same purpose."""
-        base = "" if self.base is None else self.base.sha
-        return f"{self.kind}:{base}:{self.head.sha}"
+        return f"{self.kind}:{self.base_sha or ''}:{self.head.sha}"
 
     def planned(self) -> "PlannedJob":
         """The job as the service stores it."""
@@ -156,7 +166,7 @@ class Job:
             kind=self.kind,
             reason=self.reason[:_MAX_REASON],
             expected_s=self.seconds,
-            base_sha=None if self.base is None else self.base.sha,
+            base_sha=self.base_sha,
             head_sha=self.head.sha,
         )
 
@@ -182,3 +192,9 @@ class StoredJob(PlannedJob):
     planned_at: datetime
     leased_until: datetime | None
     finished_at: datetime | None
+    position: int = 0
+    """Order among the open jobs of its runner class; below 0 if a person asked for it."""
+
+    @property
+    def is_requested(self) -> bool:
+        return self.position < 0

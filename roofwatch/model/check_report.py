@@ -1,6 +1,7 @@
 """Result of the check of a case, as sent by a worker and printed by `roofwatch check --json`."""
 
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -8,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
+from roofwatch.model.proofs import KernelPackage, OperatorCost, OverflowProof
 from roofwatch.model.results import Accuracy, TensorError
 
 
@@ -105,6 +107,20 @@ class TensorReport(_Part):
     """What the wrong values have in common."""
     worst: tuple[WrongElement, ...] = ()
 
+    @property
+    def error(self) -> TensorError:
+        """The part that a record stores."""
+        baseline_rmse_ratio = None
+        if self.baseline is not None:
+            baseline_rmse_ratio = self.baseline.rmse_ratio
+        return TensorError(
+            tensor=self.tensor,
+            max_abs_error=self.max_abs_error,
+            rmse_ratio=self.errors.rmse_ratio,
+            baseline_rmse_ratio=baseline_rmse_ratio,
+            passed=self.passed,
+        )
+
 
 class CheckReport(_Part):
     """One case of one implementation, in one layout."""
@@ -138,15 +154,16 @@ class CheckReport(_Part):
             executor=self.executor,
             outcome=self.outcome,
             message=self.message,
-            tensors=tuple(
-                TensorError(
-                    tensor=each.tensor,
-                    max_abs_error=each.max_abs_error,
-                    rmse_ratio=each.errors.rmse_ratio,
-                    baseline_rmse_ratio=None if each.baseline is None else each.baseline.rmse_ratio,
-                    passed=each.passed,
-                )
-                for each in self.tensors
-                if each.nonfinite_count == 0
-            ),
+            tensors=tuple(tensor.error for tensor in self.tensors if tensor.nonfinite_count == 0),
         )
+
+
+@dataclass(frozen=True)
+class CheckedSuite:
+    """What `roofwatch check` found."""
+
+    reports: tuple[CheckReport, ...]
+    overflow_proofs: tuple[OverflowProof, ...] = ()
+    operator_costs: tuple[OperatorCost, ...] = ()
+    packages: tuple[KernelPackage, ...] = ()
+    """Of the kernels, outside of the suite's own files."""

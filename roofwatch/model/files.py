@@ -25,7 +25,8 @@ def decode_text(document: bytes) -> str:
     """Decode UTF-8, or UTF-16 with a byte order mark as PowerShell writes it; bad bytes are
     replaced.
     """
-    return document.decode("utf-16" if is_utf16(document) else "utf-8-sig", errors="replace")
+    encoding = "utf-16" if is_utf16(document) else "utf-8-sig"
+    return document.decode(encoding, errors="replace")
 
 
 def is_utf16(document: bytes) -> bool:
@@ -34,11 +35,9 @@ def is_utf16(document: bytes) -> bool:
 
 def reason_of(error: OSError) -> str:
     """Describe why a file operation failed."""
-    return (
-        "no space left on the device"
-        if error.errno == errno.ENOSPC
-        else str(error.strerror or error)
-    )
+    if error.errno == errno.ENOSPC:
+        return "no space left on the device"
+    return str(error.strerror or error)
 
 
 @contextlib.contextmanager
@@ -154,5 +153,6 @@ def read_document(file: IO[bytes], *, max_bytes: int) -> bytes:
 def cache_dir() -> Path:
     """Return the folder of cached compiler output."""
     chosen = os.environ.get("ROOFWATCH_CACHE_DIR")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roofwatch"
-    return Path(chosen) if chosen else base
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "roofwatch"

@@ -318,7 +318,9 @@ class Regression:
     """Commits in that range; 1 once it is narrowed to `commit`, None if the order is by time."""
 
     def __post_init__(self) -> None:
-        bases = [one.previous_commit for one in self.change_points if one.commit == self.commit]
+        bases = [
+            point.previous_commit for point in self.change_points if point.commit == self.commit
+        ]
         base = max(bases, default=self.commit)
         count = max(1, self.commit.first_parent_count - base.first_parent_count)
         is_known = not self.commit.is_ordered_by_time or base == self.commit

@@ -108,17 +108,15 @@ class Environment(Part):
             return f"{self.device_name}, imported from {self.imported_from}"
         memory = f"{(self.device_memory_bytes or 0) / 2**30:.0f} GiB"
         if self.device_kind == "cpu":
-            threads = f"{self.thread_count} thread{'' if self.thread_count == 1 else 's'}"
+            threads = "1 thread" if self.thread_count == 1 else f"{self.thread_count} threads"
             return f"{self.device_name}, {threads}, {memory}"
-        power = (
-            "power limit unknown" if self.power_limit_w is None else f"{self.power_limit_w:.0f} W"
-        )
-        clocks = (
-            f", clock locked at {self.locked_sm_clock_mhz or 0:.0f} MHz"
-            if self.clock_mode == "locked"
-            else ""
-        )
-        return f"{self.device_name}, {memory}, {power}{clocks}"
+        power = "power limit unknown"
+        if self.power_limit_w is not None:
+            power = f"{self.power_limit_w:.0f} W"
+        parts = [self.device_name, memory, power]
+        if self.clock_mode == "locked":
+            parts.append(f"clock locked at {self.locked_sm_clock_mhz or 0:.0f} MHz")
+        return ", ".join(parts)
 
 
 _Reading = Annotated[float, Field(ge=0, allow_inf_nan=False)] | None
@@ -154,8 +152,8 @@ def highest_ceilings(ceilings: Iterable[Ceiling]) -> tuple[Ceiling, ...]:
     """
     highest: dict[tuple[str | None, ...], Ceiling] = {}
     for ceiling in ceilings:
-        known = highest.get(ceiling.kind)
-        if known is None or ceiling.per_s > known.per_s:
+        highest_so_far = highest.get(ceiling.kind)
+        if highest_so_far is None or ceiling.per_s > highest_so_far.per_s:
             highest[ceiling.kind] = ceiling
     return tuple(highest.values())
 
@@ -172,6 +170,8 @@ class DeviceState(Part):
     """Mean."""
     temperature_c: _Reading = None
     """Highest."""
+    memory_temperature_c: _Reading = None
+    """Highest of the device's memory."""
     energy_per_launch_j: _Reading = None
     """From the energy counter, including cache flushes."""
     clock_event_reasons: tuple[Name, ...] = ()
@@ -189,6 +189,9 @@ class Telemetry(Part):
     message: Message | None = None
     """Why readings are missing."""
     started_at: UtcDatetime
+    health: dict[Name, float] = Field(default_factory=dict)
+    """The device before the run: performance state, ECC errors and remapped rows since the driver
+    was loaded, PCIe generation and width, NVLink links."""
     offset_ms: tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...] = ()
     """Time of each reading since `started_at`, on a monotonic clock. An empty reading separates the
     parts of a resumed run."""
@@ -196,6 +199,7 @@ class Telemetry(Part):
     memory_clock_mhz: tuple[_Reading, ...] = ()
     power_w: tuple[_Reading, ...] = ()
     temperature_c: tuple[_Reading, ...] = ()
+    memory_temperature_c: tuple[_Reading, ...] = ()
     energy_j: tuple[_Reading, ...] = ()
     """Since the first reading; in a resumed run, only of its last part."""
     clock_event_reasons: tuple[tuple[Name, ...], ...] = ()

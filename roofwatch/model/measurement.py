@@ -79,7 +79,7 @@ class CacheState(StrEnum):
     HOT = "hot"
     """Holds data of the previous launch."""
     COLD = "cold"
-    """Overwritten before each launch."""
+    """Before each launch, overwritten and then filled with clean lines of other memory."""
     ROTATED = "rotated"
     """Launches take turns on copies that together exceed the cache."""
 
@@ -223,8 +223,8 @@ class Measurement(CaseResult):
     @property
     def joules_per_launch(self) -> float | None:
         """Median energy of a launch over the blocks, if the device measures it."""
-        states = [block.device_state for block in self.blocks]
-        return median_of([None if state is None else state.energy_per_launch_j for state in states])
+        states = [block.device_state for block in self.blocks if block.device_state is not None]
+        return median_of([state.energy_per_launch_j for state in states])
 
     @property
     def peak_allocated_bytes(self) -> float | None:
@@ -283,35 +283,42 @@ def _quartiles(blocks: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def _at(position: float, positions: Sequence[float], samples: Sequence[float]) -> float:
-    right = bisect_left(positions, position)
-    if right == 0:
+    after = bisect_left(positions, position)
+    if after == 0:
         return samples[0]
-    left = right - 1
-    share = (position - positions[left]) / (positions[right] - positions[left])
-    return samples[left] + share * (samples[right] - samples[left])
+    before = after - 1
+    share = (position - positions[before]) / (positions[after] - positions[before])
+    return samples[before] + share * (samples[after] - samples[before])
 
 
 def with_references(measurements: Iterable[Measurement]) -> tuple[Measurement, ...]:
     """Give each measurement the time of the library's row of its case, timed in the same way."""
     measured = tuple(measurements)
     rows: dict[tuple[str, str, str], dict[str, float]] = defaultdict(dict)
-    for one in measured:
-        if is_library(one.implementation) and one.median_ns is not None:
-            rows[one.case_id, one.timer, one.cache][one.implementation] = one.median_ns
+    for measurement in measured:
+        if is_library(measurement.implementation) and measurement.median_ns is not None:
+            rows[measurement.case_id, measurement.timer, measurement.cache][
+                measurement.implementation
+            ] = measurement.median_ns
     referred: list[Measurement] = []
-    for one in measured:
-        times_ns = rows.get((one.case_id, one.timer, one.cache), {})
-        reference = None if is_library(one.implementation) else reference_among(times_ns)
-        if reference is not None and one.median_ns is not None:
-            one = one.model_copy(update={"reference_ns": times_ns[reference]})
-        referred.append(one)
+    for measurement in measured:
+        times_ns = rows.get((measurement.case_id, measurement.timer, measurement.cache), {})
+        reference = reference_among(times_ns)
+        if (
+            reference is None
+            or measurement.median_ns is None
+            or is_library(measurement.implementation)
+        ):
+            referred.append(measurement)
+            continue
+        referred.append(measurement.model_copy(update={"reference_ns": times_ns[reference]}))
     return tuple(referred)
 
 
 def median_of(values: Iterable[float | None]) -> float | None:
     """Median of the known values; None if there are none."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return statistics.median(numbers) if numbers else None
 
 
 def measured_values(measurement: Measurement, case: CaseRecord) -> dict[str, float]:

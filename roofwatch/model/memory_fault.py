@@ -40,18 +40,18 @@ class MemoryFault(BaseModel):
 
     @property
     def message(self) -> str:
-        place = f"{self.kernel}, {self.file}:{self.line}, program {_text(self.program)}"
+        location = f"{self.kernel}, {self.file}:{self.line}, program {_text(self.program)}"
         elements = "1 element" if self.count == 1 else f"{self.count} elements"
         if self.other_program is not None:
             return (
                 f"race: programs {_text(self.other_program)} and {_text(self.program)} store "
                 f"different values to element {self.offset} of `{self.operand}` without an atomic "
-                f"({place}; {elements})"
+                f"({location}; {elements})"
             )
         side = "before the start" if self.offset < 0 else "past the end"
         return (
             f"{_VERBS[self.access]} {side} of `{self.operand}`: element {self.offset} of "
-            f"{self.length} ({place}; {elements})"
+            f"{self.length} ({location}; {elements})"
         )
 
 

@@ -98,28 +98,35 @@ def format_counter(name: str, value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
+def _sizes_of(unit: str) -> dict[str, float]:
+    """Size of each spelling of a unit and its multiples."""
+    if unit == "ns":
+        return {name: size for size, name in (*_TIME_STEPS, (1e3, "us"), (1.0, "ns"))}
+    if unit == "bytes":
+        multiples = (*_BYTE_STEPS, (10**9, "GB"), (10**6, "MB"), (1, "B"))
+        return {name: float(size) for size, name in multiples}
+    if unit == "share":
+        return {"%": 0.01}
+    sizes = {unit: 1.0}
+    if unit.endswith("/s"):
+        sizes |= {f"{prefix}{unit}": size for size, prefix in _RATE_STEPS}
+    return sizes
+
+
 def parse_amount(text: str, unit: str) -> float:
     """Read what people write for a metric's unit: `600 TFLOP/s`, `2 ms`, `48 KiB`, `5%`.
 
     Raises:
         ValueError: no number with that unit or a multiple of it.
     """
-    prefixes = (*_RATE_STEPS, (1.0, "")) if unit.endswith("/s") else ((1.0, ""),)
-    sizes = {
-        "ns": {name: size for size, name in (*_TIME_STEPS, (1e3, "us"), (1.0, "ns"))},
-        "bytes": {
-            name: float(size)
-            for size, name in (*_BYTE_STEPS, (10**9, "GB"), (10**6, "MB"), (1, "B"))
-        },
-        "share": {"%": 0.01},
-    }.get(unit, {f"{prefix}{unit}": size for size, prefix in prefixes})
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text.replace(" ", ""))
-    if found is None or found[2] not in sizes:
+    sizes = _sizes_of(unit)
+    parts = re.fullmatch(r"(\d+(?:\.\d+)?)(\D+)", text.replace(" ", ""))
+    if parts is None or parts[2] not in sizes:
         raise ValueError(
             f'write a number and one of {", ".join(sizes)}, such as "5{next(iter(sizes))}"'
         )
     # in decimal, where 70 × 0.01 is 0.7
-    return float(Decimal(found[1]) * Decimal(str(sizes[found[2]])))
+    return float(Decimal(parts[1]) * Decimal(str(sizes[parts[2]])))
 
 
 _format_flop_per_s, _format_bytes_per_s, _format_tokens_per_s = (
@@ -309,9 +316,9 @@ def metric(key: str) -> Metric:
     Raises:
         KeyError: no such metric.
     """
-    found = METRICS.get(key)
-    if found is not None:
-        return found
+    listed = METRICS.get(key)
+    if listed is not None:
+        return listed
     imported = _IMPORTED_KEY.fullmatch(key)
     if imported is None:
         raise KeyError(f"metric {key!r} is not known; choose from {', '.join(METRICS)}")

@@ -88,9 +88,21 @@ class OperatorCost(CaseResult):
         return self.read_bytes + self.written_bytes + self.kernel_bytes
 
 
+class KernelPackage(Part):
+    """A package that launched kernels come from, which need not be the one that was meant."""
+
+    name: Name
+    version: Name | None = None
+    """None if no installer wrote one."""
+    folder: str
+    warning: str | None = None
+    """Why another folder of this name is not used."""
+
+
 class CaseProof(Part):
     """What the analyses found out about one case and implementation."""
 
     overflow: OverflowProof
     cost: OperatorCost | None = None
     """None if the call failed."""
+    packages: tuple[KernelPackage, ...] = ()

@@ -123,7 +123,7 @@ class Commit(Part):
     """Git tags at this commit when it was measured."""
 
 
-class Pairing(Part):
+class PairMember(Part):
     """Two records with one pair_id were measured in one job,
     with interleaved blocks on one device.
     """
@@ -143,12 +143,10 @@ class RunRecord(Part):
     """Version of the measuring code; times of different versions are not comparable."""
     environment: Environment
     machine: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
-    """The physical machine: a hash of project, host and GPU, which names neither; None if unknown or
-    redacted.
-    """
+    """The physical machine: a hash of project, host and GPU; None if unknown or redacted."""
     preset: Name | None = None
     """Name of the sampling preset; None for other settings."""
-    pairing: Pairing | None = None
+    pairing: PairMember | None = None
     ceilings: tuple[Ceiling, ...] = ()
     cases: tuple[CaseRecord, ...] = ()
     measurements: tuple[Measurement, ...] = ()
@@ -170,6 +168,8 @@ class RunRecord(Part):
     """Functions of each implementation in the suite's repository."""
     source_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
     """Digest of all code and data that a kernel may use, by kernel; comments do not count."""
+    host_digests: dict[Name, Annotated[str, Field(max_length=200)]] = Field(default_factory=dict)
+    """The same without the functions that Triton compiles, by kernel."""
     skipped: tuple[Name, ...] = ()
     """Kernels that the measured change cannot affect."""
     provenance: tuple[LoadedFile, ...] = ()
@@ -181,8 +181,8 @@ class RunRecord(Part):
 
     @model_validator(mode="after")
     def _every_result_has_its_case_once(self) -> Self:
-        known = {case.case_id for case in self.cases}
-        if len(known) != len(self.cases):
+        case_ids = {case.case_id for case in self.cases}
+        if len(case_ids) != len(self.cases):
             raise ValueError("a case is listed twice")
         for kind, keys in (
             ("measurement", [(m.case_id, m.implementation) for m in self.measurements]),
@@ -202,7 +202,7 @@ class RunRecord(Part):
         ):
             if len(set(keys)) != len(keys):
                 raise ValueError(f"two {kind} entries share one key")
-            unknown = {key[0] for key in keys} - known
+            unknown = {key[0] for key in keys} - case_ids
             if unknown:
                 raise ValueError(f"{kind} of a case that is not listed: {min(unknown)}")
         if len({artefact.name for artefact in self.artefacts}) != len(self.artefacts):
@@ -263,11 +263,11 @@ class RunRecord(Part):
     @property
     def sm_clock_mhz(self) -> float | None:
         """The highest SM clock of a block; None if unknown."""
-        states = [block.device_state for one in self.measurements for block in one.blocks]
-        return (
-            max((state.sm_clock_mhz or 0.0 for state in states if state is not None), default=0.0)
-            or None
-        )
+        clocks_mhz = {0.0}
+        for measurement in self.measurements:
+            states = [block.device_state for block in measurement.blocks if block.device_state]
+            clocks_mhz.update(state.sm_clock_mhz or 0.0 for state in states)
+        return max(clocks_mhz) or None
 
     def case(self, case_id: str) -> CaseRecord:
         return next(case for case in self.cases if case.case_id == case_id)
@@ -357,9 +357,10 @@ class RunRecord(Part):
         """
         try:
             make_folder(path.parent)
-            atomic_write(
-                path, compress(self.to_json()) if path.suffix == SUFFIX else self.to_json()
-            )
+            document = self.to_json()
+            if path.suffix == SUFFIX:
+                document = compress(document)
+            atomic_write(path, document)
         except OSError as error:
             raise RecordError(f"{path}: cannot be written: {reason_of(error)}") from None
 
@@ -378,10 +379,11 @@ _ENTRIES: dict[str, type[BaseModel]] = {
 _SCALARS = frozenset({int, float, bool, str, type(None)})
 
 
-def _to_record_error(name: str, error: ValidationError, *place: str | int) -> RecordError:
+def _to_record_error(name: str, error: ValidationError, *path: str | int) -> RecordError:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(step) for step in (*place, *first["loc"])) or "the record"
-    count = f"{error.error_count()} problem(s) in {'this entry' if place else 'all'}"
+    where = ".".join(str(step) for step in (*path, *first["loc"])) or "the record"
+    extent = "this entry" if path else "all"
+    count = f"{error.error_count()} problem(s) in {extent}"
     return RecordError(f"{name}: {where[:200]}: {first['msg'][:300]} ({count})")
 
 

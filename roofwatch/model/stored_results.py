@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
-from roofwatch.model.history import CommitRef, Series, SeriesKey
+from roofwatch.model.history import CommitRef, Pair, Series, SeriesKey
 from roofwatch.model.machine import Ceiling, Environment, Outcome
 from roofwatch.model.provenance import LoadedFile
-from roofwatch.model.record import Artefact, Pairing
+from roofwatch.model.record import Artefact, PairMember
 from roofwatch.model.results import CaseProfile, Counters
 
 
@@ -121,7 +121,7 @@ class RunDetail:
     static_rows: tuple[StaticRow, ...]
     """Machine code that it compiled, else that of its commit."""
     environment: Environment | None = None
-    pairing: Pairing | None = None
+    pairing: PairMember | None = None
     source_digests: Mapping[str, str] = field(default_factory=dict)
     """As in the record, by kernel."""
     foreign_code: LoadedFile | None = None
@@ -206,7 +206,7 @@ class Trend:
 
     @property
     def is_thinned(self) -> bool:
-        return self.run_count > max((len(one.points) for one in self.series), default=0)
+        return self.run_count > max((len(series.points) for series in self.series), default=0)
 
 
 @dataclass(frozen=True)
@@ -258,6 +258,8 @@ class RecentRuns:
     commits: tuple[CommitRef, ...]
     """One per run, oldest first."""
     series: tuple[RecentSeries, ...]
+    pairs: tuple[Pair, ...] = ()
+    """Of the newest commits; a block has its median only."""
 
 
 @dataclass(frozen=True)

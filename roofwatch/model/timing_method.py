@@ -65,14 +65,13 @@ def possible_methods(
     if timer is not None and timer not in on_device:
         raise TimerError(
             f"--timer {timer}: kernels run on {device} here, where the timer is "
-            f"{' or '.join(on_device)}; "
-            "leave --timer out"
+            f"{' or '.join(on_device)}; leave --timer out"
         )
     timers = on_device if timer is None else (timer,)
     methods = [
-        TimingMethod(each, cache or _CACHES[each][0])
-        for each in timers
-        if cache is None or cache in _CACHES[each]
+        TimingMethod(candidate, cache or _CACHES[candidate][0])
+        for candidate in timers
+        if cache is None or cache in _CACHES[candidate]
     ]
     if not methods:
         raise TimerError(

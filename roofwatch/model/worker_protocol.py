@@ -275,14 +275,15 @@ class Checked(_Message):
 
 
 class Reply(_Message):
-    """One field is set, besides `loaded`; with `environment` also `device_uuid`."""
+    """One field is set, besides `loaded` and those that belong to another one."""
 
     suite: SuiteInfo | None = None
     """The first message of a worker."""
     error: str | None = None
     """Why the suite cannot be loaded, or no timer be chosen."""
     source_digests: dict[str, str] | None = None
-    """By kernel."""
+    """By kernel; with `host_digests`."""
+    host_digests: dict[str, str] | None = None
     environment: Environment | None = None
     device_uuid: str | None = None
     """UUID of torch's GPU; stored in no record."""
@@ -302,14 +303,10 @@ class Reply(_Message):
 
 def machine_error(problem: str, failure: Failure | None, device: str) -> CollectorError:
     """Make a one-line error with the worker's reason and a way out."""
-    reason = (
-        "unknown reason"
-        if failure is None
-        else next(iter(failure.message.splitlines()), failure.outcome)
-    )
-    way_out = (
-        "check the memory and limits of this machine"
-        if device == "cpu"
-        else "check the GPU with nvidia-smi or rocm-smi, or measure without it: --device cpu"
-    )
+    reason: str = "unknown reason"
+    if failure is not None:
+        reason = next(iter(failure.message.splitlines()), failure.outcome)
+    way_out = "check the GPU with nvidia-smi or rocm-smi, or measure without it: --device cpu"
+    if device == "cpu":
+        way_out = "check the memory and limits of this machine"
     return CollectorError(f"{problem}: {reason}; {way_out}")

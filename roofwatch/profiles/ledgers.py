@@ -106,7 +106,9 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
     and sentences.
     """
     yield f"{ledger.title}: {what_a_step_is(ledger)}"
-    yield make_table(("", "base", "head", "change"), map(_term_cells, terms(ledger)), left=1)
+    yield make_table(
+        ("", "base", "head", "change"), map(_term_cells, terms(ledger)), left_column_count=1
+    )
     rows = changed_rows(ledger)
     if rows:
         printed_rows = list(map(_cells, rows[:_MOST_ROWS]))
@@ -114,7 +116,7 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
             _COLUMNS,
             printed_rows,
             title=f"launches that changed most ({len(printed_rows)} of {len(rows)})",
-            left=3,
+            left_column_count=3,
         )
     gaps = _gaps(ledger)
     if gaps:
@@ -122,7 +124,9 @@ def to_tables(ledger: StepLedger) -> Iterator[Table | str]:
         for row, change_ns in gaps:
             names = row.head_names or row.base_names
             gap_cells.append((short_name(names[0]), row.place, signed_ns(change_ns)))
-        yield make_table(("gaps before", "place", "change of the step"), gap_cells, left=2)
+        yield make_table(
+            ("gaps before", "place", "change of the step"), gap_cells, left_column_count=2
+        )
     yield from sentences(ledger)
 
 

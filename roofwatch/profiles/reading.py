@@ -80,7 +80,7 @@ def _devices(profile: dict[str, Any]) -> Table:
         ("device", "activities", "span", "busy", "idle", "busy share"),
         rows,
         title=profile["format"],
-        left=1,
+        left_column_count=1,
     )
 
 
@@ -126,7 +126,7 @@ def _kernels(kernels: dict[str, Any]) -> Table:
         columns,
         rows,
         title=title,
-        left=1,
+        left_column_count=1,
         omit_empty=True,
     )
 
@@ -145,7 +145,7 @@ def _transfers(profile: dict[str, Any]) -> Table:
                 format_bytes(row["bytes"]),
             )
             rows.append(cells)
-    return make_table(("copies and fills", "count", "total", "bytes"), rows, left=1)
+    return make_table(("copies and fills", "count", "total", "bytes"), rows, left_column_count=1)
 
 
 def _launches(launches: dict[str, Any]) -> Table:
@@ -159,7 +159,7 @@ def _launches(launches: dict[str, Any]) -> Table:
     if delay is not None:
         rows.append(("median delay from call to kernel", _us(delay["median_us"])))
         rows.append(("largest delay from call to kernel", _us(delay["max_us"])))
-    return make_table(("launch", "value"), rows, left=1)
+    return make_table(("launch", "value"), rows, left_column_count=1)
 
 
 def _shared_memory(launch: dict[str, Any]) -> str:
@@ -203,11 +203,11 @@ def _counter_tables(
         for name, title in titles.items():
             rows.append([title, *(_counter_cell(kernel, name) for kernel in part)])
         functions = [short_name(kernel.function) for kernel in part]
-        yield make_table(["", *functions], rows, title=note, left=1)
+        yield make_table(["", *functions], rows, title=note, left_column_count=1)
     advice = _advice_rows(kernels)
     if advice:
         columns = ("may save", "kernel", "finding")
-        yield make_table(columns, advice, title="advice of Nsight Compute", left=3)
+        yield make_table(columns, advice, title="advice of Nsight Compute", left_column_count=3)
 
 
 def _counter_titles(kernels: Sequence[Counters]) -> dict[str, str]:

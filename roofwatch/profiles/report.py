@@ -292,7 +292,9 @@ def _traces(report: ProfileReport) -> Table:
         )
         rows.append(cells)
     return make_table(
-        ("trace", "process", "command", "recorded", "GPU busy", "in operators"), rows, left=3
+        ("trace", "process", "command", "recorded", "GPU busy", "in operators"),
+        rows,
+        left_column_count=3,
     )
 
 
@@ -320,7 +322,7 @@ def _devices(time: TimeSpent) -> Table:
         )
         for device in time.devices
     ]
-    return make_table(columns, rows, left=1)
+    return make_table(columns, rows, left_column_count=1)
 
 
 def _time_rows(
@@ -348,7 +350,7 @@ def _time_rows(
         (kind, count, "total", share, "mean", "registers"),
         cells,
         title=title,
-        left=1,
+        left_column_count=1,
         omit_empty=True,
     )
 
@@ -365,7 +367,7 @@ def _gaps(time: TimeSpent) -> Table:
         )
         for gap in time.gaps
     ]
-    return make_table(columns, rows, left=3)
+    return make_table(columns, rows, left_column_count=3)
 
 
 def _host_work(gap: IdleGap) -> Iterator[str]:
@@ -400,7 +402,7 @@ def _compiled(kernels: Sequence[CapturedKernel]) -> Table:
         )
         for kernel in kernels
     ]
-    return make_table(columns, rows, left=1)
+    return make_table(columns, rows, left_column_count=1)
 
 
 def _spills(kernel: CapturedKernel) -> str | None:

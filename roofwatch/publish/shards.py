@@ -66,10 +66,10 @@ class Shard:
         values = [_rounded(point.value), _rounded(point.low), _rounded(point.high)]
         self.values.setdefault(series, {})[point.run_id] = values
 
-    def add_all(self, other: "Shard") -> None:
+    def add_all(self, shard: "Shard") -> None:
         """Take what the other shard has and this one has not."""
-        self.runs = other.runs | self.runs
-        for series, values in other.values.items():
+        self.runs = shard.runs | self.runs
+        for series, values in shard.values.items():
             self.values[series] = values | self.values.get(series, {})
 
     def to_document(self) -> dict[str, Any]:
@@ -153,4 +153,6 @@ def read_script(path: Path) -> dict[str, Any]:
 
 def _rounded(value: float | None) -> float | None:
     """Five digits are more than any timer has."""
-    return None if value is None else float(f"{value:.5g}")
+    if value is None:
+        return None
+    return float(f"{value:.5g}")

@@ -243,4 +243,6 @@ def _badges(
 def _file_name(kernel: str) -> str:
     """The kernel's name if it is safe as a file name, else an id."""
     is_safe = kernel.replace("_", "").replace("-", "").isalnum() and kernel.isascii()
-    return kernel if is_safe else id_of(kernel)
+    if is_safe:
+        return kernel
+    return id_of(kernel)

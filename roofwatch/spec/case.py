@@ -73,12 +73,12 @@ class Case:
         return value
 
     def _value(self, name: str) -> int | str:
-        for known, value in self.shape:
-            if known == name:
+        for dimension, value in self.shape:
+            if dimension == name:
                 return value
         raise SpecError(
             f"{self.id}: no dimension {name!r}; the shape has "
-            f"{', '.join(known for known, _ in self.shape)}"
+            f"{', '.join(dimension for dimension, _ in self.shape)}"
         )
 
     @property

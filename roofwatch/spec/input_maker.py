@@ -74,11 +74,9 @@ class InputMaker:
         """
         from torch import distributed
 
-        return (
-            distributed.get_rank()
-            if distributed.is_available() and distributed.is_initialized()
-            else 0
-        )
+        if not distributed.is_available() or not distributed.is_initialized():
+            return 0
+        return distributed.get_rank()
 
     def normal(self, *shape: int, scale: float = 1.0, dtype: str | None = None) -> torch.Tensor:
         """Normally distributed around 0 with standard deviation `scale`.
@@ -178,8 +176,9 @@ class InputMaker:
         else:
             # from integers: floating-point inputs may be left uninitialised
             uniform = (self.integers(tokens, experts, high=2**30).cpu().double() + 0.5) / 2**30
-            gumbel = -torch.log(-torch.log(uniform))
-            scores = gumbel - log_rank if load == "zipf" else gumbel
+            scores = -torch.log(-torch.log(uniform))
+            if load == "zipf":
+                scores = scores - log_rank
         return scores.topk(top_k, dim=1).indices.to(device=self.device, dtype=torch.int32)
 
     def _next_seed(self) -> int:

@@ -197,24 +197,28 @@ class KernelSpec:
         Raises:
             SpecError: there is no entry for the case's dtype.
         """
-        found = self._tolerance_of(case.dtype)
-        if found is None:
+        of_case = self._tolerance_of(case.dtype)
+        if of_case is None:
             raise SpecError(
                 f"{case.id}: no tolerance for {case.dtype}; give tolerances={{{case.dtype!r}: ...}}"
             )
         if output_dtype is None or output_dtype == case.dtype:
-            return found
-        own = self._tolerance_of(output_dtype)
+            return of_case
+        of_output = self._tolerance_of(output_dtype)
         if output_dtype in EXACT_DTYPES:
-            return own or EXACT
-        return found if own is None else found.or_looser(own)
+            return of_output or EXACT
+        if of_output is None:
+            return of_case
+        return of_case.or_looser(of_output)
 
     def _tolerance_of(self, dtype: str) -> Tolerance | None:
         return self.tolerances.get(dtype) or TOLERANCES.get(dtype)
 
     def rank_count(self, case: Case) -> int:
         """Number of processes that make one call together."""
-        return 1 if self.rank_dimension is None else case[self.rank_dimension]
+        if self.rank_dimension is None:
+            return 1
+        return case[self.rank_dimension]
 
     def interpreted_case(self, case: Case) -> Case:
         """The smaller case that replaces `case` in Triton's interpreter, which is thousands of
@@ -255,8 +259,8 @@ def jit_launch(
     parameters, tuned = _parameters(function)
     constexprs = {
         key: arguments.get(key)
-        for key, one in parameters.items()
-        if "constexpr" in str(one.annotation)
+        for key, parameter in parameters.items()
+        if "constexpr" in str(parameter.annotation)
     }
     lengths = {key: value for key, value in constexprs.items() if type(value) is int and value >= 0}
     dtypes = [
@@ -275,7 +279,9 @@ def jit_launch(
                 f"{name}: the function has no parameter {unknown[0]!r}, but {', '.join(parameters)}"
             )
         required = [
-            key for key, one in parameters.items() if one.default is one.empty and key not in tuned
+            key
+            for key, parameter in parameters.items()
+            if parameter.default is parameter.empty and key not in tuned
         ]
         if missing := [key for key in required if key not in arguments]:
             raise UnsupportedError(f"{name}: the launch has no value for {missing[0]!r}")

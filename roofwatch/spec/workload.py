@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -53,7 +54,8 @@ def counted_cost(
         ]
         pass_count = 3 if GRADIENT in arguments else 1
         return _StepCost(
-            float(pass_count * counter.get_total_flops()), float(sum(one.nbytes for one in tensors))
+            float(pass_count * counter.get_total_flops()),
+            float(sum(tensor.nbytes for tensor in tensors)),
         )
 
     return cost
@@ -76,16 +78,19 @@ def training_step(forward: Callable[..., torch.Tensor]) -> Callable[..., tuple[t
         import torch
 
         with torch.enable_grad():
-            leaves = {
-                name: value.detach().requires_grad_() if _is_floating(value) else value
-                for name, value in arguments.items()
-            }
+            leaves = dict(arguments)
+            for name, value in arguments.items():
+                if _is_floating(value):
+                    leaves[name] = value.detach().requires_grad_()
             # the FLOP counter fails in autograd.grad
             out = forward(**leaves, then=lambda out: out.backward(grad_out))
-        wanted = [value for value in leaves.values() if _is_floating(value)]
+        differentiable = [value for value in leaves.values() if _is_floating(value)]
         return (
             out.detach(),
-            *(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for leaf in wanted),
+            *(
+                torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+                for leaf in differentiable
+            ),
         )
 
     return step
@@ -156,16 +161,11 @@ def workload(
         def forward(case: Case, then: Then | None = None, **arguments: Any) -> torch.Tensor:
             model = skeleton(case)
             state = {key: arguments.pop(_argument(key)) for key in model.state_dict()}
-            hook = (
-                None
-                if then is None
-                else model.register_forward_hook(lambda _model, _inputs, out: then(out))
-            )
-            try:
+            with ExitStack() as stack:
+                if then is not None:
+                    hook = model.register_forward_hook(lambda _model, _inputs, out: then(out))
+                    stack.callback(hook.remove)
                 out: torch.Tensor = torch.func.functional_call(model, state, kwargs=arguments)
-            finally:
-                if hook is not None:
-                    hook.remove()
             return out
 
         return forward
@@ -179,7 +179,9 @@ def workload(
             torch.manual_seed(case.seed)
             state = module(case).state_dict()
         for key, value in state.items():
-            dtype = getattr(torch, case.dtype) if value.is_floating_point() else value.dtype
+            dtype = value.dtype
+            if value.is_floating_point():
+                dtype = getattr(torch, case.dtype)
             if make.only_integers:
                 arguments[_argument(key)] = torch.empty(
                     value.shape, device=make.device, dtype=dtype
@@ -187,18 +189,20 @@ def workload(
             else:
                 arguments[_argument(key)] = value.to(device=make.device, dtype=dtype, copy=True)
         if training:
-            meta = {
-                key: value.to("meta") if hasattr(value, "device") else value
-                for key, value in arguments.items()
-            }
-            arguments[GRADIENT] = make.normal(*forward(**meta).shape)
+            # without data: only the shape of the output is needed
+            on_meta = dict(arguments)
+            for key, value in arguments.items():
+                if hasattr(value, "device"):
+                    on_meta[key] = value.to("meta")
+            arguments[GRADIENT] = make.normal(*forward(**on_meta).shape)
         return arguments
 
     forward = forward_of(module)
     compiled = compiled_step(forward)
-    step: Callable[[Callable[..., Any]], Callable[..., Any]] = (
-        training_step if training else lambda forward: forward
-    )
+
+    def step(forward: Callable[..., Any]) -> Callable[..., Any]:
+        return training_step(forward) if training else forward
+
     cost = counted_cost(forward, step(forward), all_inputs)
     spec = KernelSpec(
         name=name,

@@ -52,15 +52,16 @@ def choose_project(source: Source, project: str | None) -> str:
     Raises:
         StoreError: there is no such project, or several to choose from.
     """
-    known = source.list_projects()
-    stored = ", ".join(known) or "none"
+    projects = source.list_projects()
+    stored = ", ".join(projects) or "none"
     if project is None:
         repository = find_repository(Path.cwd())
-        own = None if repository is None else project_of(repository)
-        project = known[0] if len(known) == 1 else own if own in known else None
-    if project is None:
+        if len(projects) == 1:
+            return projects[0]
+        if repository is not None and project_of(repository) in projects:
+            return project_of(repository)
         raise StoreError(f"name a project with --project; stored projects: {stored}")
-    if project not in known:
+    if project not in projects:
         raise StoreError(f"project {project}: not stored; stored projects: {stored}")
     return project
 
@@ -113,17 +114,14 @@ def read_sides(
     if not names:
         raise RecordError(f"{base} and {head} are files: leave --project out")
     with open_source(url) as source:
-        wanted = runner_class or next(iter(measured_on), None)
-        run_ids = source.resolve_revisions(project, names[0], names[-1], wanted)
+        on_runner = runner_class or next(iter(measured_on), None)
+        run_ids = source.resolve_revisions(project, names[0], names[-1], on_runner)
         read = [
             record or source.load_record(run_id)
             for record, run_id in zip(files, run_ids, strict=True)
         ]
-        floor = source.read_noise_floor(project, run_ids[1])
+        noise_floor = source.read_noise_floor(project, run_ids[1])
         steps = source.list_step_shares(project, read[1].environment.runner_class)
-    return Sides(
-        read[0],
-        read[1],
-        None if floor is None or floor.why_of_other_runner(read[1]) else floor,
-        steps,
-    )
+    if noise_floor is not None and noise_floor.why_of_other_runner(read[1]):
+        noise_floor = None
+    return Sides(read[0], read[1], noise_floor, steps)

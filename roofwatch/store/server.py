@@ -25,6 +25,7 @@ from roofwatch.collector.outbox.http_client import TOKEN_VARIABLE, ConnectionFai
 from roofwatch.db.errors import AgedError
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import RegressionState, Series
+from roofwatch.model.optional import map_optional
 from roofwatch.model.record import MAX_RECORD_BYTES, Artefact, RunRecord
 from roofwatch.model.stored_results import RunSummary, StepShare, StoredArtefact
 from roofwatch.model.triage import TriagedRegression, TriageState
@@ -90,7 +91,7 @@ def server_to_read(url: str | None) -> Server | None:
     if url is None and settings.database_url is not None:
         return None
     url = url or settings.server_url
-    return None if url is None else server_at(url)
+    return map_optional(server_at, url)
 
 
 def server_at(url: str) -> Server:
@@ -206,10 +207,8 @@ class Server:
         reason = _problem(body).get("detail") or body.decode(errors="replace").strip()
         message = f"HTTP {response.status}: {reason or 'no reason given'}"
         if 300 <= response.status < 400:
-            message = (
-                f"redirects to {response.headers.get('Location')}; the token is not sent "
-                f"there, use it as --url"
-            )
+            location = response.headers.get("Location")
+            message = f"redirects to {location}; the token is not sent there, use it as --url"
         elif response.status == 401:
             message += f"; the token is read from {TOKEN_VARIABLE}"
         elif response.status == 404 and (not reason or str(reason).startswith(_NO_ROUTE)):
@@ -284,8 +283,8 @@ class Server:
         self, project: str, base: str, head: str, runner_class: str | None = None
     ) -> tuple[UUID, UUID]:
         query = {"project": project, "base": base, "head": head, "runner_class": runner_class}
-        found = self.read("/v1/comparison/runs", query, _COMPARED_RUNS)
-        return found.base_run_id, found.head_run_id
+        run_ids = self.read("/v1/comparison/runs", query, _COMPARED_RUNS)
+        return run_ids.base_run_id, run_ids.head_run_id
 
     def load_record(self, run_id: UUID) -> RunRecord:
         document = self.get(f"/v1/runs/{run_id}/record", max_bytes=MAX_RECORD_BYTES)
@@ -296,8 +295,8 @@ class Server:
         return self.read("/v1/comparison/runs", query, _COMPARED_RUNS).noise_floor
 
     def list_step_shares(self, project: str, runner_class: str) -> Sequence[StepShare]:
-        asked = to_json({"project": project, "runner_class": runner_class})
-        return self._post("list_step_shares", asked, _STEP_SHARES)
+        parameters = to_json({"project": project, "runner_class": runner_class})
+        return self._post("list_step_shares", parameters, _STEP_SHARES)
 
     def ask(self, question: Question[P, A], *args: P.args, **kwargs: P.kwargs) -> A:
         return self._post(question.name, question.to_json(*args, **kwargs), question.answer)
@@ -319,13 +318,13 @@ class Server:
 
 
 def _encode(query: Mapping[str, object]) -> str:
-    texts = {name: str(value) for name, value in query.items() if value is not None}
-    return urlencode(
-        {
-            name: value.lower() if isinstance(query[name], bool) else value
-            for name, value in texts.items()
-        }
-    )
+    texts: dict[str, str] = {}
+    for name, value in query.items():
+        if isinstance(value, bool):
+            texts[name] = str(value).lower()
+        elif value is not None:
+            texts[name] = str(value)
+    return urlencode(texts)
 
 
 def _problem(body: bytes) -> dict[str, Any]:

@@ -71,19 +71,20 @@ def fetch_records(
         RecordError: the answer is not a record, or it cannot be written.
     """
     server = server_at(server_url(url))
-    wanted = dict.fromkeys(commits)
+    revisions = dict.fromkeys(commits)
     newest: dict[str, RunSummary] = {}
     for run in server.pages("/v1/runs", {"project": project}, RUNS):
-        for commit in wanted.keys() - newest.keys():
+        for commit in revisions.keys() - newest.keys():
             if run.commit.sha.startswith(commit) and not run.is_dirty:
                 newest[commit] = run
-        if len(newest) == len(wanted):
+        if len(newest) == len(revisions):
             break
-    missing = [commit for commit in wanted if commit not in newest]
+    missing = [commit for commit in revisions if commit not in newest]
     if missing:
         raise SpoolError(f"{server.url}: project {project} has no run of {', '.join(missing)}")
     fetched = []
-    for run in (newest[commit] for commit in wanted):
+    for commit in revisions:
+        run = newest[commit]
         path = folder / f"{run.run_id}{RECORD_SUFFIX}"
         server.load_record(UUID(run.run_id)).write(path)
         fetched.append((run, path))
@@ -106,8 +107,8 @@ def name_artefacts(
     names = {artefact.name for artefact in new}
     if len(names) != len(new):
         raise RecordError(f"{path}: two of the files share one name; rename one")
-    kept = [artefact for artefact in record.artefacts if artefact.name not in names]
-    return record.model_copy(update={"artefacts": (*kept, *new)})
+    unchanged = [artefact for artefact in record.artefacts if artefact.name not in names]
+    return record.model_copy(update={"artefacts": (*unchanged, *new)})
 
 
 def store_artefacts(
@@ -126,19 +127,21 @@ def store_artefacts(
     if not artefacts:
         return []
     with Session(engine) as session:
-        waiting = {one.sha256 for one in list_artefacts(session, run_id) if not one.is_stored}
+        waiting = {
+            stored.sha256 for stored in list_artefacts(session, run_id) if not stored.is_stored
+        }
     folder = ArtefactFolder.beside(file)
     missing = []
     for artefact in artefacts:
         if artefact.sha256 not in waiting:
             continue
-        found = folder.find(artefact)
-        if found is None:
+        path = folder.find(artefact)
+        if path is None:
             missing.append(
                 f"{file}: {artefact.name} is not in {folder.folder}; the run is stored without it"
             )
             continue
-        with found.open("rb") as content:
+        with path.open("rb") as content:
             store_artefact(engine, run_id, artefact.sha256, content)
     return missing
 
@@ -168,14 +171,16 @@ def fetch_artefacts(source: Source, run_id: UUID, names: Sequence[str], folder: 
 def _choose(
     offered: Sequence[StoredArtefact], names: Sequence[str], run_id: UUID
 ) -> list[StoredArtefact]:
-    known = {one.name: one for one in offered}
+    by_name = {artefact.name: artefact for artefact in offered}
     for name in names:
-        if name not in known:
+        if name not in by_name:
             raise RecordError(
-                f"{name}: not a file of run {run_id}; it has {', '.join(known) or 'none'}"
+                f"{name}: not a file of run {run_id}; it has {', '.join(by_name) or 'none'}"
             )
-        if not known[name].is_stored:
+        if not by_name[name].is_stored:
             raise RecordError(
                 f"{name}: not stored yet; push or ingest the record with its artefacts"
             )
-    return [known[name] for name in names] if names else [one for one in offered if one.is_stored]
+    if not names:
+        return [artefact for artefact in offered if artefact.is_stored]
+    return [by_name[name] for name in names]

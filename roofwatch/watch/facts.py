@@ -14,7 +14,7 @@ from roofwatch.model.history import CommitRef, Regression
 from roofwatch.model.record import RunRecord, utc_now
 from roofwatch.records import RECORD_SUFFIX
 from roofwatch.watch.branch import Branch
-from roofwatch.watch.measuring import measure_job
+from roofwatch.watch.measuring import JobRunner
 from roofwatch.watch.state import KnownHistory, read_history
 
 
@@ -102,7 +102,8 @@ class FactSearch:
             subjects=frozenset({self.subject}),
             is_timed=False,
         )
-        (record,) = measure_job(job, branch, self.plan, self.project, self.on_progress)
+        runner = JobRunner(branch, self.plan, self.project, self.on_progress)
+        (record,) = runner.measure(job, {})
         record.write(self.output / f"{commit.sha[:12]}{RECORD_SUFFIX}")
         return record
 

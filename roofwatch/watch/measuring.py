@@ -1,72 +1,156 @@
 """Measure one job of the agenda."""
 
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 
+from roofwatch.ci.ab.decisions import helps_decide
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.pull_request import judge_pull_request
+from roofwatch.ci.watching.carrying import find_carried, rotating_share
 from roofwatch.collector.runs.measure import measure
 from roofwatch.collector.runs.run_plan import OnProgress, Progress, RunPlan, matches
-from roofwatch.measurement.run import FIRST_BLOCKS, AdaptiveBlocks, needs_more
+from roofwatch.measurement.run import (
+    FIRST_BLOCKS,
+    AdaptiveBlocks,
+    is_noise_floor_unknown,
+)
+from roofwatch.model import agenda
 from roofwatch.model.agenda import Job, JobKind
+from roofwatch.model.history import CommitRef
 from roofwatch.model.record import RunRecord
 from roofwatch.model.worker_protocol import Subject
 from roofwatch.watch.branch import Branch
 
 _MORE_BLOCKS_S = 60.0
 """Time for more blocks of undecided cases, after the first of a pair."""
+_OF_WHOLE_COMMITS = frozenset({JobKind.NEW, JobKind.FILL})
 
 
-def _kernels_of(job: Job, branch: Branch, plan: RunPlan) -> tuple[str, ...]:
-    if job.subjects:
-        return tuple(sorted({case_id.split("/")[0] for case_id, _ in job.subjects}))
-    if job.base is not None and branch.carries:
-        # other kernels are built as at the base
-        affected = branch.affected(job.base.sha, job.head.sha)
-        return tuple(kernel for kernel in affected if matches(kernel, plan.kernels))
-    return plan.kernels
+@dataclass(frozen=True)
+class JobRunner:
+    """Measures jobs of one branch."""
 
+    branch: Branch
+    plan: RunPlan
+    project: str
+    on_progress: OnProgress
 
-def measure_job(
-    job: Job, branch: Branch, plan: RunPlan, project: str, on_progress: OnProgress
-) -> tuple[RunRecord, ...]:
-    """Measure the commits of a job: one, or two with interleaved blocks.
+    def measure(
+        self, job: Job, timed_at: Mapping[agenda.Subject, datetime]
+    ) -> tuple[RunRecord, ...]:
+        """Measure the commits of a job: one, or two with interleaved blocks.
 
-    Returns:
-        The base before the head: a head without its base would lose the verdict. Nothing if no
-        kernel differs from the base.
+        Args:
+            job: Of the agenda.
+            timed_at: When each case was timed last; of those that a commit carries, a tenth is
+                timed.
 
-    Raises:
-        SuiteError: a commit cannot be loaded, or has nothing to measure.
-        CollectorError: the machine cannot be measured.
-    """
-    kernels = _kernels_of(job, branch, plan)
-    if not kernels:
-        return ()
-    plan = replace(plan, kernels=kernels)
-    if job.base is not None:
-        plan = replace(plan, block_count=max(plan.block_count, FIRST_BLOCKS))
-    if job.kind is JobKind.CONFIRM:
-        # the job that raised the suspicion has compiled both commits
-        plan = replace(plan, targets=())
-    only: frozenset[Subject] | None = None
-    if job.subjects:
-        timed = job.subjects if job.is_timed else ()
-        only = frozenset(Subject(*subject) for subject in timed)
-    shas = [commit.sha for commit in (job.base, job.head) if commit is not None]
-    with ExitStack() as stack:
-        suites = [replace(stack.enter_context(branch.open(sha)), project=project) for sha in shas]
+        Returns:
+            The base before the head: a head without its base would lose the verdict. Nothing if
+            there is nothing to measure.
+
+        Raises:
+            SuiteError: a commit cannot be loaded, or has nothing to measure.
+            CollectorError: the machine cannot be measured.
+        """
+        if job.kind in _OF_WHOLE_COMMITS and job.base is not None and self.branch.carries:
+            records = self._measure_affected(job, job.base, timed_at)
+        else:
+            records = self._measure_all(job)
+        for record in records:
+            record.require_own_code()
+        return records
+
+    def _measure_affected(
+        self, job: Job, base: CommitRef, timed_at: Mapping[agenda.Subject, datetime]
+    ) -> tuple[RunRecord, ...]:
+        """Measure the kernels whose sources changed as a pair, and a tenth of the others alone."""
+        affected = self.branch.affected(base.sha, job.head.sha)
+        changed_kernels = self._selected(affected)
+        records: list[RunRecord] = []
+        if changed_kernels:
+            plan = replace(self.plan, kernels=changed_kernels)
+            records += self._measure_commits((base, job.head), job, plan)
+        carried_kernels = self.branch.digests(job.head.sha).keys() - set(affected)
+        to_time = rotating_share(timed_at, self._selected(sorted(carried_kernels)))
+        if to_time:
+            plan = replace(self.plan, kernels=_kernels_of(to_time), targets=())
+            records += self._measure_commits((job.head,), job, plan, only=to_time)
+        return tuple(records)
+
+    def _measure_all(self, job: Job) -> tuple[RunRecord, ...]:
+        plan = self.plan
+        only: frozenset[agenda.Subject] | None = None
+        if job.subjects:
+            plan = replace(plan, kernels=_kernels_of(job.subjects))
+            only = job.subjects if job.is_timed else frozenset()
+        if job.kind is JobKind.CONFIRM:
+            # the job that raised the suspicion has compiled both commits
+            plan = replace(plan, targets=())
+        commits = (job.head,) if job.base is None else (job.base, job.head)
+        return self._measure_commits(commits, job, plan, only=only)
+
+    def _measure_commits(
+        self,
+        commits: tuple[CommitRef, ...],
+        job: Job,
+        plan: RunPlan,
+        only: frozenset[agenda.Subject] | None = None,
+    ) -> tuple[RunRecord, ...]:
+        is_pair = len(commits) > 1
+        if is_pair:
+            plan = replace(plan, block_count=max(plan.block_count, FIRST_BLOCKS))
+        is_calibration = job.kind is JobKind.CALIBRATE
+        is_carrying = job.kind in _OF_WHOLE_COMMITS and self.branch.carries
 
         def note(text: str) -> None:
-            on_progress(Progress(0, 0, text))
+            self.on_progress(Progress(0, 0, text))
 
-        records = measure(
-            suites,
-            plan,
-            on_progress,
-            fork_server=branch.fork_server,
-            only=only,
-            more=AdaptiveBlocks(judge_pull_request, needs_more, _MORE_BLOCKS_S, note),
+        more = AdaptiveBlocks(
+            judge_pull_request,
+            is_noise_floor_unknown if is_calibration else _helps_decide,
+            _MORE_BLOCKS_S,
+            note,
         )
-    for record in records:
-        record.require_own_code()
-    return records
+        with ExitStack() as stack:
+            suites = [
+                replace(stack.enter_context(self.branch.open(commit.sha)), project=self.project)
+                for commit in commits
+            ]
+            return measure(
+                suites,
+                plan,
+                self.on_progress,
+                fork_server=self.branch.fork_server,
+                only=None if only is None else _as_subjects(only),
+                find_carried=_find_carried if is_carrying else _carry_nothing,
+                more=more,
+            )
+
+    def _selected(self, kernels: Iterable[str]) -> tuple[str, ...]:
+        """Those of the plan."""
+        return tuple(kernel for kernel in kernels if matches(kernel, self.plan.kernels))
+
+
+def _kernels_of(subjects: Iterable[agenda.Subject]) -> tuple[str, ...]:
+    return tuple(sorted({case_id.split("/")[0] for case_id, _ in subjects}))
+
+
+def _find_carried(base: RunRecord, head: RunRecord) -> frozenset[Subject]:
+    return _as_subjects(find_carried(base, head))
+
+
+def _helps_decide(case: Change[CaseEvidence]) -> bool:
+    comparison = case.evidence.comparison
+    return comparison is not None and helps_decide(comparison)
+
+
+def _carry_nothing(_base: RunRecord, _head: RunRecord) -> frozenset[Subject]:
+    return frozenset()
+
+
+def _as_subjects(subjects: Iterable[agenda.Subject]) -> frozenset[Subject]:
+    return frozenset(Subject(*subject) for subject in subjects)

@@ -18,9 +18,12 @@ from roofwatch.records import RECORD_SUFFIX
 from roofwatch.settings import load_settings
 from roofwatch.watch.branch import Branch
 from roofwatch.watch.ledger import Ledger
-from roofwatch.watch.measuring import measure_job
+from roofwatch.watch.measuring import JobRunner
 from roofwatch.watch.service import Service
 from roofwatch.watch.state import KnownHistory, read_history
+
+_REPEATED = frozenset({JobKind.CONFIRM, JobKind.LOCATE})
+"""Jobs that an undecided pair may need more than once."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Watch:
     _known_records: dict[Path, RunRecord] = field(default_factory=dict)
     _unmeasurable: set[str] = field(default_factory=set)
     """Commits that cannot be measured, or have nothing to measure."""
+    _finished: set[str] = field(default_factory=set)
+    """Keys of jobs that are not repeated by this process."""
     _history: tuple[object, KnownHistory] | None = None
     """What was read last, with what it was read from."""
 
@@ -111,9 +116,9 @@ class Watch:
         return replace(changed, candidates=candidates or None)
 
     def agenda(self) -> list[Job]:
-        """Plan from the records; calibrations are left to `roofwatch calibrate`."""
+        """Plan from the records."""
         jobs = make_agenda(self.read().state, now=utc_now())
-        return [job for job in jobs if job.kind is not JobKind.CALIBRATE]
+        return [job for job in jobs if job.key not in self._finished]
 
     def run(self, *, budget_s: float, max_jobs: int | None = None) -> Iterator[Done]:
         """Measure the most valuable job and plan again, until nothing or no time is left."""
@@ -144,10 +149,14 @@ class Watch:
 
     def _measure(self, job: Job) -> Done:
         began = time.monotonic()
+        if job.kind not in _REPEATED:
+            self._finished.add(job.key)
+        runner = JobRunner(self.branch, self.plan, self.project, self.on_progress)
         try:
-            measured = measure_job(job, self.branch, self.plan, self.project, self.on_progress)
+            measured = runner.measure(job, self.read().state.timed_at)
         except SuiteError as error:
             self._unmeasurable.add(job.head.sha)
+            self._finished.add(job.key)
             return Done(job, time.monotonic() - began, note=str(error))
         if not measured:
             self._unmeasurable.add(job.head.sha)

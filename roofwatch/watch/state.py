@@ -2,13 +2,20 @@
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from roofwatch.ci.causes.evidence import SupportingEvidence
 from roofwatch.ci.history.history import analyse_series
 from roofwatch.ci.watching.suspects import list_suspects
-from roofwatch.model.agenda import Bridge, ChangedRange, Subject, WatchState
+from roofwatch.model.agenda import (
+    Bridge,
+    ChangedRange,
+    OpenRegression,
+    Subject,
+    WatchState,
+)
 from roofwatch.model.history import (
     ChangePoint,
     CommitRef,
@@ -19,10 +26,15 @@ from roofwatch.model.history import (
 from roofwatch.model.machine import Environment
 from roofwatch.model.record import RunRecord
 from roofwatch.model.run_setting import setting_of
+from roofwatch.model.verdict import Verdict
 from roofwatch.watch.series import TIME, counted_runs, pairs_of, profiled_runs, series_of
 
 _DEFAULT_RUN_S = 600.0
 _DEFAULT_CASE_S = 10.0
+_COMMITS_WITH_EVERY_CASE = 30
+"""Measured commits among which each case was timed at least once: a tenth of the carried cases is
+timed at each.
+"""
 
 
 @dataclass(frozen=True)
@@ -61,15 +73,16 @@ def read_history(
     )
     regressions = tuple(analyse_series(series, evidence).regressions())
     bridges = _bridges(own_records, by_sha, environment)
-    calibrations = [pair.measured_at for pair in pairs if pair.base == pair.head]
     state = WatchState(
         commits=tuple(commits),
         measured=frozenset(record.commit.sha for record in own_records),
         paired=_count_jobs(pairs),
         suspects=tuple(list_suspects(series, pairs, bridges)),
         ranges=tuple(_ranges(regressions)),
+        regressions=tuple(_open_regressions(regressions, own_records, by_sha, pairs)),
         bridges=tuple(bridges),
-        calibrated_at=max(calibrations, default=None),
+        timed_at=_times_of_cases(own_records, by_sha),
+        calibrated_at=_calibrations_of_cases(pairs),
         seconds_of_run=_seconds_of_run(own_records),
         seconds_of_case=_seconds_of_case(own_records),
     )
@@ -119,6 +132,105 @@ def _software_of(environment: Environment) -> dict[str, str]:
     if setting.driver_version is not None:
         software["driver"] = setting.driver_version
     return software
+
+
+def _times_of_cases(
+    records: Iterable[RunRecord], by_sha: Mapping[str, CommitRef]
+) -> dict[Subject, datetime]:
+    """When each case of the newest commits was timed last; older ones may be gone."""
+    measured = {by_sha[record.commit.sha] for record in records}
+    newest = frozenset(sorted(measured)[-_COMMITS_WITH_EVERY_CASE:])
+    timed_at: dict[Subject, datetime] = {}
+    for record in records:
+        if by_sha[record.commit.sha] not in newest:
+            continue
+        for measured_case in record.measurements:
+            subject = (measured_case.case_id, measured_case.implementation)
+            if measured_case.blocks:
+                timed_at[subject] = max(record.started_at, timed_at.get(subject, record.started_at))
+    return timed_at
+
+
+def _calibrations_of_cases(pairs: Iterable[Pair]) -> dict[Subject, datetime]:
+    """When each case was last measured as a pair of one commit."""
+    calibrated_at: dict[Subject, datetime] = {}
+    for pair in pairs:
+        subject = (pair.case_id, pair.implementation)
+        if pair.base == pair.head:
+            calibrated_at[subject] = max(
+                pair.measured_at, calibrated_at.get(subject, pair.measured_at)
+            )
+    return calibrated_at
+
+
+def _open_regressions(
+    regressions: Sequence[Regression],
+    records: Sequence[RunRecord],
+    by_sha: Mapping[str, CommitRef],
+    pairs: Sequence[Pair],
+) -> Iterator[OpenRegression]:
+    """List the open regressions of times, with the newest commit that changed their kernel."""
+    for regression in regressions:
+        is_over = regression.recovered_at is not None
+        is_open = regression.state is RegressionState.OPEN and not is_over
+        timed_points = [point for point in regression.change_points if _is_timed(point)]
+        if regression.verdict is not Verdict.REGRESSED or not is_open or not timed_points:
+            continue
+        subjects = frozenset(
+            (point.series.case_id, point.series.implementation) for point in timed_points
+        )
+        kernels = {case_id.split("/")[0] for case_id, _ in subjects}
+        changed_again_at = _last_change(kernels, regression.commit, records, by_sha)
+        if changed_again_at is None or _is_decided(
+            subjects, regression.commit, changed_again_at, pairs
+        ):
+            continue
+        yield OpenRegression(
+            kernel=regression.kernel,
+            subjects=subjects,
+            commit=regression.commit,
+            changed_again_at=changed_again_at,
+        )
+
+
+def _last_change(
+    kernels: Collection[str],
+    since: CommitRef,
+    records: Iterable[RunRecord],
+    by_sha: Mapping[str, CommitRef],
+) -> CommitRef | None:
+    """The first measured commit after a regression with the newest sources of its kernels; None if
+    they did not change since.
+    """
+    digests: dict[CommitRef, tuple[str | None, ...]] = {}
+    for record in records:
+        commit = by_sha[record.commit.sha]
+        known_digests = tuple(record.source_digests.get(kernel) for kernel in sorted(kernels))
+        if commit >= since and None not in known_digests:
+            digests[commit] = known_digests
+    if since not in digests:
+        return None
+    changed_at: CommitRef | None = None
+    current = digests[since]
+    for commit in sorted(digests):
+        if digests[commit] != current:
+            current, changed_at = digests[commit], commit
+    return None if current == digests[since] else changed_at
+
+
+def _is_decided(
+    subjects: Iterable[Subject],
+    regressed_at: CommitRef,
+    changed_at: CommitRef,
+    pairs: Sequence[Pair],
+) -> bool:
+    """Whether pairs over the newest change of a kernel show what it did to all cases."""
+    paired = {
+        (pair.case_id, pair.implementation)
+        for pair in pairs
+        if regressed_at <= pair.base < changed_at <= pair.head
+    }
+    return paired.issuperset(subjects)
 
 
 def _count_jobs(pairs: Iterable[Pair]) -> Mapping[tuple[str, str], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -26,7 +27,8 @@ def agenda(**fields: Any) -> list[Job]:
     defaults: dict[str, Any] = {
         "commits": COMMITS,
         "measured": frozenset(sha_of(number) for number in range(10)),
-        "calibrated_at": NOON,
+        "timed_at": {CASE: NOON},
+        "calibrated_at": {CASE: NOON},
         "seconds_of_run": 300.0,
         "seconds_of_case": 20.0,
     }
@@ -63,6 +65,12 @@ def test_the_clearest_suspicion_is_confirmed_first() -> None:
     jobs = agenda(suspects=suspects)
 
     assert [job.head for job in jobs] == [COMMITS[7], COMMITS[4]]
+
+
+def test_a_suspicion_that_pairs_could_not_decide_is_not_measured_again() -> None:
+    given_up = replace(suspect(), is_given_up=True)
+
+    assert agenda(suspects=(given_up,)) == []
 
 
 def changed_range(base: int, head: int, *candidates: int, is_timed: bool = True) -> ChangedRange:
@@ -113,7 +121,7 @@ def test_a_change_known_to_its_commit_needs_no_search() -> None:
 def test_the_newest_commit_is_measured_against_the_last_measured_one() -> None:
     measured = frozenset(sha_of(number) for number in range(7))
 
-    (job,) = agenda(measured=measured)
+    job = agenda(measured=measured)[0]
 
     assert (job.kind, job.base, job.head) == (JobKind.NEW, COMMITS[6], COMMITS[9])
     assert job.seconds == 300.0
@@ -145,16 +153,21 @@ def test_an_open_regression_whose_kernel_changed_again_is_measured_again() -> No
 
 def test_a_missing_or_old_noise_floor_is_calibrated() -> None:
     old = NOON - timedelta(days=CALIBRATION_DAYS + 1)
+    timed_at = {CASE: NOON, OTHER: NOON}
 
-    (missing,) = agenda(calibrated_at=None)
-    (aged,) = agenda(calibrated_at=old)
+    (missing,) = agenda(timed_at=timed_at)
+    (aged,) = agenda(timed_at=timed_at, calibrated_at={CASE: old, OTHER: NOON})
+    removed = agenda(calibrated_at={CASE: NOON, OTHER: old})
 
     assert (missing.kind, missing.base, missing.head) == (
         JobKind.CALIBRATE,
         COMMITS[9],
         COMMITS[9],
     )
-    assert aged.kind is JobKind.CALIBRATE
+    assert missing.subjects == {OTHER}
+    assert missing.reason == "the noise floor of 1 case is unknown"
+    assert aged.subjects == {CASE}
+    assert removed == []
 
 
 def test_the_longest_gap_is_halved() -> None:
@@ -165,12 +178,21 @@ def test_the_longest_gap_is_halved() -> None:
     assert (job.kind, job.base, job.head) == (JobKind.FILL, COMMITS[2], COMMITS[6])
 
 
+def test_the_commits_before_the_newest_are_a_gap_too() -> None:
+    jobs = agenda(measured=frozenset({sha_of(0)}))
+
+    assert [(job.kind, job.base, job.head) for job in jobs] == [
+        (JobKind.NEW, COMMITS[0], COMMITS[9]),
+        (JobKind.FILL, COMMITS[0], COMMITS[5]),
+    ]
+
+
 def test_jobs_are_ordered_by_kind() -> None:
     jobs = agenda(
         measured=frozenset(sha_of(number) for number in (0, 5, 8)),
         suspects=(suspect(head=8),),
         ranges=(ChangedRange(subjects=frozenset({CASE}), base=COMMITS[0], head=COMMITS[5]),),
-        calibrated_at=None,
+        calibrated_at={},
     )
 
     assert [job.kind for job in jobs] == [

@@ -14,7 +14,7 @@ from roofwatch.ci.history.history import analyse_series
 from roofwatch.model.history import Pair, Regression, Series, SeriesPoint
 from roofwatch.model.machine import DeviceState, Outcome
 from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement
-from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.results import Accuracy, Counters, StaticFacts
 from tests.builders import (
     CASE_ID,
@@ -189,7 +189,7 @@ def make_records(
             accuracies=[result for result in results if isinstance(result, Accuracy)],
             static_facts=[result for result in results if isinstance(result, StaticFacts)],
             **{
-                "pairing": Pairing(pair_id=PAIR_ID, side=side) if is_paired else None,
+                "pairing": PairMember(pair_id=PAIR_ID, side=side) if is_paired else None,
                 "source_digests": {result.case_id.partition("/")[0]: "a" for result in results},
             }
             | fields,

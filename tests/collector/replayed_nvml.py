@@ -73,6 +73,19 @@ class ReplayedNvml:
     def nvmlDeviceGetClockInfo(self, handle: str, type: int) -> Any:
         return self._answer(f"nvmlDeviceGetClockInfo({_CLOCKS[type]})", handle)
 
+    def nvmlDeviceGetFieldValues(self, handle: str, fields: tuple[int, ...]) -> list[Any]:
+        values = []
+        for field in fields:
+            value = pynvml.c_nvmlFieldValue_t()
+            value.fieldId = field
+            value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
+            try:
+                value.value.ullVal = self._answer(f"nvmlDeviceGetFieldValues({field})", handle)
+            except pynvml.NVMLError:
+                value.nvmlReturn = pynvml.NVML_ERROR_NOT_SUPPORTED
+            values.append(value)
+        return values
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
         pids = self._answer("nvmlDeviceGetComputeRunningProcesses", handle)
         return [SimpleNamespace(pid=os.getpid() if pid == "own" else pid) for pid in pids]

@@ -11,7 +11,7 @@ from sqlalchemy import Engine
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.model.machine import Ceiling, DeviceState, Environment, Outcome, Telemetry
 from roofwatch.model.measurement import AutotuneTiming, Autotuning, Measurement, Timer
-from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.results import Counters, ProfilerFinding
 from tests.builders import (
     make_accuracy,
@@ -174,7 +174,7 @@ def calibration(**fields: Any) -> list[RunRecord]:
             ],
             telemetry=None,
             spent_ns={},
-            pairing=Pairing(pair_id=pair_id, side=side),
+            pairing=PairMember(pair_id=pair_id, side=side),
             **fields,
         )
         for side, median_ns, stride in ((Side.BASE, 40_000.0, 1), (Side.HEAD, 40_040.0, 2))

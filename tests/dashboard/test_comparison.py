@@ -86,9 +86,9 @@ def test_the_groups_are_those_of_the_command_line() -> None:
     (case,) = judgement.cases
 
     assert (row.group, row.verdict) == (Group.CANNOT_SAY, case.verdict)
-    assert row.claim == case.claim
-    assert case.comparison is not None
-    assert row.interval == case.comparison.relative_interval
+    assert row.claim == case.evidence.claim
+    assert case.evidence.comparison is not None
+    assert row.interval == case.evidence.comparison.relative_interval
     low, high = row.interval
     assert low < 0 < high
 

@@ -19,7 +19,7 @@ from roofwatch.db.queries.series import read_series
 from roofwatch.db.queries.series_keys import list_series_keys
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.provenance import LoadedFile, Origin
-from roofwatch.model.record import Pairing, Side
+from roofwatch.model.record import PairMember, Side
 from tests.builders import (
     PROJECT,
     make_commit,
@@ -46,7 +46,7 @@ def reader(store: Engine) -> Iterator[Engine]:
         ingest_record(store, make_record(commit=commit))
     foreign = LoadedFile(module="qk", path="qk.py", origin=Origin.ELSEWHERE)
     ingest_record(store, make_record(7, provenance=(foreign,)))
-    ingest_record(store, make_record(5, pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD)))
+    ingest_record(store, make_record(5, pairing=PairMember(pair_id=uuid.uuid4(), side=Side.HEAD)))
     ingest_record(store, make_record(6), is_quarantined=True)
     replace_regressions(store, PROJECT, [replace(make_regression(1), typical_change=0.2)])
     with reading_role(store) as url:

@@ -204,7 +204,10 @@ def test_two_revisions_are_compared_and_their_checkouts_removed(repository: Path
     assert [
         len(m.blocks) for m in base.measurements if m.case_id.startswith("scale") and m.blocks
     ] == [3]
-    reasons = {judged["case_id"]: judged["reason"] for judged in done.parsed["judgement"]["cases"]}
+    reasons = {
+        judged["subject"]["case_id"]: judged["reason"]
+        for judged in done.parsed["judgement"]["cases"]
+    }
     assert reasons["total/n=500/float32/fwd"] == "wrong_result"
     assert len(git(repository, "worktree", "list").splitlines()) == 1
 

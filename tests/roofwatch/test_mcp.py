@@ -330,11 +330,11 @@ def test_a_long_answer_is_cut_and_its_parts_can_be_read(jobs: Jobs) -> None:
         cut = await agent.call("list_kernels", wait_s=50)
         assert cut["is_cut"]
         assert agent.longest_bytes <= MAX_ANSWER_BYTES
-        part = await agent.call("result", job=cut["job"], at="/kernels/1/name")
+        part = await agent.call("result", job=cut["job"], pointer="/kernels/1/name")
         whole = await agent.call("result", job=cut["job"], detail=True)
         assert part["result"] == whole["result"]["kernels"][1]["name"]
         assert "there is no 99999" in await agent.refused(
-            "result", job=cut["job"], at="/kernels/99999"
+            "result", job=cut["job"], pointer="/kernels/99999"
         )
 
     ask(make_server(jobs), session)

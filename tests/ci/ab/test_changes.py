@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from roofwatch.ci.ab.changes import Change, find_accuracy_changes, find_counter_changes
+from roofwatch.ci.ab.changes import compare_counters, judge_accuracy
 from roofwatch.ci.ab.side_by_side import SideBySide, code_diff, find_best, side_by_side
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.pairing import Pairing
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import Autotuning, CacheState, Measurement, MemoryUse, Timer
@@ -51,7 +53,7 @@ def judge(base: Measurement, head: Measurement, **fields: object) -> PullRequest
     return judge_pull_request(*make_records([base], [head], **fields))  # type: ignore[arg-type]  # as it is given
 
 
-def only(judgement: PullRequestJudgement) -> Change:
+def only(judgement: PullRequestJudgement) -> Change[None]:
     (change,) = judgement.secondary_changes
     return change
 
@@ -125,8 +127,8 @@ def test_host_time_is_compared_block_by_block(factor: float, verdict: Verdict | 
 
 
 def accuracy_changes(base: Accuracy, head: Accuracy) -> list[tuple[Reason, str]]:
-    found = find_accuracy_changes(*make_records([base], [head]))
-    return [(change.reason, change.part) for change in found]
+    found = judge_accuracy(Pairing(*make_records([base], [head])))
+    return [(change.reason, change.subject.part) for change in found]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +154,7 @@ def test_an_error_that_grew_by_half_is_reported_unless_it_is_rounding(
 
 
 def counter_changes(base: dict[str, float], head: dict[str, float]) -> list[tuple[str, float]]:
-    found = find_counter_changes([make_counters(values=base)], [make_counters(values=head)])
+    found = compare_counters([make_counters(values=base)], [make_counters(values=head)])
     return [(change.metric, round(change.relative_change, 4)) for change in found]
 
 
@@ -185,9 +187,9 @@ def test_kernels_are_paired_by_name_and_order() -> None:
     between = make_counters(function="_other", launch_index=1, values={"duration_ns": 99.0})
     head = [base[0], between, make_counters(launch_index=2, values={"duration_ns": 30.0})]
 
-    (change,) = find_counter_changes(base, head)
+    (change,) = compare_counters(base, head)
 
-    assert (change.launch_index, change.base, change.head) == (2, 20.0, 30.0)
+    assert (change.subject.launch_index, change.base, change.head) == (2, 20.0, 30.0)
 
 
 def compared(base: dict[str, Any], head: dict[str, Any]) -> SideBySide:

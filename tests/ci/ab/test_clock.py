@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from roofwatch.ci.ab.clock import block_pairs
-from roofwatch.ci.report.pull_request import CaseJudgement, judge_pull_request
+from roofwatch.ci.claims.cases import CaseEvidence
+from roofwatch.ci.judge.change import Change
+from roofwatch.ci.report.pull_request import judge_pull_request
 from roofwatch.model.history import RegressionState, Series
 from roofwatch.model.measurement import Measurement
 from roofwatch.model.verdict import Reason, Verdict
@@ -33,7 +35,7 @@ def timed(median_ns: float, **state: Any) -> Measurement:
     return watched(make_timed(median_ns=median_ns), **state)
 
 
-def judged(base: Measurement, head: Measurement) -> CaseJudgement:
+def judged(base: Measurement, head: Measurement) -> Change[CaseEvidence]:
     (case,) = judge_pull_request(*make_records([base], [head])).cases
     return case
 

@@ -80,8 +80,8 @@ def test_a_change_must_exceed_three_times_the_floor() -> None:
         Verdict.REGRESSED,
         Verdict.UNCHANGED,
     ]
-    assert noisy.cases[0].comparison is not None
-    assert noisy.cases[0].comparison.threshold == pytest.approx(0.06)
+    assert noisy.cases[0].evidence.comparison is not None
+    assert noisy.cases[0].evidence.comparison.threshold == pytest.approx(0.06)
     assert without.noise_floor is None
     assert quiet.noise_floor == FloorUsed(sha_of(0), floor_with(0.001).measured_at, 0, None)
     assert noisy.noise_floor is not None

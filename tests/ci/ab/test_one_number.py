@@ -42,12 +42,12 @@ def test_the_shown_times_have_the_shown_change_as_their_ratio() -> None:
     judgement = judge_pull_request(*make_records([measured(BASE_US)], [measured(HEAD_US)]))
 
     (case,) = judgement.cases
-    comparison = case.comparison
+    comparison = case.evidence.comparison
     assert comparison is not None
     ratio = comparison.head_ns / comparison.base_ns - 1
     assert ratio == pytest.approx(comparison.relative_change, rel=0.01)
-    assert case.base is not None
-    assert case.times_ns[0] == case.base.median_ns
+    assert case.evidence.base is not None
+    assert case.base == case.evidence.base.median_ns
     assert comparison.change_of_medians is None
     written = to_markdown(judgement)
     assert "23.8 µs → 127 µs" in written
@@ -66,9 +66,11 @@ def test_times_whose_ratio_is_not_the_change_are_explained() -> None:
 
     assert "medians" not in to_markdown(judgement).partition("<details>")[0]
     (case,) = skewed.cases
-    assert case.comparison is not None
-    shown = case.comparison.change_of_medians
-    assert shown == pytest.approx(case.comparison.head_ns / case.comparison.base_ns - 1)
+    assert case.evidence.comparison is not None
+    shown = case.evidence.comparison.change_of_medians
+    assert shown == pytest.approx(
+        case.evidence.comparison.head_ns / case.evidence.comparison.base_ns - 1
+    )
     assert "the change is of neighbouring blocks" in to_markdown(skewed)
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from roofwatch.ci.ab.compare import ERROR_RATE, Comparison, critical, judge_interval
-from roofwatch.ci.changepoint.chance import two_sided_p
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
+from roofwatch.ci.changepoint.student import two_sided_p
 from roofwatch.model.verdict import Reason, Verdict
 
 MIN_TIMINGS = 8

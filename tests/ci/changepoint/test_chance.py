@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps, critical_t
+from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import find_change_points
 from roofwatch.ci.changepoint.drift import Drift, find_drift
+from roofwatch.ci.changepoint.student import critical_t
 
 
 def noise(

@@ -116,7 +116,7 @@ def test_a_broken_request_leaves_one_check_run_with_each_annotation_once(
 
     post(github, annotated(70))
 
-    assert waits_s == [1]
+    assert waits_s == [4]
     (check_run,) = github.check_runs.values()
     assert (check_run["conclusion"], len(check_run["annotations"])) == ("failure", 70)
 
@@ -244,7 +244,7 @@ def test_a_broken_post_is_repeated_only_if_it_was_not_carried_out(
 
     post_one(github, "slower")
 
-    assert waits_s == [1]
+    assert waits_s == [4]
     assert github.bodies == [comment_body("slower")]
     assert github.requests.count("create_comment") == (1 if is_carried_out else 2)
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from roofwatch.ci.github.client import MAX_WAIT_S, GitHubRepository
+from roofwatch.ci.github.check_run import BEGUN
+from roofwatch.ci.github.client import GitHubRepository
 from roofwatch.ci.github.comment import (
     COMMENT_MARKER,
     CommentAction,
@@ -16,6 +17,7 @@ from roofwatch.ci.github.comment import (
     post_comment,
 )
 from roofwatch.ci.github.event import RunOrder
+from roofwatch.ci.github.rest import MAX_WAIT_S
 from roofwatch.ci.messages import ForgeError
 from tests.ci.github.stand_in import REPOSITORY, TOKEN, Failing, GitHubStandIn
 from tests.http_server import Answer
@@ -71,7 +73,7 @@ def test_a_server_error_is_waited_out_longer_each_time(
     assert post(github) is (CommentAction.EDITED if operation == EDIT else CommentAction.POSTED)
 
     # a POST that may have been carried out is not repeated before its result was looked for
-    assert waits_s == ([1, 1, 1] if operation == CREATE else [1, 2, 4])
+    assert waits_s == [4, 8, 16]
     assert github.bodies == [BODY]
 
 
@@ -174,7 +176,19 @@ def test_a_comment_that_github_never_takes_is_reported_as_github_s_failure(
     ):
         post(github)
 
-    assert len(waits_s) == 6
+    assert waits_s == [4, 8, 16, 32, 64]
+
+
+def test_a_check_run_is_tried_six_times_over_two_minutes_and_posted_once(
+    github: GitHubStandIn, waits_s: list[float]
+) -> None:
+    """It was tried twice within two seconds."""
+    github.fail("create_check_run", 500, "oops", times=5)
+
+    github.repository().conclude("0" * 40, "roofwatch", RunOrder(10, 1), BEGUN, None)
+
+    assert waits_s == [4, 8, 16, 32, 64]
+    assert len(github.check_runs) == 1
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,23 @@ def test_only_a_regression_of_the_newest_commit_can_be_accepted(
     assert "Accepted" not in report_comment(github)
 
 
+@pytest.mark.parametrize("refused", ["create_check_run", "create_comment"])
+def test_what_cannot_be_posted_keeps_nothing_else_from_being_posted(
+    github: GitHubStandIn, waits_s: list[float], tmp_path: Path, refused: str
+) -> None:
+    """A check run that failed with 500 took the comment with it."""
+    github.fail(refused, 500, "oops", times=99)
+
+    posted = post_report(github, tmp_path)
+
+    is_comment = refused == "create_comment"
+    subject = "the comment on 7" if is_comment else "the check"
+    assert (len(github.bodies), len(github.check_runs)) == ((0, 1) if is_comment else (1, 0))
+    (reason,) = posted.missing
+    assert reason.startswith(f"{subject}: ")
+    assert waits_s == [4, 8, 16, 32, 64]
+
+
 # --- rerun and bisect
 
 

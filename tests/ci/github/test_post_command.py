@@ -1,22 +1,17 @@
 """`roofwatch post` as a job runs it."""
 
-import re
-import sys
-import tomllib
-from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from roofwatch.posting import report_on
 from roofwatch.records import WORKLOADS_NAME
 from tests.builders import sha_of
-from tests.ci.github.jobs import ROOT, actions_variables, workflow_run_event
+from tests.ci.github.jobs import actions_variables, workflow_run_event
 from tests.ci.github.stand_in import TOKEN, GitHubStandIn
 from tests.ci.situations import SITUATIONS, write_records
 from tests.roofwatch.command import Done, roofwatch, started_roofwatch
+from tests.roofwatch.extras import blocked_modules, only_with
 
 
 @pytest.fixture
@@ -149,45 +144,13 @@ def test_a_skipped_measurement_concludes_the_check_as_skipped(
     assert github.bodies == []
 
 
-def installed_by(*extras: str) -> set[str]:
-    """The distributions that `pip install roofwatch[...]` brings, with what they need in turn."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    lines = [
-        *project["dependencies"],
-        *(line for extra in extras for line in project["optional-dependencies"][extra]),
-    ]
-    wanted = [Requirement(line) for line in lines]
-    found: set[str] = set()
-    for needed in wanted:  # grows
-        found.add(canonicalize_name(needed.name))
-        for then in map(Requirement, requires(needed.name) or []):
-            is_needed = then.marker is None or any(
-                then.marker.evaluate({"extra": one}) for one in ["", *needed.extras]
-            )
-            if is_needed and canonicalize_name(then.name) not in found:
-                wanted.append(then)
-    return found
-
-
 def test_posting_needs_only_the_core_and_the_github_extra(
     github: GitHubStandIn, tmp_path: Path, records: list[Path]
 ) -> None:
-    brought = installed_by("github")
-    others = {
-        module
-        for module, distributions in packages_distributions().items()
-        if not {canonicalize_name(name) for name in distributions} & brought
-        and re.fullmatch(r"\w+", module)
-    }
-    blocked = sorted(others - {"roofwatch", "sitecustomize"} - sys.stdlib_module_names)
-    (tmp_path / "sitecustomize.py").write_text(
-        f"import sys\nsys.modules |= dict.fromkeys({blocked!r})\n"
-    )
-
-    variables = job_variables(github, tmp_path) | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    variables = job_variables(github, tmp_path) | only_with(tmp_path, "github")
 
     done = started_roofwatch("post", *records, cwd=tmp_path, **variables)
 
-    assert {"torch", "triton", "sqlalchemy", "pandas"} <= set(blocked)
+    assert {"numpy", "torch", "triton"} <= set(blocked_modules("github"))
     assert done.status == 0, done.error
     assert len(github.bodies) == len(github.check_runs) == 1

@@ -2,15 +2,17 @@ from typing import Any
 
 import pytest
 
+from roofwatch.ci.claims.cases import CaseEvidence
 from roofwatch.ci.github.check_run import concluded
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.report.comment import headline, summary_line, to_markdown
-from roofwatch.ci.report.pull_request import CaseJudgement, PullRequestJudgement, judge_pull_request
+from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.comparison_tables import judgement_tables
 from roofwatch.model.history import Cause
 from roofwatch.model.machine import Outcome
 from roofwatch.model.measurement import CacheState, Measurement, Timer
 from roofwatch.model.provenance import LoadedFile, Origin
-from roofwatch.model.record import Pairing, Side
+from roofwatch.model.record import PairMember, Side
 from roofwatch.model.results import StaticFacts
 from roofwatch.model.verdict import Reason, Verdict, exit_code
 from tests.builders import (
@@ -30,7 +32,7 @@ def judge(base: Any, head: Any, **fields: Any) -> PullRequestJudgement:
     return judge_pull_request(*make_records(base, head, **fields))
 
 
-def only_case(judgement: PullRequestJudgement) -> CaseJudgement:
+def only_case(judgement: PullRequestJudgement) -> Change[CaseEvidence]:
     (case,) = judgement.cases
     return case
 
@@ -55,7 +57,7 @@ def test_times_that_were_taken_differently_are_not_compared(
     assert case.verdict is Verdict.INCONCLUSIVE
     assert case.reason is Reason.NOT_COMPARABLE
     assert str(case.detail) == detail
-    assert case.comparison is None
+    assert case.evidence.comparison is None
 
 
 def test_times_of_another_machine_are_refused_and_results_still_judged() -> None:
@@ -78,7 +80,7 @@ def test_times_of_another_machine_are_refused_and_results_still_judged() -> None
             "a record of example/project, the head of another/project",
         ),
         (
-            {"pairing": Pairing(pair_id=PAIR_ID, side=Side.BASE)},
+            {"pairing": PairMember(pair_id=PAIR_ID, side=Side.BASE)},
             "the records are base and base of their pair",
         ),
     ],

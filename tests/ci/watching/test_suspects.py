@@ -52,5 +52,20 @@ def test_an_undecided_pair_is_measured_at_most_three_times() -> None:
         make_pair(5, 6, factor=1.03, noise=0.1, pair_id=f"number {number}") for number in range(3)
     ]
 
-    assert suspected([*LEVEL, 11_000.0], *noisy[:2]) == [(CASE_ID, 5, 6)]
-    assert suspected([*LEVEL, 11_000.0], *noisy) == []
+    values = [*LEVEL, 11_000.0]
+    (open_suspect,) = list_suspects([make_series(values)], noisy[:2])
+    (given_up,) = list_suspects([make_series(values)], noisy)
+
+    assert not open_suspect.is_given_up
+    assert given_up.is_given_up
+    assert given_up.evidence.endswith("3 pairs could not decide it")
+
+
+def test_a_decided_suspicion_comes_back_only_with_values_that_differ_from_those_since() -> None:
+    shifted = [11_000.0, 11_020.0, 10_990.0, 11_005.0, 11_010.0, 11_000.0]
+    unchanged, changed = make_pair(5, 6), [make_pair(5, 6, factor=1.1, pair_id=x) for x in "ab"]
+
+    for pairs in ([unchanged], changed):
+        for count in range(1, len(shifted) + 1):
+            assert suspected([*LEVEL, *shifted[:count]], *pairs) == []
+        assert suspected([*LEVEL, *shifted, 12_100.0], *pairs) == [(CASE_ID, 11, 12)]

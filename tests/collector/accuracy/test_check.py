@@ -12,7 +12,7 @@ from roofwatch.collector.accuracy.evaluation import prepare
 from roofwatch.collector.accuracy.layouts import in_layout, layouts_of, rearranged
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
-from roofwatch.measurement.check import check_suite, select_jobs
+from roofwatch.measurement.check import Depth, check_suite, select_jobs
 from roofwatch.model.check_report import Arrangement, CheckReport, Layout
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
@@ -35,11 +35,11 @@ X_TRANSPOSED = Layout(tensor="x", arrangement=Arrangement.TRANSPOSED)
 @pytest.fixture(scope="module")
 def broken(fork_server: ForkServer) -> dict[tuple[str, str, Layout | None], CheckReport]:
     """Reports of the broken suite by kernel, implementation and layout; edges left out."""
-    suite = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_broken.py")
-    reports = check_suite(
-        suite, RunPlan(device="cpu", cases=("*n_rows=[34]*",)), fork_server=fork_server
+    source = SuiteSource(Path(__file__).parents[2] / "suites" / "bench_broken.py")
+    suite = check_suite(
+        source, RunPlan(device="cpu", cases=("*n_rows=[34]*",)), fork_server=fork_server
     )
-    declared_values = [each for each in reports if each.regime is None]
+    declared_values = [each for each in suite.reports if each.regime is None]
     return {
         (each.case_id.split("/")[0], each.implementation, each.layout): each
         for each in declared_values
@@ -130,12 +130,12 @@ def info(device: str) -> SuiteInfo:
             make_implementation_info("triton", language="triton"),
         ),
         checkable=(
-            case("k/quick", "declared", "quick", stand_in="k/tiny"),
-            case("k/full", "declared", "full", stand_in="k/tiny"),
-            case("k/untagged", "declared", stand_in="k/tiny"),
-            case("k/backward", "declared", "quick", direction="bwd"),
-            case("k/edge", "edge"),
-            case("k/tiny", "stand_in"),
+            case("k/quick/f32/fwd", "declared", "quick", stand_in="k/tiny/f32/fwd"),
+            case("k/full/f32/fwd", "declared", "full", stand_in="k/tiny/f32/fwd"),
+            case("k/untagged/f32/fwd", "declared", stand_in="k/tiny/f32/fwd"),
+            case("k/backward/f32/bwd", "declared", "quick", direction="bwd"),
+            case("k/edge/f32/fwd", "edge"),
+            case("k/tiny/f32/fwd", "stand_in"),
         ),
     )
     return SuiteInfo(device=device, kernels=(kernel,))
@@ -148,24 +148,35 @@ def chosen(device: str, **plan: Any) -> list[tuple[str, str, str]]:
 
 def test_without_a_gpu_stand_ins_and_edges_are_checked_and_triton_is_interpreted() -> None:
     assert chosen("cpu") == [
-        ("k/tiny", "torch", "device"),
-        ("k/tiny", "triton", "interpreter"),
-        ("k/edge", "torch", "device"),
-        ("k/edge", "triton", "interpreter"),
+        ("k/tiny/f32/fwd", "torch", "device"),
+        ("k/tiny/f32/fwd", "compile", "device"),
+        ("k/tiny/f32/fwd", "triton", "interpreter"),
+        ("k/edge/f32/fwd", "torch", "device"),
+        ("k/edge/f32/fwd", "triton", "interpreter"),
     ]
+
+
+def test_torch_compile_runs_for_one_case_of_each_kind_unless_everything_is_checked() -> None:
+    def compiled(depth: Depth) -> list[str]:
+        jobs = select_jobs(info("cpu"), RunPlan(), depth)
+        return [job.case_id for job in jobs if job.implementation == "compile"]
+
+    assert compiled(Depth.QUICK) == ["k/tiny/f32/fwd"]
+    assert compiled(Depth.FULL) == ["k/tiny/f32/fwd", "k/edge/f32/fwd"]
 
 
 def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
-    assert chosen("cpu", cases=("k/full",)) == [
-        ("k/full", "torch", "device"),
-        ("k/tiny", "triton", "interpreter"),
+    assert chosen("cpu", cases=("k/full/f32/fwd",)) == [
+        ("k/full/f32/fwd", "torch", "device"),
+        ("k/full/f32/fwd", "compile", "device"),
+        ("k/tiny/f32/fwd", "triton", "interpreter"),
     ]
     fast = [case_id for case_id, name, _ in chosen("cuda") if name == "triton"]
-    assert fast == ["k/quick", "k/untagged", "k/edge"]
-    assert chosen("cuda", cases=("k/full",), implementations=("*",)) == [
-        ("k/full", "torch", "device"),
-        ("k/full", "compile", "device"),
-        ("k/full", "triton", "device"),
+    assert fast == ["k/quick/f32/fwd", "k/untagged/f32/fwd", "k/edge/f32/fwd"]
+    assert chosen("cuda", cases=("k/full/f32/fwd",), implementations=("*",)) == [
+        ("k/full/f32/fwd", "torch", "device"),
+        ("k/full/f32/fwd", "compile", "device"),
+        ("k/full/f32/fwd", "triton", "device"),
     ]
 
 
@@ -173,7 +184,7 @@ def test_a_selected_case_is_interpreted_as_its_stand_in() -> None:
     ("plan", "message"),
     [
         ({"kernels": ("j",)}, "no kernel matches j; the suite has k"),
-        ({"cases": ("*/bwd",)}, "cases: k/quick"),
+        ({"cases": ("*/fp8/*",)}, "cases: k/quick"),
         ({"implementations": ("trlton",)}, "implementations: compile, torch, triton"),
     ],
 )

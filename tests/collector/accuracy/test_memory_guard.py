@@ -23,7 +23,7 @@ N_ELEMENTS = 600
 def reports(fork_server: ForkServer) -> dict[str, CheckReport]:
     """Reports of the cases as declared, by kernel."""
     plan = RunPlan(device="cpu", implementations=("triton",))
-    checked = check_suite(SuiteSource(SUITE), plan, fork_server=fork_server)
+    checked = check_suite(SuiteSource(SUITE), plan, fork_server=fork_server).reports
     return {report.case_id.split("/")[0]: report for report in checked if report.layout is None}
 
 

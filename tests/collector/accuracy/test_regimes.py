@@ -27,7 +27,7 @@ SUITE = Path(__file__).parents[2] / "suites" / "bench_regimes.py"
 def reports(fork_server: ForkServer) -> Reports:
     """Reports in the declared layout by kernel and regime."""
     plan = RunPlan(device="cpu", implementations=("triton",))
-    checked = check_suite(SuiteSource(SUITE), plan, fork_server=fork_server)
+    checked = check_suite(SuiteSource(SUITE), plan, fork_server=fork_server).reports
     return {
         (report.case_id.split("/")[0], report.regime): report
         for report in checked

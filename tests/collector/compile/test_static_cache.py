@@ -243,7 +243,7 @@ def test_code_of_the_project_that_lies_elsewhere_is_never_taken_for_the_same(
         sources._read_module.cache_clear()
         sources._find_spec.cache_clear()
         found = [sources.source_digests([suite.kernel], ["hidden_suite"], project) for _ in "ab"]
-        return {digest["kernel"] for digest in found}
+        return {digest["kernel"].everything for digest in found}
 
     assert len(digests(sources.ProjectPackages())) == 1
     assert len(digests(sources.ProjectPackages(names, (tmp_path,)))) == 2
@@ -257,7 +257,7 @@ def test_a_module_that_is_imported_at_launch_is_a_source(
 ) -> None:
     def digest() -> str:
         sources._read_module.cache_clear()
-        return sources.source_digests([lazy_suite.kernel], ["lazy_suite"])["kernel"]
+        return sources.source_digests([lazy_suite.kernel], ["lazy_suite"])["kernel"].everything
 
     (tmp_path / "lazy_suite.py").write_text(LAZY)
     (tmp_path / "library").mkdir()
@@ -272,3 +272,43 @@ def test_a_module_that_is_imported_at_launch_is_a_source(
     assert digest() == before
     helper.write_text("def double(x): return x + x\n")
     assert digest() != before
+
+
+TRITON = """
+import triton
+from roofwatch import KernelSpec, cases
+
+@triton.jit
+def _double_kernel(x_ptr, y_ptr):
+    {body}
+
+def launch(x):
+    _double_kernel[({grid},)](x, x)
+    return x
+
+kernel = KernelSpec(
+    name="kernel", inputs=lambda case, make: {{"x": make.normal(case["n"])}}, reference=launch,
+    cases=cases(shapes=[{{"n": 8}}]), flop_count=lambda case: 1, memory_bytes=lambda case: 1,
+)
+"""
+
+
+def test_the_host_digest_leaves_out_what_triton_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def digest(body: str = "pass", grid: int = 1) -> sources.SourceDigest:
+        sources._read_module.cache_clear()
+        file.write_text(TRITON.format(body=body, grid=grid))
+        return sources.source_digests([suite.kernel], ["triton_suite"])["kernel"]
+
+    file = tmp_path / "triton_suite.py"
+    file.write_text(TRITON.format(body="pass", grid=1))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    suite = importlib.import_module("triton_suite")
+    base = digest()
+
+    other_kernel, other_launch = digest(body="return"), digest(grid=2)
+
+    assert other_kernel.host == base.host
+    assert other_kernel.everything != base.everything
+    assert other_launch.host != base.host

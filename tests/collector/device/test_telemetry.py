@@ -36,6 +36,30 @@ def test_a_reading_has_every_quantity() -> None:
     assert reading.foreign_process_count == 0
 
 
+def test_power_is_that_of_the_moment_where_the_driver_reports_it() -> None:
+    readings = after(3, "held_back").readings
+
+    assert [reading.power_w for reading in readings] == [400, 401, 702]
+    assert [reading.memory_temperature_c for reading in readings] == [70, 71, 72]
+
+
+def test_a_power_cap_between_two_readings_belongs_to_the_later_one() -> None:
+    readings = after(4, "held_back").readings
+
+    reasons = [reading.clock_event_reasons for reading in readings]
+    assert reasons == [(), (), ("sw_power_cap",), ()]
+
+
+def test_the_state_of_links_and_memory_before_a_run_is_recorded() -> None:
+    sampler = after(2, "held_back")
+
+    health = join_telemetry([sampler.telemetry(0), sampler.telemetry(1)]).health
+    assert (health["pcie_width"], health["pcie_width_max"]) == (8, 16)
+    assert (health["rows_remapped"], health["row_remap_pending"]) == (3, 1)
+    assert health["nvlink_count"] == 18
+    assert after(1, "normal").telemetry().health == {}
+
+
 def test_foreign_processes_are_counted_unless_process_ids_are_of_another_namespace() -> None:
     counts = [reading.foreign_process_count for reading in after(9, "foreign_process").readings]
 

@@ -253,7 +253,7 @@ def test_the_journal_is_redacted(fork_server: ForkServer, tmp_path: Path) -> Non
 def test_the_report_of_a_check_is_redacted(fork_server: ForkServer) -> None:
     reports = check_suite(
         TELLS.source, RunPlan(kernels=("raises", "dies")), fork_server=fork_server
-    )
+    ).reports
 
     assert [report.outcome for report in reports] == [Outcome.CRASHED] * 2
     assert all(TOLD in (report.message or "") for report in reports)

@@ -231,17 +231,23 @@ def test_a_launch_that_never_uses_the_gpu_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("set_aside_bytes", "expected"), [(0, ["overwritten"]), (4096, ["released", "overwritten"])]
+    ("set_aside_bytes", "expected"),
+    [(0, ["overwritten", "read"]), (4096, ["released", "overwritten", "read"])],
 )
-def test_a_flush_overwrites_twice_the_cache_and_releases_persisting_lines(
+def test_a_flush_leaves_clean_lines_of_other_memory_and_releases_persisting_lines(
     set_aside_bytes: int, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
     sizes: list[int] = []
 
-    def empty(size: int, **_: object) -> SimpleNamespace:
-        sizes.append(size)
+    def zeros(shape: Any, **_: object) -> SimpleNamespace:
+        if shape != ():
+            sizes.append(shape * torch.float32.itemsize)
         return SimpleNamespace(zero_=lambda: happened.append("overwritten"))
+
+    def total(read: object, **_: object) -> None:
+        assert read is flush._read, "other memory than the overwritten"
+        happened.append("read")
 
     def reset() -> int:
         happened.append("released")
@@ -254,10 +260,11 @@ def test_a_flush_overwrites_twice_the_cache_and_releases_persisting_lines(
 
     driver = SimpleNamespace(cuCtxResetPersistingL2Cache=reset, cuCtxGetLimit=limit)
     monkeypatch.setattr(memory, "_driver", lambda: driver)
-    monkeypatch.setattr(memory, "last_level_cache_bytes", lambda _: 50)
-    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(memory, "last_level_cache_bytes", lambda _: 64)
+    monkeypatch.setattr(torch, "zeros", zeros)
+    monkeypatch.setattr(torch, "sum", total)
     flush = CacheFlush("cuda")
     flush()
 
-    assert sizes == [100]
+    assert sizes == [128, 128]
     assert happened == expected

@@ -98,13 +98,13 @@ def records(*, is_paired: bool) -> tuple[RunRecord, RunRecord]:
 
 
 def claims_of(judgement: PullRequestJudgement) -> dict[str, str]:
-    return {case.case_id: case.claimed.text for case in judgement.cases}
+    return {case.case_id: case.evidence.claimed.text for case in judgement.cases}
 
 
 def test_each_kind_of_evidence_has_its_claim() -> None:
     judgement = judge_pull_request(*records(is_paired=True))
 
-    claims = {case.case_id.partition("/")[0]: case.claimed for case in judgement.cases}
+    claims = {case.case_id.partition("/")[0]: case.evidence.claimed for case in judgement.cases}
     assert {kernel: (one.kind, one.text) for kernel, one in claims.items()} == KINDS
 
 
@@ -116,7 +116,7 @@ def test_every_output_shows_the_same_claims(
     judgement = judge_pull_request(base, head)
     claims = claims_of(judgement)
     undecided = {
-        case.case_id: case.claimed.text
+        case.case_id: case.evidence.claimed.text
         for case in judgement.cases
         if case.verdict is Verdict.INCONCLUSIVE
     }
@@ -128,7 +128,8 @@ def test_every_output_shows_the_same_claims(
     # terminal and JSON
     compared = roofwatch("compare", *files, "--json", cwd=tmp_path)
     parsed = {
-        case["case_id"]: case["claim"]["text"] for case in compared.parsed["judgement"]["cases"]
+        case["subject"]["case_id"]: case["evidence"]["claim"]["text"]
+        for case in compared.parsed["judgement"]["cases"]
     }
     assert parsed == claims
     assert sum(compared.parsed["claims"].values()) == len(claims)
@@ -164,7 +165,10 @@ def test_every_output_shows_the_same_claims(
             "/v1/comparison",
             params={"project": PROJECT, "base": sha_of(0), "head": sha_of(1)},
         ).json()
-    stored = {case["case_id"]: case["claim"]["text"] for case in answer["judgement"]["cases"]}
+    stored = {
+        case["subject"]["case_id"]: case["evidence"]["claim"]["text"]
+        for case in answer["judgement"]["cases"]
+    }
     assert stored == claims
 
     # dashboard

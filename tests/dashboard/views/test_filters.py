@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.regressions.judgements import replace_regressions
-from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.record import PairMember, RunRecord, Side
 from tests.builders import (
     PROJECT,
     make_blocks,
@@ -76,7 +76,7 @@ def calibration() -> list[RunRecord]:
     pair_id = uuid.uuid4()
     sides = (Side.BASE, Side.HEAD)
     return [
-        record(6, branch="calibrated", pairing=Pairing(pair_id=pair_id, side=side))
+        record(6, branch="calibrated", pairing=PairMember(pair_id=pair_id, side=side))
         for side in sides
     ]
 

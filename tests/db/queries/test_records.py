@@ -23,7 +23,7 @@ from roofwatch.model.measurement import (
     MemoryUse,
     Timer,
 )
-from roofwatch.model.record import Pairing, RunRecord, Side
+from roofwatch.model.record import PairMember, RunRecord, Side
 from roofwatch.model.results import CaseProfile, Counters, ProfilerFinding
 from tests.builders import (
     make_accuracy,
@@ -195,7 +195,7 @@ def full_record(**fields: Any) -> RunRecord:
             driver_version="580.1",
             compute_capability="9.0",
         ),
-        pairing=Pairing(pair_id=uuid.uuid4(), side=Side.HEAD),
+        pairing=PairMember(pair_id=uuid.uuid4(), side=Side.HEAD),
         **fields,
     )
 

@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from roofwatch.bisection.bisect import BisectPlan
 from roofwatch.bisection.commits import list_commits, parse_series
-from roofwatch.bisection.job import read_regression, run_bisection
+from roofwatch.bisection.job import run_bisection
+from roofwatch.bisection.stored import read_regression
 from roofwatch.ci.bisect.search import SearchPlan
 from roofwatch.collector.runs.run_plan import RunPlan
 from roofwatch.collector.workers.fork_server import ForkServer
@@ -43,7 +44,8 @@ from tests.roofwatch.bisection.slowed_repository import (
     SlowedRepository,
     make_slowed_repository,
 )
-from tests.roofwatch.command import roofwatch
+from tests.roofwatch.command import roofwatch, started_roofwatch
+from tests.roofwatch.extras import only_with
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,18 @@ def test_a_killed_bisection_resumes_without_measuring_twice(
     assert len(git(slowed.folder, "worktree", "list").splitlines()) == 1, (
         "nor did the killed one leave any"
     )
+
+
+@pytest.mark.slow
+def test_a_bisection_needs_only_what_measures(slowed: SlowedRepository, tmp_path: Path) -> None:
+    """The action installs no database client, and the job ended with "needs sqlalchemy"."""
+    ends = ["--good", slowed.shas[0], "--bad", slowed.shas[-1], "--output", str(tmp_path)]
+    command = ["bisect", str(slowed.benchmark), "--series", SERIES, *ends, "--device", "cpu"]
+
+    done = started_roofwatch(*command, "--json", cwd=tmp_path, **only_with(tmp_path, "measure"))
+
+    assert done.status == 0, done.error
+    assert done.parsed["answer"]["first"]["sha"] == slowed.sha("Work ten times as much")
 
 
 @pytest.mark.slow

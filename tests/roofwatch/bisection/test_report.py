@@ -7,7 +7,8 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import Engine, text
 
-from roofwatch.bisection.job import StoredBisection, exit_status, result_of, sentences
+from roofwatch.bisection.job import exit_status, result_of, sentences
+from roofwatch.bisection.stored import StoredBisection
 from roofwatch.ci.bisect.pairs import PairResult
 from roofwatch.ci.bisect.search import BuildInputs, SearchEnd, begin_search, with_inputs, with_pair
 from roofwatch.db.bisections import ClaimLostError, begin_bisection

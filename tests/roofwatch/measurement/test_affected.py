@@ -147,9 +147,9 @@ def test_ab_measures_affected_kernels_and_lists_skipped_ones(repository: Path) -
         cwd=repository,
     )
 
-    assert {case["case_id"].split("/")[0] for case in done.parsed["judgement"]["cases"]} == {
-        "first"
-    }, done.error
+    assert {
+        case["subject"]["case_id"].split("/")[0] for case in done.parsed["judgement"]["cases"]
+    } == {"first"}, done.error
     assert done.parsed["judgement"]["skipped"] == ["second"]
     for file in done.parsed["records"]:
         assert RunRecord.read(repository / file).skipped == ("second",)

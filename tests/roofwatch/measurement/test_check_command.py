@@ -7,15 +7,21 @@ import pytest
 from rich.text import Text
 
 from roofwatch.measurement.check import check_target
-from roofwatch.measurement.explain_check import explain_failures
-from roofwatch.measurement.proofs import Proved, proofs_of
-from roofwatch.model.check_report import Arrangement, CheckReport, Layout, Regime
+from roofwatch.measurement.explain_check import exit_status, explain_failures, explain_overflows
+from roofwatch.measurement.proofs import Proved, SuiteClaim, proofs_of
+from roofwatch.model.check_report import Arrangement, CheckedSuite, CheckReport, Layout, Regime
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.machine import Outcome
 from roofwatch.model.memory_fault import MemoryFault
+from roofwatch.model.proofs import Proof, SizeLimit
 from roofwatch.model.suite_source import SuiteSource
 from roofwatch.tables import checks
-from tests.builders import make_check_report, make_tensor_report
+from tests.builders import (
+    make_check_report,
+    make_overflow_proof,
+    make_tensor_report,
+    make_unproven_access,
+)
 from tests.roofwatch.command import SUITES, roofwatch
 
 BROKEN = SUITES / "bench_broken.py"
@@ -112,6 +118,10 @@ def test_stores_past_the_end_of_one_operand_are_one_cause_in_any_case() -> None:
     assert "the same in 2 more: k/n=16/float32/fwd triton, k/n=32/float32/fwd triton" in text
 
 
+def claims_of(suite: CheckedSuite) -> dict[str, SuiteClaim]:
+    return {claim.claim: claim for claim in proofs_of(suite)}
+
+
 def test_each_claim_is_proven_refuted_or_undecided() -> None:
     interpreted = make_check_report(executor="interpreter")
     wrong = make_check_report(
@@ -120,7 +130,8 @@ def test_each_claim_is_proven_refuted_or_undecided() -> None:
     unknown = make_check_report(executor="interpreter", unknown_pointer_count=3)
 
     def results(*reports: CheckReport) -> dict[str, Proved]:
-        return {proof.claim: proof.result for proof in proofs_of(reports)}
+        claims = claims_of(CheckedSuite(reports))
+        return {name: claim.result for name, claim in claims.items()}
 
     assert results(make_check_report())["bounds"] is Proved.CANNOT_TELL
     assert results(make_check_report())["results"] is Proved.PROVEN
@@ -128,6 +139,26 @@ def test_each_claim_is_proven_refuted_or_undecided() -> None:
     assert results(interpreted)["values"] is Proved.CANNOT_TELL
     assert results(interpreted, wrong)["bounds"] is Proved.REFUTED
     assert results(interpreted, unknown)["races"] is Proved.CANNOT_TELL
+
+
+def test_an_overflow_refutes_the_check_and_a_size_limit_is_named() -> None:
+    limit = SizeLimit(dimension="n_rows", declared=8, largest=1_000, first=make_unproven_access())
+    fits = make_overflow_proof(access_count=2, limits=(limit,))
+    unsafe = make_overflow_proof(
+        case_id="k/n=9/float32/fwd", proof=Proof.UNSAFE, unproven=(make_unproven_access(),)
+    )
+    reports = (make_check_report(),)
+    offsets = claims_of(CheckedSuite(reports, (fits,)))["offsets"]
+    assert offsets.result is Proved.PROVEN
+    assert offsets.detail == "all 2 accesses of 1 case fit into 32 bits, up to n_rows = 1,000"
+
+    suite = CheckedSuite(reports, (fits, unsafe, unsafe))
+    offsets = claims_of(suite)["offsets"]
+    assert offsets.result is Proved.REFUTED
+    assert exit_status(suite) == 1
+    (text,) = explain_overflows(suite.overflow_proofs)
+    assert text.startswith("\nk/n=9/float32/fwd: overflows: load of x_ptr in _kernel")
+    assert text.endswith("; the same in 1 more")
 
 
 def test_failures_of_one_kind_are_explained_once_and_named() -> None:

@@ -44,7 +44,8 @@ def test_a_calibrated_noise_floor_applies_to_the_next_comparison(tmp_path: Path)
     files = sorted(tmp_path.glob("*.json.gz"))
     compared = roofwatch("compare", *files, "--noise-floor", floor, "--json")
 
-    threshold = compared.parsed["judgement"]["cases"][0]["comparison"]["threshold"]
+    (judged,) = compared.parsed["judgement"]["cases"]
+    threshold = judged["evidence"]["comparison"]["threshold"]
     assert threshold == max(0.03, 3 * case["noise_floor"])
 
     otherwise = roofwatch(

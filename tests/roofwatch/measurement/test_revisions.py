@@ -275,7 +275,7 @@ def test_a_lazily_imported_kernel_that_the_base_lacks_is_new_beside_the_others(
     done = ab(repository)
 
     reasons = {
-        case["case_id"].partition("/")[0]: case["reason"]
+        case["subject"]["case_id"].partition("/")[0]: case["reason"]
         for case in done.parsed["judgement"]["cases"]
     }
     assert reasons["repeat"] == "new_case", done.error

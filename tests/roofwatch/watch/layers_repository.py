@@ -1,6 +1,7 @@
 """A repository of fourteen commits with five changes, of kernels that a CPU can check and compile.
 
-Each kernel has a file of its own, so that a commit affects one kernel.
+Each kernel has a file of its own, so that a commit affects one kernel. Timed kernels wait until a
+set time is over, so that a slowdown of 12 % is one on a busy machine too.
 """
 
 from __future__ import annotations
@@ -9,6 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.git_repository import commit_all
+
+_WAIT = """
+import time
+
+
+def wait(microseconds):
+    end_ns = time.perf_counter_ns() + 1_000 * microseconds
+    while time.perf_counter_ns() < end_ns:
+        pass
+"""
 
 _TOTAL = """
 from roofwatch import KernelSpec, cases
@@ -25,8 +36,8 @@ total = KernelSpec(
 
 @total.implementation("torch")
 def total_eager(x):
-    for _ in range({rounds}):
-        {name} = (x * x).sum()
+    {name} = (x * x).sum()
+    wait({microseconds})
     return {name}
 """
 
@@ -39,11 +50,13 @@ class Scale(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
+        wait({microseconds})
         return 3.0 * x * x
 
     @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
+        wait(1_000)
         return {factor} * x * grad
 
 
@@ -59,9 +72,7 @@ scale = KernelSpec(
 
 @scale.implementation("torch")
 def scale_eager(x):
-    for _ in range({rounds}):
-        y = Scale.apply(x)
-    return y
+    return Scale.apply(x)
 """
 
 _TILE = """
@@ -110,12 +121,12 @@ class Step:
     """The kernel that is as before again."""
 
 
-def _total(rounds: int = 40, name: str = "y") -> dict[str, str]:
-    return {"bench_total.py": _TOTAL.format(rounds=rounds, name=name)}
+def _total(microseconds: int = 1_000, name: str = "y") -> dict[str, str]:
+    return {"bench_total.py": _WAIT + _TOTAL.format(microseconds=microseconds, name=name)}
 
 
-def _scale(factor: float = 6.0, rounds: int = 20) -> dict[str, str]:
-    return {"bench_scale.py": _SCALE.format(factor=factor, rounds=rounds)}
+def _scale(factor: float = 6.0, microseconds: int = 1_000) -> dict[str, str]:
+    return {"bench_scale.py": _WAIT + _SCALE.format(factor=factor, microseconds=microseconds)}
 
 
 def _tile(rows: int = 4, warps: int = 4, name: str = "values") -> dict[str, str]:
@@ -126,16 +137,16 @@ STEPS = (
     Step("Add three layers", {**_total(), **_scale(), **_tile()}),
     Step("Describe the layers", {"README.md": "# Layers\n"}),
     Step("Rename a variable of total", _total(name="result")),
-    Step("Loop more often in total", _total(rounds=52, name="result"), alerts="total"),
+    Step("Wait longer in total", _total(microseconds=1_120, name="result"), alerts="total"),
     Step("Ignore caches", {".gitignore": "__pycache__/\n"}),
     Step("Rename the values of tile", _tile(name="row")),
     Step("Halve the gradient of scale", _scale(factor=3.0), alerts="scale"),
     Step("Correct the gradient of scale", _scale(), recovers="scale"),
     Step("Describe how to measure", {"README.md": "# Layers\n\n    roofwatch run\n"}),
     Step("Give tile one warp and large rows", _tile(rows=128, warps=1, name="row"), alerts="tile"),
-    Step("Name the result of total again", _total(rounds=52, name="y")),
-    Step("Repeat the work of scale", _scale(rounds=30), alerts="scale"),
-    Step("Revert the repeated work of scale", _scale(), recovers="scale"),
+    Step("Name the result of total again", _total(microseconds=1_120, name="y")),
+    Step("Wait longer in scale", _scale(microseconds=1_120), alerts="scale"),
+    Step("Revert the longer wait of scale", _scale(), recovers="scale"),
     Step("Explain tile", {"README.md": "# Layers\n\ntile adds up rows.\n"}),
 )
 

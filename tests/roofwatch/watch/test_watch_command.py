@@ -113,7 +113,8 @@ def test_one_night_after_many_commits_names_the_commit_that_changed_the_kernel(
 
     assert first.parsed["news"] == []
     assert planned.parsed["done"] == []
-    assert planned.parsed["agenda"][0]["kind"] == "new"
+    assert [job["kind"] for job in planned.parsed["agenda"]] == ["new", "fill"]
+    assert all(job["reason"] and job["seconds"] > 0 for job in planned.parsed["agenda"])
     assert done.status == 1, done.error
     assert [(message["kind"], message["sha"]) for message in done.parsed["news"]] == [
         ("regressed", slow_sha)

@@ -1,0 +1,200 @@
+"""Rehearse the GPU evidence on a virtual clock: how long each step takes, by what it would do.
+
+    python -m bench.gpu_rehearsal
+
+Each measuring step is counted: processes that start, launches that are compiled, results that are
+checked, numbers that are drawn, and blocks that are timed. The rates below are estimates for an
+H200 with 16 cores; on a GPU, compare them with what the steps took and correct them. Exit status 1:
+the plan or one of its steps takes too long.
+"""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+from bench.gpu_evidence import PLANTED_CASE_COUNT, EvidenceStep, steps
+from roofwatch.collector.jobs.kernel_info import describe_kernel
+from roofwatch.collector.runs.case_run import CaseRun, select
+from roofwatch.collector.runs.run_plan import RunPlan
+from roofwatch.kernels.registry import suite
+from roofwatch.model.timing_method import EFFORTS, Preset
+from roofwatch.model.worker_protocol import SuiteInfo
+
+MAX_PLAN_S = 25 * 60
+MAX_STEP_S = 9 * 60
+_START_S = 15.0
+"""Of a command: import torch, load the suite, find a timer, measure the ceilings."""
+_FRESH_PROCESS_S = 5.0
+"""Of a block in a new process: load torch and the suite, make a context."""
+_TRITON_COMPILE_S = 1.5
+_TORCH_COMPILE_S = 8.0
+_CHECK_S = 1.0
+"""Of one result beside its reference in float64, without drawing its inputs."""
+_DRAWN_BYTES_PER_S = 50e9
+_DRAWS_PER_RESULT = 2
+"""Inputs are made once for the check and once for the blocks."""
+_OVERHEAD_OF_BLOCK_S = 0.1
+_COUNTERS_S = 45.0
+"""Of one case: `ncu` replays a launch some 40 times, in a process of its own."""
+_GPU_TEST_S = 0.7
+_TEST_GROUP_S = 10.0
+_FIXED_S = {"peers": 15.0, "submit": 60.0}
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a step does, and how long that takes."""
+
+    name: str
+    seconds: float
+    limit_s: float
+    process_count: int = 1
+    compile_count: int = 0
+    check_count: int = 0
+    drawn_bytes: float = 0.0
+    block_count: int = 0
+
+    @property
+    def fits(self) -> bool:
+        return self.seconds <= min(self.limit_s, MAX_STEP_S)
+
+
+@cache
+def _suite() -> SuiteInfo:
+    kernels = tuple(describe_kernel(spec, None) for spec in suite())
+    return SuiteInfo(device="cuda", kernels=kernels)
+
+
+def rehearse(step: EvidenceStep, results: Path) -> Rehearsal:
+    """Count what a step would do.
+
+    Args:
+        step: Of the plan.
+        results: Folder where the step may write suites that it measures.
+    """
+    if step.name in _FIXED_S:
+        return Rehearsal(step.name, _FIXED_S[step.name], step.limit_s)
+    if step.name.startswith("counters"):
+        return Rehearsal(step.name, _COUNTERS_S, step.limit_s)
+    if step.test_count:
+        seconds = _TEST_GROUP_S + step.test_count * _GPU_TEST_S
+        return Rehearsal(step.name, seconds, step.limit_s)
+    words = step.command(results)
+    words = words[words.index("roofwatch") + 1 :]
+    preset = Preset(_values(words, "--preset")[0])
+    if words[0] == "ab":
+        return _pairs(step, preset)
+    kernels = tuple(_values(words, "-k"))
+    plan = RunPlan(
+        device="cuda",
+        kernels=kernels or RunPlan.kernels,
+        implementations=tuple(_values(words, "-i")) or None,
+    )
+    blocks = _values(words, "--blocks")
+    is_calibration = words[0] == "calibrate"
+    return _measured(
+        step,
+        select(_suite(), plan),
+        preset,
+        blocks_each=int(blocks[0]) if blocks else EFFORTS[preset].block_count,
+        has_fresh_processes=is_calibration,
+    )
+
+
+def _measured(
+    step: EvidenceStep,
+    runs: Sequence[CaseRun],
+    preset: Preset,
+    *,
+    blocks_each: int,
+    has_fresh_processes: bool,
+) -> Rehearsal:
+    block_count = len(runs) * blocks_each
+    process_count = 1
+    if has_fresh_processes:
+        process_count += blocks_each
+    torch_compile_count = sum(run.implementation.name == "compile" for run in runs)
+    triton_count = sum(run.implementation.language in ("triton", "cuda") for run in runs)
+    draw_count = _DRAWS_PER_RESULT
+    if has_fresh_processes:
+        draw_count += blocks_each
+    drawn_bytes = draw_count * sum(run.case.memory_bytes or 0.0 for run in runs)
+    seconds = (
+        _START_S
+        + (process_count - 1) * _FRESH_PROCESS_S
+        + torch_compile_count * _TORCH_COMPILE_S
+        + triton_count * _TRITON_COMPILE_S
+        + len(runs) * _CHECK_S
+        + drawn_bytes / _DRAWN_BYTES_PER_S
+        + block_count * _block_s(preset)
+    )
+    return Rehearsal(
+        name=step.name,
+        seconds=seconds,
+        limit_s=step.limit_s,
+        process_count=process_count,
+        compile_count=torch_compile_count + triton_count,
+        check_count=len(runs),
+        drawn_bytes=drawn_bytes,
+        block_count=block_count,
+    )
+
+
+def _pairs(step: EvidenceStep, preset: Preset) -> Rehearsal:
+    """A planted slowdown: two commits of one suite, a new process for each block and side."""
+    blocks_each = EFFORTS[preset].block_count
+    block_count = 2 * PLANTED_CASE_COUNT * blocks_each
+    process_count = 1 + 2 * blocks_each
+    seconds = (
+        _START_S
+        + process_count * _FRESH_PROCESS_S
+        + 2 * PLANTED_CASE_COUNT * _CHECK_S / 4
+        + block_count * _block_s(preset)
+    )
+    return Rehearsal(
+        name=step.name,
+        seconds=seconds,
+        limit_s=step.limit_s,
+        process_count=process_count,
+        check_count=2 * PLANTED_CASE_COUNT,
+        block_count=block_count,
+    )
+
+
+def _block_s(preset: Preset) -> float:
+    """A block ends at its patience if the interval is narrow by then, which it is on a GPU."""
+    sampling = EFFORTS[preset].sampling
+    timed_ms = sampling.patience_ms or sampling.budget_ms
+    return (sampling.warmup_ms + timed_ms) / 1e3 + _OVERHEAD_OF_BLOCK_S
+
+
+def _values(words: Sequence[str], option: str) -> list[str]:
+    """Values of an option of a command line, in order."""
+    return [value for word, value in pairwise(words) if word == option]
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        promised = [step for step in steps("cuda") if not step.is_extra]
+        rehearsals = [rehearse(step, Path(folder)) for step in promised]
+    print(f"{'step':<28}{'s':>6}{'limit':>7}{'compiled':>10}{'checked':>9}{'GB':>7}{'blocks':>8}")
+    for rehearsal in rehearsals:
+        print(
+            f"{rehearsal.name:<28}{rehearsal.seconds:>6.0f}{rehearsal.limit_s:>7.0f}"
+            f"{rehearsal.compile_count:>10}{rehearsal.check_count:>9}"
+            f"{rehearsal.drawn_bytes / 1e9:>7.0f}{rehearsal.block_count:>8}"
+        )
+    total_s = sum(rehearsal.seconds for rehearsal in rehearsals)
+    print(f"{'all':<28}{total_s:>6.0f}{MAX_PLAN_S:>7}")
+    late = [rehearsal.name for rehearsal in rehearsals if not rehearsal.fits]
+    if late:
+        print(f"too long: {', '.join(late)}", file=sys.stderr)
+    return 1 if late or total_s > MAX_PLAN_S else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

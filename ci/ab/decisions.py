@@ -1,0 +1,125 @@
+"""What the pairs of a branch say together about each case. Pure."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from roofwatch.ci.ab.compare import Comparison, compare, look_number
+from roofwatch.ci.agenda import MAX_PAIR_JOBS
+from roofwatch.model.agenda import Subject, SuspectCase
+from roofwatch.model.history import CommitRef, Pair
+from roofwatch.model.verdict import THRESHOLDS, Verdict
+
+_JOBS_THAT_DECIDE = 2
+"""Jobs that must show a change before it is news: a disturbed machine can falsify one."""
+_CHANGED = (Verdict.REGRESSED, Verdict.IMPROVED)
+
+_PairKey = tuple[Subject, CommitRef, CommitRef]
+
+
+class Decisions:
+    """What the pairs of each case and two commits say together."""
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self._pairs: dict[_PairKey, list[Pair]] = defaultdict(list)
+        for pair in pairs:
+            is_whole = len(pair.base_blocks_ns) == len(pair.head_blocks_ns) > 0
+            if is_whole and pair.base < pair.head:
+                subject = (pair.case_id, pair.implementation)
+                self._pairs[subject, pair.base, pair.head].append(pair)
+        self._comparisons = {key: _compared(pairs) for key, pairs in self._pairs.items()}
+        self._decided_heads: dict[Subject, CommitRef] = {}
+        for subject, base, head in self._pairs:
+            if self.is_decided(subject, base, head):
+                last = self._decided_heads.get(subject, head)
+                self._decided_heads[subject] = max(last, head)
+
+    def last_decided(self, subject: Subject) -> CommitRef | None:
+        """The newest commit that a pair of a case explains: a difference between its values from
+        there on and older ones is no news.
+        """
+        return self._decided_heads.get(subject)
+
+    def is_decided(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
+        """Whether the pairs say that nothing changed, or enough of them what changed."""
+        if (subject, base, head) not in self._pairs:
+            return False
+        verdict = self._comparisons[subject, base, head].verdict
+        if verdict in _CHANGED:
+            return self._count_agreeing(subject, base, head, verdict) >= _JOBS_THAT_DECIDE
+        return verdict is Verdict.UNCHANGED
+
+    def is_changed(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
+        """Whether the pairs say that the time changed."""
+        is_decided = self.is_decided(subject, base, head)
+        return is_decided and self._comparisons[subject, base, head].verdict in _CHANGED
+
+    def is_given_up(self, subject: Subject, base: CommitRef, head: CommitRef) -> bool:
+        """Whether so many pairs were undecided that another one would not help."""
+        is_open = not self.is_decided(subject, base, head)
+        return is_open and _job_count(self._pairs.get((subject, base, head), ())) >= MAX_PAIR_JOBS
+
+    def _count_agreeing(
+        self, subject: Subject, base: CommitRef, head: CommitRef, verdict: Verdict
+    ) -> int:
+        """Count the jobs with this verdict whose commits overlap."""
+        count = 0
+        for (other_subject, other_base, other_head), pairs in self._pairs.items():
+            if other_subject != subject or other_head <= base or head <= other_base:
+                continue
+            if self._comparisons[other_subject, other_base, other_head].verdict is verdict:
+                count += _job_count(pairs)
+        return count
+
+    def open_changes(self) -> Iterator[SuspectCase]:
+        """List the changes that one job shows, and those that pairs make likely."""
+        for key, comparison in self._comparisons.items():
+            if self.is_decided(*key) or not shows_change(comparison):
+                continue
+            subject, base, head = key
+            low, high = comparison.relative_interval
+            error = (comparison.log_interval[1] - comparison.log_interval[0]) / 4
+            is_given_up = self.is_given_up(*key)
+            job_count = _job_count(self._pairs[key])
+            pairs = "one pair" if job_count == 1 else f"{job_count} pairs"
+            reason = "could not decide it" if is_given_up else "another one decides"
+            yield SuspectCase(
+                subject=subject,
+                evidence=(
+                    f"{comparison.relative_change:+.1%} ({low:+.1%} to {high:+.1%}) in {pairs}; "
+                    f"{reason}"
+                ),
+                weight=abs(comparison.log_ratio) / error if error > 0 else 0.0,
+                base=base,
+                head=head,
+                since=min(pair.measured_at for pair in self._pairs[key]),
+                is_given_up=is_given_up,
+            )
+
+
+def shows_change(comparison: Comparison) -> bool:
+    """Whether a comparison shows a change rather than none, decided or not."""
+    is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
+    return comparison.is_significant and is_beyond_threshold
+
+
+def helps_decide(comparison: Comparison) -> bool:
+    """Whether a runner that looks for changes measures more blocks in the same job: while they may
+    turn a likely change into a verdict, and once more after the first interim analysis.
+    """
+    is_beyond_threshold = abs(comparison.log_ratio) > math.log1p(THRESHOLDS.relative_change)
+    is_first_look = look_number(comparison.block_count) == 1
+    return is_beyond_threshold and (comparison.verdict is Verdict.INCONCLUSIVE or is_first_look)
+
+
+def _compared(pairs: Sequence[Pair]) -> Comparison:
+    base_blocks_ns: list[Sequence[float]] = []
+    head_blocks_ns: list[Sequence[float]] = []
+    for pair in pairs:
+        base_blocks_ns.extend(pair.base_blocks_ns)
+        head_blocks_ns.extend(pair.head_blocks_ns)
+    return compare(base_blocks_ns, head_blocks_ns, threshold=THRESHOLDS.relative_change)
+
+
+def _job_count(pairs: Sequence[Pair]) -> int:
+    return len({pair.pair_id for pair in pairs})

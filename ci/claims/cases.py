@@ -1,0 +1,263 @@
+"""Judge of cases: results and times of a pairing to one change for each case. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from roofwatch.ci.ab.clock import (
+    CycleComparison,
+    LeftOut,
+    block_pairs,
+    compare_cycles,
+    is_clock_move,
+)
+from roofwatch.ci.ab.comparable import (
+    refuse_host_bound,
+    refuse_method,
+    refuse_timing,
+    refused_reason,
+)
+from roofwatch.ci.ab.compare import Comparison, alpha_at, compare, control_false_discoveries
+from roofwatch.ci.ab.launches import LaunchMove, find_flips, may_explain
+from roofwatch.ci.ab.noise_floor import NoiseFloor
+from roofwatch.ci.claims.decide import CodeStates, claim_of, judge_outcomes, why_untimed
+from roofwatch.ci.judge.change import CaseKey, Change, ChangeSubject
+from roofwatch.ci.judge.pairing import CaseResults, Pairing, SideResult
+from roofwatch.ci.messages import Remark
+from roofwatch.ci.static.comparison import has_one_toolchain, is_same_machine_code
+from roofwatch.model.claim import Claim
+from roofwatch.model.history import Cause
+from roofwatch.model.measurement import Measurement
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
+
+
+@dataclass(frozen=True)
+class CaseEvidence:
+    """What both records know about a case and implementation."""
+
+    base: SideResult | None
+    """None if the record has no result of it."""
+    head: SideResult | None
+    comparison: Comparison | None = None
+    """Comparison of the times, before false-discovery control."""
+    cycles: CycleComparison | None = None
+    """None if the clock was not read."""
+    left_out: tuple[LeftOut, ...] = ()
+    """Pairs of blocks that are not compared."""
+    flips: tuple[Remark, ...] = ()
+    """Changed choices of the autotuner."""
+    claim: Claim | None = None
+    """What may be claimed; set when the judgement is complete."""
+    why_untimed: str = ""
+    """Why a working case has no time, without words of the record."""
+
+    @property
+    def claimed(self) -> Claim:
+        assert self.claim is not None, "set when the judgement is complete"
+        return self.claim
+
+
+def is_removed(case: Change[CaseEvidence]) -> bool:
+    """Whether the head no longer has the benchmark; the others are judged all the same."""
+    return case.reason is Reason.REMOVED_CASE and case.evidence.head is None
+
+
+@dataclass(frozen=True)
+class CaseRules:
+    """What the judge of cases needs to know beside the pairing."""
+
+    code: CodeStates
+    launches: Sequence[LaunchMove]
+    """Launches that differ, which may explain a change of time."""
+    noise_floor: NoiseFloor | None
+    is_refused: bool
+    """Nothing of the two records is compared."""
+    has_times: bool
+    """Their times may be compared."""
+
+
+def judge_cases(pairing: Pairing, rules: CaseRules) -> list[Change[CaseEvidence]]:
+    """Judge every case and implementation: by its results first, then by its times."""
+    keys = {key for key in pairing.keys if any(side.has_run for side in pairing.of(key))}
+    if not rules.is_refused:
+        keys |= rules.code.compiled
+    cases = [_judge_case(pairing, key, rules) for key in sorted(keys)]
+    cases = _settle_times(pairing, cases, rules)
+    return [_with_claim(pairing, case, rules.code) for case in cases]
+
+
+def _judge_case(pairing: Pairing, key: CaseKey, rules: CaseRules) -> Change[CaseEvidence]:
+    base, head = pairing.of(key)
+    evidence = CaseEvidence(base=_summary(base), head=_summary(head))
+    # what was only compiled works as far as anyone knows
+    if evidence.base is evidence.head is None:
+        evidence = CaseEvidence(base=CaseResults().summary, head=CaseResults().summary)
+    case = Change(
+        subject=ChangeSubject(*key),
+        metric="median_ns",
+        base=None if evidence.base is None else evidence.base.median_ns,
+        head=None if evidence.head is None else evidence.head.median_ns,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=refused_reason(pairing),
+        evidence=evidence,
+    )
+    if rules.is_refused:
+        return case
+    decided = judge_outcomes(evidence.base, evidence.head, rules.code.state(key))
+    if decided is not None:
+        verdict, reason, text = decided
+        detail = Remark(text) if text else None
+        return replace(case, verdict=verdict, reason=reason, detail=detail)
+    if not rules.has_times or base.measurement is None or head.measurement is None:
+        return case
+    threshold = THRESHOLDS.relative_change
+    if rules.noise_floor is not None:
+        threshold = rules.noise_floor.threshold(head.measurement)
+    return _judge_times(
+        case,
+        base.measurement,
+        head.measurement,
+        threshold=threshold,
+        is_paired=pairing.is_interleaved,
+    )
+
+
+def _summary(results: CaseResults) -> SideResult | None:
+    return results.summary if results.has_run else None
+
+
+def _judge_times(
+    case: Change[CaseEvidence],
+    base: Measurement,
+    head: Measurement,
+    *,
+    threshold: float,
+    is_paired: bool,
+) -> Change[CaseEvidence]:
+    if refuse_method(base, head) is None and not is_paired:
+        # whatever else is wrong with the times, separate runs decide nothing
+        case = replace(case, reason=Reason.NOT_PAIRED)
+    refusal = refuse_timing(base, head)
+    if refusal is not None:
+        return replace(case, detail=refusal)
+    refusal = refuse_host_bound(base, head)
+    if refusal is not None:
+        reason = Reason.HOST_BOUND if is_paired else case.reason
+        return replace(case, reason=reason, detail=refusal)
+    pairs = block_pairs(base, head)
+    if pairs.are_too_few:
+        return replace(
+            case,
+            reason=Reason.THROTTLED if is_paired else case.reason,
+            detail=pairs.remark,
+            evidence=replace(case.evidence, left_out=pairs.left_out),
+        )
+    comparison = compare(
+        [block.samples_ns for block in pairs.base],
+        [block.samples_ns for block in pairs.head],
+        threshold=threshold,
+        # blocks that are left out were part of the interim analyses
+        error_rate=alpha_at(len(base.blocks)),
+    )
+    evidence = replace(
+        case.evidence,
+        comparison=comparison,
+        cycles=compare_cycles(pairs, threshold=threshold),
+        left_out=pairs.left_out,
+        flips=find_flips(base, head),
+    )
+    return replace(
+        case,
+        base=comparison.base_ns,
+        head=comparison.head_ns,
+        log_ratio=comparison.log_ratio,
+        log_interval=comparison.log_interval,
+        evidence=evidence,
+    )
+
+
+def _settle_times(
+    pairing: Pairing, cases: Sequence[Change[CaseEvidence]], rules: CaseRules
+) -> list[Change[CaseEvidence]]:
+    """Set the verdicts of compared times, with control of false discoveries and checks for other
+    causes.
+    """
+    compared = [case.evidence.comparison for case in cases if case.evidence.comparison is not None]
+    family = iter(control_false_discoveries(compared, THRESHOLDS.false_discovery_rate))
+    launches = _by_case(rules.launches)
+    settled: list[Change[CaseEvidence]] = []
+    for case in cases:
+        if case.evidence.comparison is not None:
+            case = _settle(pairing, case, next(family), launches.get(case.subject.case_key, []))
+        settled.append(case)
+    return settled
+
+
+def _by_case(launches: Iterable[LaunchMove]) -> Mapping[CaseKey, list[LaunchMove]]:
+    by_case = defaultdict[CaseKey, list[LaunchMove]](list)
+    for launch in launches:
+        by_case[launch.case_id, launch.implementation].append(launch)
+    return by_case
+
+
+def _settle(
+    pairing: Pairing,
+    case: Change[CaseEvidence],
+    comparison: Comparison,
+    launches: Sequence[LaunchMove],
+) -> Change[CaseEvidence]:
+    cycles = case.evidence.cycles
+    if not pairing.is_interleaved:
+        return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.NOT_PAIRED)
+    if cycles is not None and is_clock_move(comparison, cycles):
+        return replace(
+            case,
+            verdict=Verdict.INCONCLUSIVE,
+            reason=Reason.CLOCK_CHANGED,
+            detail=cycles.remark,
+        )
+    case = replace(case, verdict=comparison.verdict, reason=comparison.reason)
+    # after autotuning chose another configuration, identical code means nothing: every
+    # configuration is compiled
+    has_other_cause = bool(case.evidence.flips) or may_explain(launches, comparison.log_ratio)
+    if not case.is_decided or has_other_cause:
+        return case
+    if is_same_machine_code(pairing, case.subject.case_key):
+        return replace(case, verdict=Verdict.INCONCLUSIVE, reason=Reason.SAME_MACHINE_CODE)
+    return case
+
+
+def _with_claim(
+    pairing: Pairing, case: Change[CaseEvidence], code: CodeStates
+) -> Change[CaseEvidence]:
+    key, evidence = case.subject.case_key, case.evidence
+    is_compiled = key in code.compiled
+    why = ""
+    # the side without a time says why
+    for side, record in ((evidence.base, pairing.base), (evidence.head, pairing.head)):
+        if side is not None and side.median_ns is None and side.failure is None:
+            why = why_untimed(side, record.environment, is_compiled=is_compiled)
+    claim = claim_of(
+        case.verdict,
+        case.reason,
+        evidence.base,
+        evidence.head,
+        code=code.state(key),
+        is_compiled=is_compiled,
+        why=why,
+    )
+    return replace(
+        case,
+        cause=_cause_of(pairing, case),
+        evidence=replace(evidence, claim=claim, why_untimed=why),
+    )
+
+
+def _cause_of(pairing: Pairing, case: Change[CaseEvidence]) -> Cause | None:
+    """`toolchain` if equal sources changed their time with another toolchain; else not known."""
+    base, head = pairing.base, pairing.head
+    if not case.is_decided or has_one_toolchain(base.environment, head.environment):
+        return None
+    digest = base.source_digests.get(case.subject.kernel)
+    is_same_source = digest is not None and digest == head.source_digests.get(case.subject.kernel)
+    return Cause.TOOLCHAIN if is_same_source else None
