@@ -95,7 +95,9 @@ def asked_series(view: View, chosen: RoofRow) -> SeriesKey | None:
     # machine code and accuracy do not depend on the runner
     if metric(name).layer not in (Layer.MEASURED, Layer.IMPORTED):
         parts["runner_class"] = ""
-    return SeriesKey(view.project, chosen.key.case_id, chosen.key.implementation, name, **parts)
+    implementation = view.link.asked_or_chosen("implementation") or chosen.key.implementation
+    view.link.keep("implementation", implementation)
+    return SeriesKey(view.project, chosen.key.case_id, implementation, name, **parts)
 
 
 def other_metric_html(view: View, key: SeriesKey) -> str:
@@ -134,8 +136,7 @@ def other_metrics_html(view: View, chosen: RoofRow) -> str:
     links: list[str] = []
     for key in keys:
         is_here = key.runner_class in ("", chosen.key.runner_class)
-        subject = chosen.key.case_id, chosen.key.implementation
-        if (key.case_id, key.implementation) != subject or not is_here:
+        if key.case_id != chosen.key.case_id or not is_here:
             continue
         further = {
             name: value
@@ -146,8 +147,12 @@ def other_metrics_html(view: View, chosen: RoofRow) -> str:
             )
             if value
         }
-        label = " · ".join([key.definition.title, *further.values()])
-        choices = {**choices_of(chosen.key), "metric": key.metric, **further}
+        label = " · ".join([key.implementation, key.definition.title, *further.values()])
+        choices = choices_of(chosen.key) | {
+            "implementation": key.implementation,
+            "metric": key.metric,
+            **further,
+        }
         links.append(view.anchor(escaped(label), view.name, **choices))
     return f'<p class="rw-metrics">{" ".join(links)}</p>'
 

@@ -83,9 +83,10 @@ def _revisions(view: View) -> Revisions:
         questions.list_commits, view.project, runner_classes=view.filters.runner_classes
     )
     commits = [commit for commit in measured if view.filters.admits_commit(commit.sha)]
+    releases = data.ask(questions.list_releases, view.project)
     return Revisions(
         commits=commits,
-        releases=data.ask(questions.list_releases, view.project),
+        releases=releases,
         branches=branches_of(commits, view.filters.facets.commits_by_branch),
         zone=view.zone,
     )

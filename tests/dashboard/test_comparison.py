@@ -82,7 +82,7 @@ def test_the_groups_are_those_of_the_command_line() -> None:
         make_run_detail(number, cases=[make_measured_case(median_ns=median_ns)])
         for number, median_ns in enumerate((50_900.0, 63_500.0))
     ]
-    (row,) = rows_of(*sides, [], judgement=judgement)
+    (row,) = rows_of(sides[0], sides[1], [], judgement=judgement)
     (case,) = judgement.cases
 
     assert (row.group, row.verdict) == (Group.CANNOT_SAY, case.verdict)
@@ -100,7 +100,7 @@ def test_a_confirmed_pair_is_slower_with_its_interval() -> None:
         make_run_detail(number, cases=[make_measured_case(median_ns=median_ns)])
         for number, median_ns in enumerate((10_000.0, 13_000.0))
     ]
-    (row,) = rows_of(*sides, [], judgement=judgement)
+    (row,) = rows_of(sides[0], sides[1], [], judgement=judgement)
 
     assert row.group is Group.SLOWER
     assert row.change == pytest.approx(0.3)
@@ -135,7 +135,9 @@ def test_the_geomean_of_a_runner_has_an_interval_over_its_cases() -> None:
     assert geomean.interval is not None
     low, high = geomean.interval
     assert low < 0.10 < geomean.change < 0.30 < high
-    assert geomean_of(rows[:2]) == replace(geomean_of(rows[:2]), interval=None)
+    of_two = geomean_of(rows[:2])
+    assert of_two is not None
+    assert of_two.interval is None
 
 
 def test_a_rate_that_rises_is_a_time_that_falls_in_the_mean() -> None:
@@ -153,7 +155,8 @@ def test_a_rate_that_rises_is_a_time_that_falls_in_the_mean() -> None:
     geomean = geomean_of(rows)
     assert geomean is not None
     assert geomean.change == pytest.approx(-0.5)
-    assert (rows[0].group, rows[0].change) == (Group.CANNOT_SAY, pytest.approx(1.0))
+    assert rows[0].group is Group.CANNOT_SAY
+    assert rows[0].change == pytest.approx(1.0)
 
 
 def test_the_median_share_of_the_roof_stands_beside_that_of_the_base() -> None:
@@ -161,7 +164,7 @@ def test_the_median_share_of_the_roof_stands_beside_that_of_the_base() -> None:
         make_run_detail(number, cases=[named("a", utilisation=share), named("b", utilisation=None)])
         for number, share in enumerate((0.7, 0.6))
     ]
-    assert summarise(rows_of(*sides, [])).roofs == (0.7, 0.6)
+    assert summarise(rows_of(sides[0], sides[1], [])).roofs == (0.7, 0.6)
 
 
 def test_another_driver_is_named_because_it_may_explain_a_change() -> None:
@@ -227,7 +230,7 @@ def test_a_case_timed_differently_has_no_change_but_a_reason_also_in_the_export(
 
     exported = pd.read_csv(io.BytesIO(to_csv(frame_of_rows(rows)))).set_index("implementation")
     assert exported.loc["matching", "relative change"] == pytest.approx(0.1)
-    assert pd.isna(exported.loc["other", "relative change"])
+    assert exported["relative change"].isna().to_dict() == {"matching": False, "other": True}
     assert exported.loc["other", "not compared"] == why
 
 
@@ -237,13 +240,13 @@ def test_the_export_has_numbers_in_columns_of_their_own() -> None:
         make_run_detail(number, cases=[make_measured_case(median_ns=median_ns, utilisation=share)])
         for number, median_ns, share in ((0, 10_000.0, 0.6), (1, 13_000.0, 0.46))
     ]
-    rows = rows_of(*sides, [], judgement=judge_pull_request(base_record, head_record))
+    rows = rows_of(sides[0], sides[1], [], judgement=judge_pull_request(base_record, head_record))
     frame = frame_of_rows(rows)
 
     for name in ("base", "head", "relative change", "interval low", "interval high"):
         assert pd.api.types.is_float_dtype(frame[name]), name
     (row,) = frame.to_dict("records")
-    assert row["interval low"] < row["relative change"] < row["interval high"]
+    assert row["interval low"] <= row["relative change"] <= row["interval high"]
     assert (row["base share of achievable"], row["head share of achievable"]) == (0.6, 0.46)
     assert (row["unit"], row["group"]) == ("ns", "slower")
 
