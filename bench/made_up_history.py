@@ -32,7 +32,7 @@ from roofwatch.model.measurement import (
     Measurement,
     Timer,
 )
-from roofwatch.model.record import Commit, Pairing, RunRecord, Side, SourceLine
+from roofwatch.model.record import Commit, PairMember, RunRecord, Side, SourceLine
 from roofwatch.model.results import StaticFacts
 
 PROJECT = "acme/kernels"
@@ -500,7 +500,7 @@ def _pair(
         yield whole.model_copy(
             update={
                 "run_id": uuid.uuid5(pair_id, side),
-                "pairing": Pairing(pair_id=pair_id, side=side),
+                "pairing": PairMember(pair_id=pair_id, side=side),
                 "measurements": tuple(measurements),
                 "started_at": started_at,
                 "finished_at": started_at + timedelta(minutes=4),

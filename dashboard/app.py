@@ -11,7 +11,7 @@ from roofwatch.dashboard.wording import code_span
 from roofwatch.db.errors import AgedError, StoreError
 from roofwatch.settings import SettingsError
 
-_REPLACED = ("regression", "run", "fleet")
+_REPLACED = ("run", "fleet")
 """Views whose content moves into the screens."""
 _STYLE = Path(__file__).parent / "assets" / "style.css"
 _ICON = (

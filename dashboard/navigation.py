@@ -14,6 +14,7 @@ front page.
 FRONT_PAGE = next(iter(VIEWS))
 MOVED: Mapping[str, str] = {
     "overview": "ledger",
+    "regression": "ledger",
     "trends": "roof",
     "kernel": "roof",
     "runners": "machines",

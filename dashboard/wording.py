@@ -222,3 +222,11 @@ def money_text(amount: float, currency: str) -> str:
     return (
         f"{amount:,.2f} {currency}" if amount >= 0.01 or amount == 0 else f"{amount:.2g} {currency}"
     )
+
+
+def short_date(moment: datetime, zone: tzinfo) -> str:
+    """Write `3 Mar`, or `3 Mar 25` of another year."""
+    local = moment.astimezone(zone)
+    if local.year == datetime.now(zone).year:
+        return f"{local:%-d %b}"
+    return f"{local:%-d %b %y}"

@@ -91,13 +91,31 @@ def dtype_of(key: SeriesKey) -> str:
 
 
 def table_html(
-    view: View, rows: Sequence[RoofRow], chosen: RoofRow, *, is_whole: bool, tab: str
+    view: View,
+    rows: Sequence[RoofRow],
+    chosen: RoofRow,
+    *,
+    is_whole: bool,
+    tab: str,
+    tokens: Mapping[str, float | None],
 ) -> str:
-    """Write one line per row, which leads to its history. Text from records is escaped."""
+    """Write one line per row, which leads to its history. Text from records is escaped.
+
+    Args:
+        view: The view.
+        rows: Worst first.
+        chosen: The row whose history is shown.
+        is_whole: Write all rows.
+        tab: The tab that the links keep.
+        tokens: Tokens of a step, by case; a workload shows its rate.
+    """
     drawn = list(rows) if is_whole else list(rows[:ROWS_AT_FIRST])
     if chosen not in drawn:
         drawn.append(chosen)
-    body = "".join(_row_html(view, row, is_chosen=row is chosen, tab=tab) for row in drawn)
+    body = "".join(
+        _row_html(view, row, is_chosen=row is chosen, tab=tab, tokens=tokens.get(row.key.case_id))
+        for row in drawn
+    )
     further = ""
     if len(drawn) < len(rows):
         label = f"Show all {count_of(len(rows), 'row')}"
@@ -126,7 +144,7 @@ def choices_of(key: SeriesKey) -> dict[str, str]:
     }
 
 
-def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str) -> str:
+def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str, tokens: float | None) -> str:
     key, cell = row.key, row.cell
     case = key.case_id.removeprefix(f"{key.kernel}/")
     name = f"<b>{escaped(shortened(key.kernel, length=40))}</b> "
@@ -141,6 +159,8 @@ def _row_html(view: View, row: RoofRow, *, is_chosen: bool, tab: str) -> str:
         values = cell.utilisations
     if cell.outcome is not Outcome.OK:
         newest = f'<span class="rw-slower">{escaped(outcome_text(cell.outcome))}</span>'
+    elif cell.values and tokens:
+        newest = escaped(metric("tokens_per_s").format(tokens / cell.values[-1] * 1e9))
     elif cell.values:
         newest = escaped(key.definition.format(cell.values[-1]))
     mark = ' <span title="throttled or shared">○</span>' if cell.is_degraded else ""

@@ -160,7 +160,7 @@ def _show_links(
     links = st.container(horizontal=True)
     if was_judged:
         view.page_link(
-            "regression",
+            "ledger",
             "Details",
             icon=":material/search:",
             place=links,

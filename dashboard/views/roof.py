@@ -59,7 +59,10 @@ def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[
     classes = {row.key.runner_class: device_text(row.key.runner_class) for row in rows}
     left, right = st.columns([9, 11], gap="medium")
     with left:
-        table = table_html(view, rows, chosen, is_whole=is_whole, tab=tab)
+        tokens = {
+            case.case_id: case.costs.get("tokens_per_s") for case in view.filters.facets.cases
+        }
+        table = table_html(view, rows, chosen, is_whole=is_whole, tab=tab, tokens=tokens)
         show_markup(f"{summary_html(rows, classes)}{table}", key=MAIN_FIGURE)
     with right:
         show_markup(histories_html(view, chosen, rows, cells), key="histories")
