@@ -261,11 +261,13 @@ def _run(gpu: Gpu, number: int, commit: Commit) -> RunRecord:
     measurements: list[Measurement] = []
     for kernel in KERNELS:
         for shape in kernel.shapes:
-            for implementation in ("triton", kernel.rival):
-                measured = _measurement(
+            ours, rival = (
+                _measurement(
                     gpu, number, kernel, shape, implementation, rng=rng, started_at=started_at
                 )
-                measurements.append(measured)
+                for implementation in ("triton", kernel.rival)
+            )
+            measurements += [ours.model_copy(update={"reference_ns": rival.median_ns}), rival]
     return RunRecord(
         run_id=uuid.UUID(int=rng.integers(1 << 62).item() << 62 | number, version=4),
         project=PROJECT,
