@@ -15,6 +15,7 @@ from roofwatch.model.verdict import Verdict
 
 _NS_PER_MINUTE, _NS_PER_HOUR = 60e9, 3_600e9
 _KILO, _MEGA = 1e3, 1e6
+_LEAST_PERCENTAGE = 0.0005
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,10 @@ def natural_order(text: str) -> list[tuple[str, int]]:
 
 def percent(relative_change: float) -> str:
     """Write a signed percentage, or a factor from a doubling on."""
-    return f"×{1 + relative_change:.3g}" if relative_change >= 1 else f"{relative_change:+.1%}"
+    if relative_change >= 1:
+        return f"×{1 + relative_change:.3g}"
+    # a sign before zero would say that something changed
+    return "0.0%" if abs(relative_change) < _LEAST_PERCENTAGE else f"{relative_change:+.1%}"
 
 
 def transition_text(change_point: ChangePoint) -> str:

@@ -4,7 +4,7 @@ around it.
 Drawn in HTML and SVG that need no script: places are percentages, so a drawing fits every width.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
@@ -134,7 +134,7 @@ def history_html(
     *,
     height_px: int = 180,
     dates: DateScale | None = None,
-    address_of: Callable[[SeriesPoint], str] | None = None,
+    is_small: bool = False,
 ) -> str:
     """Draw a history; nothing without values.
 
@@ -143,21 +143,22 @@ def history_html(
         zone: Time zone of the dates.
         height_px: Height of the plot, without dates and lanes.
         dates: Common date axis of several drawings; None for the range of this one.
-        address_of: Link of a point.
+        is_small: Leave out lanes and names of roofs, which a larger drawing has.
     """
-    points = [point for point in history.series.points if point.value is not None]
-    if not points:
+    if not _values(history.series):
         return ""
     scale = _value_scale(history)
     dates = dates or date_range([history])
-    drawing = _Drawing(history, scale, dates, zone, address_of)
-    lanes = [lane for lane in history.lanes if any(dates.covers(mark.at) for mark in lane.marks)]
+    drawing = _Drawing(history, scale, dates, zone)
+    lanes, roof_labels = history.lanes, drawing.roof_labels()
+    if is_small:
+        lanes, roof_labels = (), ""
     return (
         f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}">'
         f'<div class="rw-changes">{drawing.change_labels()}</div>'
         f'<div class="rw-values">{drawing.value_labels()}</div>'
         f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
-        f"{drawing.roof_labels()}</div>"
+        f"{roof_labels}</div>"
         f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone))}</div>'
         f"{''.join(_lane_html(lane, dates, zone) for lane in lanes)}</div>"
     )
@@ -165,9 +166,9 @@ def history_html(
 
 def date_range(histories: Iterable[History]) -> DateScale:
     """Return the date axis that several drawings share."""
-    moments = [
-        point.commit.committed_at for history in histories for point in history.series.points
-    ]
+    moments: list[datetime] = []
+    for history in histories:
+        moments += [point.commit.committed_at for point in history.series.points]
     return fit_dates(moments)
 
 
@@ -199,7 +200,6 @@ class _Drawing:
     scale: ValueScale
     dates: DateScale
     zone: tzinfo
-    address_of: Callable[[SeriesPoint], str] | None
 
     def x(self, commit: CommitRef) -> float:
         return self.dates.percent(commit.committed_at)
@@ -297,19 +297,15 @@ class _Drawing:
         x = self.x(point.commit)
         tip = f"<title>{_point_text(series, point, self.zone)}</title>"
         if point.value is None:
-            mark = (
+            return (
                 f'<text x="{x:.2f}%" y="99%" fill="{VERMILLION}" text-anchor="middle">✕{tip}</text>'
             )
-        else:
-            # a hollow point was measured while the device was slowed down or shared
-            fill = "none" if point.degraded_by else colour
-            mark = (
-                f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
-                f'stroke="{colour}" pointer-events="all">{tip}</circle>'
-            )
-        if self.address_of is None:
-            return mark
-        return f'<a href="{escaped(self.address_of(point))}" target="_self">{mark}</a>'
+        # a hollow point was measured while the device was slowed down or shared
+        fill = "none" if point.degraded_by else colour
+        return (
+            f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
+            f'stroke="{colour}">{tip}</circle>'
+        )
 
     def roof_labels(self) -> str:
         labels: list[str] = []
@@ -379,6 +375,8 @@ def _date_labels(ticks: Sequence[Tick]) -> str:
 
 def _lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
     marks = [mark for mark in lane.marks if dates.covers(mark.at)]
+    if not marks:
+        return ""
     labels: list[str] = []
     for number, mark in enumerate(marks):
         start = dates.percent(mark.at)
