@@ -33,9 +33,11 @@ def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) 
     records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
     sides: list[Measurement] = []
     for record in records:
-        for measurement in record.measurements:
-            if measurement.implementation == row.key.implementation and measurement.blocks:
-                sides.append(measurement)
+        sides += [
+            measurement
+            for measurement in record.measurements
+            if measurement.implementation == row.key.implementation and measurement.blocks
+        ]
     if len(sides) == 2:
         show_markup(samples_html(*sides), key="samples")
     show_step_change(row, base_id, head_id)
