@@ -41,7 +41,7 @@ COMMIT_COUNT = 120
 _BLOCK_COUNT = 4
 _PAIR_BLOCK_COUNT = 16
 _DRIVER_AT, _TOOLCHAIN_AT = 62, 88
-_HOT_COMMITS = range(70, 76)
+_HOT_COMMITS = range(93, 98)
 _RELEASES = {18: "v0.4.0", 58: "v0.5.0", 99: "v0.6.0"}
 _AUTHORS = ("Mara Lindqvist", "Tomás Pereira", "Wen Li", "Aisha Bello", "Jonas Weber")
 _SUBJECTS = (
@@ -479,6 +479,7 @@ def _pair(
     pair_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{gpu.name} {base} {head} {kernel}")
     started_at = commits[head].committed_at + timedelta(hours=3)
     rng = np.random.default_rng([base, head, GPUS.index(gpu)])
+    machine = _run(gpu, head, commits[head]).machine
     for side, number in ((Side.BASE, base), (Side.HEAD, head)):
         whole = _run(gpu, number, commits[number])
         measurements: list[Measurement] = []
@@ -500,6 +501,7 @@ def _pair(
         yield whole.model_copy(
             update={
                 "run_id": uuid.uuid5(pair_id, side),
+                "machine": machine,
                 "pairing": PairMember(pair_id=pair_id, side=side),
                 "measurements": tuple(measurements),
                 "started_at": started_at,

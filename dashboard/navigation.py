@@ -18,6 +18,8 @@ MOVED: Mapping[str, str] = {
     "trends": "roof",
     "kernel": "roof",
     "runners": "machines",
+    "run": "machines",
+    "fleet": "machines",
 }
 """New name of a screen by the old one; parameters keep their names."""
 

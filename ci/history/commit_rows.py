@@ -79,6 +79,9 @@ class CommitRow:
     def state(self) -> str:
         """What became of it, in a few words."""
         waiting = [part for part in self.parts if part.is_open]
+        if not waiting and self.verdict is not Verdict.REGRESSED:
+            settled = self.parts[0].settled_by
+            return "" if settled == "open" else settled
         if not waiting:
             return self.parts[0].settled_by
         if all(part.is_snoozed for part in waiting):

@@ -34,7 +34,8 @@ class Permalink:
         """Return a choice of the address, which the header changes; the default is the first."""
         chosen = self._known(label, options, parameter)
         value = chosen[0] if chosen else default or options[0]
-        self._chosen[parameter] = [value]
+        if value:
+            self._chosen[parameter] = [value]
         return value
 
     def read_some(self, label: str, options: Sequence[str], *, parameter: str) -> list[str]:
