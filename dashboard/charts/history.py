@@ -36,7 +36,8 @@ _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _MAX_LANE_LABELS = 8
 _MAX_CHANGE_LABELS = 4
-_RELEASES, _DRIVER, _TOOLCHAIN, _HARNESS = "releases", "driver", "toolchain", "harness"
+_RELEASES, _TOOLCHAIN = "releases", "toolchain"
+_LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
 _COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
 
 STYLE = f"""
@@ -108,7 +109,7 @@ class History:
 
 
 def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lane]:
-    """Return the lanes of releases, driver, toolchain and harness that have marks.
+    """Return the lanes of releases, driver, toolchain, harness and timing that have marks.
 
     Args:
         series: Whose settings are followed.
@@ -116,16 +117,24 @@ def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lan
     """
     marks: dict[str, list[LaneMark]] = {
         _RELEASES: list(releases),
-        _DRIVER: [],
+        "driver": [],
         _TOOLCHAIN: [],
-        _HARNESS: [],
+        "harness": [],
+        "timing": [],
     }
     for change in setting_changes(series):
         for word in change.words:
-            name = word.partition(" ")[0]
-            lane = name if name in (_DRIVER, _HARNESS) else _TOOLCHAIN
-            marks[lane].append(LaneMark(change.commit.committed_at, word.removeprefix("driver ")))
+            lane, text = _lane_of(word)
+            marks[lane].append(LaneMark(change.commit.committed_at, text))
     return [Lane(name, tuple(in_lane)) for name, in_lane in marks.items() if in_lane]
+
+
+def _lane_of(word: str) -> tuple[str, str]:
+    """Return the lane of a change of the setup, and what is written there."""
+    for prefix, lane in _LANE_OF_PREFIX.items():
+        if word.startswith(prefix):
+            return lane, word.removeprefix(prefix)
+    return _TOOLCHAIN, word
 
 
 def history_html(
