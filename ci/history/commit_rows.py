@@ -58,12 +58,11 @@ class CommitRow:
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
         """Return the largest change of a kernel on a runner class; of compiled code on none."""
-        points = [
-            point
-            for part in self.parts
-            for point in part.regression.change_points
-            if point.series.kernel == kernel and point.series.runner_class == runner_class
-        ]
+        points: list[ChangePoint] = []
+        for part in self.parts:
+            for point in part.regression.change_points:
+                if (point.series.kernel, point.series.runner_class) == (kernel, runner_class):
+                    points.append(point)
         return max(points, key=lambda point: abs(cost_of(point)), default=None)
 
     @property
