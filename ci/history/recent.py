@@ -1,5 +1,4 @@
-"""What single runs say against the noise of the newest runs: changes too new to judge, and two runs
-side by side. Pure.
+"""What single runs say against the noise of the newest runs: changes too new to judge. Pure.
 
 The noise of a series is the spread of the differences between neighbouring runs, which a step or a
 drift hardly changes (von Neumann et al. 1941), by the median absolute deviation. It includes what
@@ -9,21 +8,19 @@ differs from job to job, which the samples of one run do not show.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.ab.decisions import Decisions
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
-from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.ci.history.steps import TIME
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Better
 from roofwatch.model.stored_results import RecentRuns, RecentSeries
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import THRESHOLDS
 
 _MIN_RUNS = 8
 """Runs from which the noise of a series is known."""
@@ -36,9 +33,6 @@ _GAPS = 3.0
 """Without a known noise, a gap between two levels counts from this and from so many scatters."""
 _ERRORS_OF_ONE, _ERRORS_OF_MORE = 6.0, 4.0
 """Standard deviations that a single run, or each of several, must lie off."""
-_CONFIDENCE = 0.95
-_LEAST_DEVIATION = 1e-6
-"""Equal values have no spread to divide by."""
 
 
 @dataclass(frozen=True)
@@ -319,65 +313,3 @@ def is_judged(medians_ns: Sequence[float]) -> bool:
     no newest value waits for one.
     """
     return len(medians_ns) >= 2 * MIN_SEGMENT and newest_change(medians_ns)[0] == 0
-
-
-# --- two runs side by side
-
-
-@dataclass(frozen=True)
-class MedianChange:
-    """The change between the medians of two runs."""
-
-    log_ratio: float
-    half_width: float
-    """Of the 95 % interval of the log ratio."""
-    p_value: float
-    verdict: Verdict = Verdict.UNCHANGED
-    """Regressed or improved if the difference is beyond the noise, among all that are compared."""
-    is_sure: bool = False
-    """Whether the whole interval is also beyond the smallest change worth reporting."""
-
-    @property
-    def relative_interval(self) -> tuple[float, float]:
-        low, high = self.log_ratio - self.half_width, self.log_ratio + self.half_width
-        return math.expm1(low), math.expm1(high)
-
-
-Case = tuple[str, str]
-"""Case id and implementation."""
-
-
-def compare_medians(
-    medians_ns: Mapping[Case, tuple[float, float]], spreads: Mapping[Case, Spread]
-) -> dict[Case, MedianChange]:
-    """Compare the medians of base and head of many cases, those whose noise is known.
-
-    The false discovery rate among all of them is controlled (Benjamini and Hochberg 1995).
-    """
-    changes: dict[Case, MedianChange] = {}
-    for case in medians_ns.keys() & spreads.keys():
-        base_ns, head_ns = medians_ns[case]
-        spread = spreads[case]
-        error = max(spread.deviation, _LEAST_DEVIATION) * math.sqrt(2)
-        # half as many degrees of freedom as runs: a median absolute deviation is less efficient
-        degrees = max(spread.run_count // 2, 1)
-        log_ratio = math.log(head_ns / base_ns)
-        changes[case] = MedianChange(
-            log_ratio=log_ratio,
-            half_width=critical_t(degrees, _CONFIDENCE) * error,
-            p_value=two_sided_p(log_ratio / error, degrees),
-        )
-    p_values = [change.p_value for change in changes.values()]
-    largest = largest_discovery(p_values, THRESHOLDS.false_discovery_rate)
-    return {case: _judged(change, largest) for case, change in changes.items()}
-
-
-def _judged(change: MedianChange, largest_p_value: float) -> MedianChange:
-    if change.p_value > largest_p_value:
-        return change
-    edge = math.log1p(THRESHOLDS.relative_change)
-    return replace(
-        change,
-        verdict=Verdict.REGRESSED if change.log_ratio > 0 else Verdict.IMPROVED,
-        is_sure=abs(change.log_ratio) - change.half_width > edge,
-    )

@@ -60,7 +60,7 @@ _SURE_CHANCE = 0.001
 """Largest p-value of a step that alerts without a pair: docs/explanation/error-rates.md has the
 false alerts that it allows.
 """
-_SURE_VALUES = 8
+_SURE_VALUES = 10
 """Values that its new level needs."""
 _VALUES_FOR_NOISE = 20
 """Values before it, from which the noise of the series is known."""

@@ -65,6 +65,8 @@ def show_detail(
     regression = part.regression
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
+    show_decisions(view.project, row.parts)
+    _show_standing(view, part)
     _show_trend(view, change, cells)
     st.html(
         "<div class=rw-two>"
@@ -72,9 +74,6 @@ def show_detail(
         f"<section><h3>Why believe it</h3>{_reasons_html(row, part, change, false_alarms)}"
         "</section></div>"
     )
-    st.html("<h3 class=rw-do>What to do</h3>")
-    show_decisions(view.project, row.parts)
-    _show_standing(view, part)
     st.html(_command_html(change))
     return change
 
