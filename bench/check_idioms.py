@@ -18,9 +18,7 @@ ROOT = Path(__file__).parents[1]
 NOT_YET_CLEAN = (
     "ci/agenda.py",
     "ci/github/",
-    "ci/history/",
     "ci/report/",
-    "ci/static/",
     "collector/accuracy/",
     "collector/compile/",
     "dashboard/access.py",
