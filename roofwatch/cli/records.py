@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from roofwatch.ci.history.recent import PossibleChange
     from roofwatch.ci.report.not_measured import NotMeasured
-    from roofwatch.db.ingest.ingest import IngestResult
     from roofwatch.model.history import Regression
     from roofwatch.model.record import RunRecord
 
