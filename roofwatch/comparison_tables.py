@@ -14,6 +14,7 @@ from rich.text import Text
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.judge.change import Change
+from roofwatch.ci.judge.ratios import LibraryRatio
 from roofwatch.ci.messages import visible
 from roofwatch.ci.report.change_words import (
     counted_changes,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # they need numpy, and comparing files does not
     from roofwatch.measurement.submissions import Result
 
 _SPARKLINE_POINTS = 20
+_RATIO_ROWS = 10
 
 
 def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
@@ -72,7 +74,28 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
         ],
         title="new implementations",
     )
-    return [table for table in (found, new, predicted) if table.row_count]
+    ratios = _ratio_table(judged.library_ratios)
+    return [table for table in (found, new, ratios, predicted) if table.row_count]
+
+
+def _ratio_table(ratios: Sequence[LibraryRatio]) -> Table:
+    """Make a table of the ratios to a library that changed most."""
+    title = "time / library's time"
+    if len(ratios) > _RATIO_ROWS:
+        title += f", the {_RATIO_ROWS} of {len(ratios)} that changed most"
+    rows = [
+        (
+            ratio.case_id,
+            ratio.implementation,
+            ratio.library,
+            f"{ratio.base:.3g}",
+            f"{ratio.head:.3g}",
+            f"{ratio.relative_change:+.1%}",
+        )
+        for ratio in ratios[:_RATIO_ROWS]
+    ]
+    columns = ("case", "implementation", "library", "base", "head", "change")
+    return make_table(columns, rows, title=title)
 
 
 def remark_lines(judged: PullRequestJudgement) -> list[str]:

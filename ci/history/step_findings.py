@@ -60,7 +60,7 @@ _SURE_CHANCE = 0.001
 """Largest p-value of a step that alerts without a pair: docs/explanation/error-rates.md has the
 false alerts that it allows.
 """
-_SURE_VALUES = 8
+_SURE_VALUES = 10
 """Values that its new level needs."""
 _VALUES_FOR_NOISE = 20
 """Values before it, from which the noise of the series is known."""
@@ -111,8 +111,13 @@ def _clock_checked(
     step = clock_step(before, after, log_change)
     if step is None or not step.is_clock_move(min_relative_change=THRESHOLDS.trend_relative_change):
         return change
-    evidence = f"{change.evidence}; {Reason.CLOCK_CHANGED}: {step.in_words()}"
-    return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=evidence)
+    evidence = f"{change.evidence}; {step.in_words()}"
+    return replace(
+        change,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=Reason.CLOCK_CHANGED,
+        evidence=evidence,
+    )
 
 
 # --- times
@@ -233,7 +238,7 @@ def _confirmed_by(step: TrendFinding, pair: TrendFinding) -> TrendFinding:
     evidence = f"{step.change.evidence}; {pair.change.evidence}"
     return replace(
         step,
-        change=replace(step.change, verdict=pair.change.verdict, evidence=evidence),
+        change=replace(step.change, verdict=pair.change.verdict, reason=None, evidence=evidence),
         status=Status.CONFIRMED,
         suspects=pair.suspects,
     )

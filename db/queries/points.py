@@ -6,6 +6,7 @@ from typing import Any
 from sqlalchemy import (
     ARRAY,
     CTE,
+    Boolean,
     Double,
     FromClause,
     Integer,
@@ -57,6 +58,7 @@ _COLUMNS = {
     "block_count": SmallInteger,
     "timing": Text,
     "series_id": Integer,
+    "is_degraded": Boolean,
 }
 
 
@@ -66,7 +68,7 @@ def select_points(project: str, keys: Sequence[SeriesKey]) -> CTE | None:
     Columns: `number`, the position of the series among the keys; `runner_class`, on which alone its
     runs count, or empty; `run_number`; `outcome`; `value`, NULL if the run failed; `low` and
     `high`, the quartiles; `code_hash`; `message`; for times also `block_count`; for measurements
-    `series_id` and `timing` (`values.timing_of`).
+    `series_id`, `timing` (`values.timing_of`) and `is_degraded`.
     """
     by_metric: dict[Metric, list[tuple[int, SeriesKey]]] = {}
     for number, key in enumerate(keys):
@@ -138,6 +140,7 @@ def _measured(project: str, keys: FromClause, metric: str) -> Select[Any]:
         **columns,
         outcome=table.outcome,
         message=table.message,
+        is_degraded=table.is_degraded,
         series_id=series.c.id,
         timing=func.concat_ws(", ", series.c.timer, series.c.cache),
     ).join(table, table.series_id == series.c.id)

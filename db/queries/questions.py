@@ -24,6 +24,7 @@ from roofwatch.db.queries import (
     pairs,
     project,
     records,
+    roof,
     runners,
     runs,
     series,
@@ -31,7 +32,7 @@ from roofwatch.db.queries import (
     trend,
 )
 from roofwatch.db.regressions import judgements
-from roofwatch.db.regressions.triage import TRIAGE_ACTION
+from roofwatch.db.regressions.decisions import DECISION_ACTIONS
 from roofwatch.db.schema.subjects import ProjectName, RegressionId, SubjectMark, Subjects
 from roofwatch.model.history import Pair, SeriesKey
 from roofwatch.model.triage import TriagedRegression
@@ -144,7 +145,7 @@ def _list_decisions(
 ) -> list[AuditEntry]:
     """List triage decisions; the rest of the audit trail is for administrators."""
     entries = list_entries(session, project, subject=str(regression_id))
-    return [entry for entry in entries if entry.action == TRIAGE_ACTION]
+    return [entry for entry in entries if entry.action in DECISION_ACTIONS]
 
 
 def _list_calibrations(session: Session, project: ProjectName) -> list[Pair]:
@@ -158,8 +159,9 @@ search = _answered(project.search)
 list_series_keys = _answered(_list_series_keys)
 read_case_history = _answered(series.read_case_history)
 read_trend = _answered(trend.read_trend)
-list_window_ends = _answered(trend.list_window_ends)
-read_runs_of_commits = _answered(comparing.read_runs_of_commits)
+list_roof_cells = _answered(roof.list_roof_cells)
+read_runs_by_runner = _answered(comparing.read_runs_by_runner)
+read_runs_on = _answered(comparing.read_runs_on)
 read_case_of_both = _answered(comparing.read_case_of_both)
 read_runs = _answered(comparing.read_runs)
 read_case_of_runs = _answered(comparing.read_case_of_runs)

@@ -209,7 +209,9 @@ def read_recent_runs(
             RecentSeries(key, timing_of(timer, cache), *map(tuple, zip(*values, strict=True)))
         )
     classes = {number: runner_class for runner_class, number, *_ in rows}
-    for key, numbers, imported_values in _recent_imports(session, project, classes):
+    for key, numbers, imported_values in read_recent_imports(session, project, classes):
+        if not key.is_performance:
+            continue
         values = sorted(zip(map(place_of.__getitem__, numbers), imported_values, strict=True))
         places, numbers_in_order = zip(*values, strict=True)
         series_of_class[key.runner_class].append(
@@ -259,7 +261,7 @@ def _medians_ns(blocks_ns: Sequence[Sequence[float]]) -> tuple[tuple[float, ...]
     return tuple((statistics.median(samples_ns),) for samples_ns in blocks_ns)
 
 
-def _recent_imports(
+def read_recent_imports(
     session: Session, project: str, classes: Mapping[int, str]
 ) -> Iterator[tuple[SeriesKey, Sequence[int], Sequence[float]]]:
     """Read the positive values of other tools in some runs, whose runner classes are given by

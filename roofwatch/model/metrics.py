@@ -53,7 +53,7 @@ class Metric:
 
 _TIME_STEPS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
 _ENERGY_STEPS = ((1e9, "J"), (1e6, "mJ"), (1e3, "µJ"))
-_RATE_STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_RATE_STEPS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTE_STEPS = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
 
 

@@ -45,6 +45,7 @@ from roofwatch.store.server import Server
 from tests.api.conftest import UNLIMITED, headers_of, make_app, new_token, served, token_of_today
 from tests.api.test_fuzz import places, repeatable, replaced, values
 from tests.builders import (
+    NOON,
     PROJECT,
     make_artefact,
     make_change_point,
@@ -90,12 +91,13 @@ class Filled:
             )
             for metric, runs_on in [("median_ns", runner_class), ("utilisation", runner_class)]
         )
-        trend = TrendQuestion(project, keys, length=2, kept_commits=(sha_of(0),))
+        trend = TrendQuestion(project, keys, since=NOON, kept_commits=(sha_of(0),))
         found = regression_id(self.regressions[project])
         return {
             "read_filter_options": {"project": project},
             "list_commits": {"project": project, "runner_classes": (runner_class,)},
-            "read_runs_of_commits": commits,
+            "read_runs_by_runner": commits,
+            "read_runs_on": {**commits, "base_runner": runner_class, "head_runner": runner_class},
             "read_runs": both,
             "read_imported_values": both,
             "search": {"project": project, "text": "softmax"},
@@ -105,7 +107,7 @@ class Filled:
                 "include_branches": True,
             },
             "read_trend": {"trend": trend},
-            "list_window_ends": {"trend": trend},
+            "list_roof_cells": {"project": project, "since": NOON, "limit": 2},
             "list_releases": {"project": project},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},
@@ -232,13 +234,14 @@ def test_api_and_database_give_the_same_answers(filled: Filled) -> None:
             through = server.ask(QUESTIONS[name], **arguments)
             assert through == answer, name
             assert type(through) is type(answer), name
+        runners = [gpu().runner_class] * 2
         for source in (server, database):
             _check_files(source, filled.runs[PROJECT][0])
             with pytest.raises(
                 (SpoolError, StoreError),
-                match="commit 00000000 of example/project: no run is stored",
+                match="commit 00000000 of example/project: no run on",
             ):
-                source.ask(questions.read_runs_of_commits, PROJECT, "0" * 40, sha_of(0))
+                source.ask(questions.read_runs_on, PROJECT, "0" * 40, sha_of(0), *runners)
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.ask(questions.list_commits, OTHER)
         with pytest.raises(SpoolError, match="HTTP 404: this question: not found"):

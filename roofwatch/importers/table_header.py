@@ -54,7 +54,7 @@ class ValueSource:
     """From two columns."""
 
 
-class Header:
+class TableHeader:
     """The columns of a file."""
 
     def __init__(self, columns: TableMap, names: Iterable[str], path: Path, *, tool: str) -> None:
