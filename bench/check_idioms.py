@@ -73,7 +73,6 @@ NOT_YET_CLEAN = (
     "roofwatch/cuda.py",
     "roofwatch/demo/",
     "roofwatch/github_action.py",
-    "roofwatch/importers/",
     "roofwatch/mcp_server.py",
     "roofwatch/measurement/",
     "roofwatch/model/",

@@ -206,7 +206,7 @@ def standing_marks(triaged: TriagedRegression) -> list[Mark]:
 def _suspect_text(regression: Regression) -> str:
     if not regression.suspects:
         return f"Suspect: {regression.cause}"
-    named = [one for one in regression.suspects if one.cause is not Cause.UNKNOWN]
+    named = [suspect for suspect in regression.suspects if suspect.cause is not Cause.UNKNOWN]
     if not named:
         return "Cause unknown"
     likeliest = named[0]
