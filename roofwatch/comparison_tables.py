@@ -13,10 +13,17 @@ from rich.text import Text
 
 from roofwatch.ci.ab.noise_floor import NoiseFloor
 from roofwatch.ci.claims.decide import claim_of_regression
+from roofwatch.ci.judge.change import Change
 from roofwatch.ci.judge.ratios import LibraryRatio
 from roofwatch.ci.messages import visible
+from roofwatch.ci.report.change_words import (
+    counted_changes,
+    is_row,
+    part_of,
+    sides_of,
+    text_of,
+)
 from roofwatch.ci.report.comment import summary_line
-from roofwatch.ci.report.findings import Finding, accuracy_findings, list_findings
 from roofwatch.ci.report.pull_request import PullRequestJudgement
 from roofwatch.model.alert import Alert, Delivery
 from roofwatch.model.history import Regression, Series
@@ -52,7 +59,7 @@ def judgement_tables(judged: PullRequestJudgement) -> list[Table]:
     ]
     columns = ("kernel", "implementation", "change", "workload", "share", "step", "interval")
     predicted = make_table(columns, steps, title="predicted change of steps")
-    found = findings_table([*list_findings(judged), *accuracy_findings(judged)])
+    found = changes_table([*counted_changes(judged), *judged.accuracy_changes])
     new = make_table(
         ("kernel", "implementation", "result", "compiled", "time"),
         [
@@ -99,16 +106,22 @@ def remark_lines(judged: PullRequestJudgement) -> list[str]:
     return lines
 
 
-def findings_table(findings: Iterable[Finding]) -> Table:
+def changes_table(changes: Iterable[Change[Any]]) -> Table:
     """One row per change, in the given order; targets with the same one share a row, as do cases
     that fail with the same message.
     """
     targets: dict[tuple[Verdict, Reason, str, str, str, str], list[str]] = {}
-    for one in findings:
-        if one.is_change:
-            text = "; ".join((one.text, *one.details))
-            key = one.verdict, one.reason, one.case_id, one.implementation, one.part, text
-            targets.setdefault(key, []).append(one.target)
+    for change in filter(is_row, changes):
+        text = "; ".join((text_of(change), *sides_of(change)))
+        row = (
+            change.verdict,
+            change.reason,
+            change.case_id,
+            change.implementation,
+            part_of(change),
+            text,
+        )
+        targets.setdefault(row, []).append(change.subject.target)
     failed_cases: dict[str, set[str]] = defaultdict(set)
     for _, reason, case_id, _, _, text in targets:
         if reason is Reason.FAILED:

@@ -100,7 +100,12 @@ def store_record(
     ).one_or_none()
     if stored is not None:
         if stored.content_hash == digest:
-            return IngestResult(str(record.run_id), record.project, digest, was_new=False)
+            return IngestResult(
+                run_id=str(record.run_id),
+                project=record.project,
+                content_hash=digest,
+                was_new=False,
+            )
         _check_may_replace(record, digest, stored.name == project_name, replaces=replaces)
         connection.execute(delete(RunRow).where(RunRow.run_id == record.run_id))
     shared = store_shared(connection, record, project_name)
@@ -113,7 +118,11 @@ def store_record(
     note_values(connection, record, shared.series)
     is_new = stored is None
     return IngestResult(
-        str(record.run_id), record.project, digest, was_new=is_new, was_replaced=not is_new
+        run_id=str(record.run_id),
+        project=record.project,
+        content_hash=digest,
+        was_new=is_new,
+        was_replaced=not is_new,
     )
 
 

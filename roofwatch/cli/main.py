@@ -28,6 +28,7 @@ from roofwatch.cli import (
     show,
     static,
     token,
+    triage,
     watch,
 )
 from roofwatch.terminal import (
@@ -50,6 +51,7 @@ _PANELS = {
         "ingest",
         "import",
         "show",
+        "triage",
         "alert",
         "artefact",
     ),
@@ -93,6 +95,7 @@ for group in (
     records,
     imports,
     show,
+    triage,
     post,
     publish,
     alert,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from roofwatch.ci.history.recent import PossibleChange
     from roofwatch.ci.report.not_measured import NotMeasured
-    from roofwatch.db.ingest.ingest import IngestResult
     from roofwatch.model.history import Regression
     from roofwatch.model.record import RunRecord
 
@@ -66,7 +65,7 @@ def store_and_judge(
     from roofwatch.ci.history.analyse import analyse_project
     from roofwatch.ci.history.recent import possible_changes
     from roofwatch.comparison_tables import possible_lines, regressions_table
-    from roofwatch.db.ingest.ingest import ingest_record
+    from roofwatch.db.ingest.ingest import IngestResult, ingest_record
     from roofwatch.db.queries import questions
     from roofwatch.store.database_source import DatabaseSource
     from roofwatch.store.transfer import store_artefacts
@@ -231,7 +230,7 @@ def report(
     """
     from roofwatch import __version__
     from roofwatch.ci.report.comment import to_markdown
-    from roofwatch.ci.report.findings import to_junit, to_sarif
+    from roofwatch.ci.report.interchange import to_junit, to_sarif
     from roofwatch.ci.report.not_measured import NotMeasured
     from roofwatch.model.errors import RecordError
     from roofwatch.report_files import read_measured
@@ -301,11 +300,11 @@ def add(
     """Attach redacted copies of files to a record that was not sent yet; push and ingest take them
     along.
     """
-    from roofwatch.collector.redaction import Redaction, parse_kept
+    from roofwatch.collector.redaction import Redaction, parse_kinds
     from roofwatch.model.record import RunRecord
     from roofwatch.store.transfer import name_artefacts
 
-    redaction = Redaction.of_this_machine(kept=map_optional(parse_kept, keep))
+    redaction = Redaction.of_this_machine(kept_kinds=map_optional(parse_kinds, keep))
     named = name_artefacts(RunRecord.read(record), record, files, redaction)
     named.write(record)
     line = f"written: {record} ({len(named.artefacts)} artefact(s))"

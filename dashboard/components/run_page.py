@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from datetime import tzinfo
+from html import escape
 from io import BytesIO
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from roofwatch.dashboard.charts.runs import (
     run_timeline_figure,
 )
 from roofwatch.dashboard.components.imported_values import show_imported_values
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, open_view
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View
 from roofwatch.dashboard.components.run_tables import (
     show_ceilings,
     show_environment,
@@ -29,11 +30,12 @@ from roofwatch.dashboard.components.run_tables import (
 )
 from roofwatch.dashboard.components.table import Column, show_numbers, show_table
 from roofwatch.dashboard.wording import (
-    choice_text,
     code_span,
     duration_text,
     energy_text,
+    escaped,
     outcome_text,
+    shortened,
     written,
 )
 from roofwatch.db.queries import questions
@@ -53,62 +55,51 @@ _MAX_DRAWN_BYTES = 16 * 2**20
 _MAX_UNPACKED_BYTES = 256 * 2**20
 
 
-def show() -> None:
-    with open_view(
-        "run", "Run", "What one run measured, on what, and where its time went."
-    ) as view:
-        found = view.list_runs(
-            limit=_RUNS_OFFERED, or_run=st.query_params.get("run"), with_quarantine=True
+def show_run(view: View, run_id: str) -> None:
+    """Show a run; if it is not stored any more, say so and keep the address."""
+    runs = view.list_runs(limit=_RUNS_OFFERED, or_run=run_id, with_quarantine=True)
+    run = next((run for run in runs if run.run_id == run_id), None)
+    view.link.keep("run", run_id)
+    if run is None:
+        st.html(
+            f"<p class=rw-note role=status>Run <code>{escaped(shortened(run_id))}</code> is not "
+            "stored any more, or the filters hide it. The address is kept.</p>"
         )
-        runs = {run.run_id: run for run in found}
-        run_id = view.link.choose(
-            "Run",
-            list(runs),
-            parameter="run",
-            title=lambda run_id: _title(runs[run_id], view.zone),
-            default=next((run.run_id for run in found if not run.is_quarantined), None),
+        return
+    record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
+    _show_head(view, run, record)
+    if run.is_quarantined:
+        st.warning(
+            "This run is in quarantine: it is from an untrusted source. It is shown here only, and "
+            "does not count anywhere until it is released."
         )
-        record = view.filters.narrowed(data.ask(questions.load_record, UUID(run_id)))
-        run = runs[run_id]
-        _show_head(view, run, record)
-        if run.is_quarantined:
-            st.warning(
-                "This run is in quarantine: it is from an untrusted source. It is shown here "
-                "only, and "
-                "does not count anywhere until it is released.",
-                icon=":material/gpp_maybe:",
-            )
-        else:
-            _show_comparison(view, run, found)
-        if record.foreign_code is not None:
-            st.warning(
-                f"Not the code of this commit: {code_span(record.foreign_code.module)} was loaded "
-                f"from {record.foreign_code.place}. The run is no part of any history.",
-                icon=":material/block:",
-            )
-        _show_outcomes(record)
-        show_imported_values(record, title="Values")
-        if record.environment.imported_from is not None:
-            st.caption("Timeline, profile, ceilings and files need a run that roofwatch measured.")
-            return
-        _show_timeline(record, view.zone)
-        show_spent_time(run)
-        show_launches(record)
-        _show_profile(view, record)
-        show_ceilings(record)
-        view.link.unfold("Environment", lambda: show_environment(record), parameter="environment")
-        _show_artefacts(view, record)
-
-
-def _title(run: FleetRun, zone: tzinfo) -> str:
-    mark = "⊘ quarantined  " if run.is_quarantined else ""
-    return (
-        f"{mark}{written(run.started_at, zone)}  "
-        f"{choice_text(run.commit, is_unreachable=run.is_unreachable)}"
-    )
+    else:
+        _show_comparison(view, run, runs)
+    if record.foreign_code is not None:
+        st.warning(
+            f"Not the code of this commit: {code_span(record.foreign_code.module)} was loaded "
+            f"from {record.foreign_code.place}. The run is no part of any history."
+        )
+    _show_outcomes(record)
+    show_imported_values(record, title="Values")
+    if record.environment.imported_from is not None:
+        st.caption("Timeline, profile, ceilings and files need a run that roofwatch measured.")
+        return
+    _show_timeline(record, view.zone)
+    show_spent_time(run)
+    show_launches(record)
+    _show_profile(view, record)
+    show_ceilings(record)
+    view.link.unfold("Environment", lambda: show_environment(record), parameter="environment")
+    _show_artefacts(view, record)
 
 
 def _show_head(view: View, run: FleetRun, record: RunRecord) -> None:
+    back = escape(view.address_of("machines", runner=run.runner_class))
+    st.html(
+        f'<a href="{back}" target="_self">← {escaped(run.runner_class)}</a>'
+        f"<h2 class=rw-title>Run of {written(run.started_at, view.zone)}</h2>"
+    )
     dirty = ", with uncommitted changes" if run.is_dirty else ""
     st.markdown(f"{view.commit_line(run.commit)}{dirty}, on {code_span(run.runner_class)}")
     counts = _outcome_counts(record)
@@ -175,7 +166,7 @@ def _show_outcomes(record: RunRecord) -> None:
     st.header("Outcomes and errors", anchor=False)
     counts = _outcome_counts(record)
     if not counts:
-        st.info("This run timed nothing.", icon=":material/timer_off:")
+        st.info("This run timed nothing.")
     else:
         st.text(
             ", ".join(f"{count} {outcome_text(outcome)}" for outcome, count in counts.most_common())
@@ -188,7 +179,7 @@ def _show_timeline(record: RunRecord, zone: tzinfo) -> None:
     telemetry = record.telemetry
     has_readings = telemetry is not None and bool(telemetry.offset_ms)
     if not has_readings and not any(measurement.blocks for measurement in record.measurements):
-        st.info("There are no device readings and no samples.", icon=":material/timeline:")
+        st.info("There are no device readings and no samples.")
         return
     st.plotly_chart(run_timeline_figure(record, zone), key=MAIN_FIGURE)
     st.caption(
@@ -233,12 +224,9 @@ def _profile_text(profile: CaseProfile) -> str:
 def _show_artefacts(view: View, record: RunRecord) -> None:
     """Show device activities from traces, and all files."""
     stored = data.ask(questions.list_artefacts, record.run_id) if record.artefacts else []
-    st.header("Profiles and other files", anchor=False)
     if not stored:
-        st.text(
-            "This run has no files. To profile a program: roofwatch profile -- python program.py"
-        )
         return
+    st.header("Profiles and other files", anchor=False)
     show_table(
         stored,
         Column("file", lambda one: one.name),
@@ -270,7 +258,6 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
         content,
         file_name=chosen.name,
         mime="application/octet-stream",
-        icon=":material/download:",
     )
     if chosen.kind != ArtefactKind.TRACE:
         return
@@ -283,10 +270,10 @@ def _show_artefact(record: RunRecord, chosen: StoredArtefact) -> None:
     try:
         activities = _activities_of(content, chosen.name)
     except (ProfileError, ValueError) as error:
-        st.warning(f"It cannot be drawn: {code_span(str(error))}", icon=":material/broken_image:")
+        st.warning(f"It cannot be drawn: {code_span(str(error))}")
         return
     if not activities:
-        st.info("The trace has no kernel, copy or fill on a device.", icon=":material/timeline:")
+        st.info("The trace has no kernel, copy or fill on a device.")
         return
     st.plotly_chart(device_timeline_figure(activities), key="trace")
     if len(activities) > MAX_SHOWN:
@@ -301,7 +288,3 @@ def _activities_of(content: bytes, name: str) -> list[DeviceActivity]:
     if trace is None:
         raise ProfileError(f"{name}: not a trace of torch.profiler")
     return trace.activities
-
-
-if __name__ == "__main__":
-    show()

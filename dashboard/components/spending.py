@@ -12,7 +12,7 @@ import streamlit as st
 
 from roofwatch.dashboard import data
 from roofwatch.dashboard.charts.runners import hours_by_activity, hours_of, spending_figure, summed
-from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs, open_view
+from roofwatch.dashboard.components.page import MAIN_FIGURE, View, note_whole_runs
 from roofwatch.dashboard.components.table import Column, grouped, show_numbers, show_table
 from roofwatch.dashboard.wording import duration_text, energy_text, money_text
 from roofwatch.db.queries import questions
@@ -89,41 +89,31 @@ def _sum_known(amounts: Iterable[float | None]) -> float | None:
     return sum(known) if known else None
 
 
-def show() -> None:
-    with open_view(
-        "fleet",
-        "Fleet economics",
-        "What measuring costs, by commit, runner, kernel family and case.",
-    ) as view:
-        place = st.container(width=200)
-        window = view.link.choose(
-            "Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST, place=place
+def show_spending(view: View) -> None:
+    """Show what the newest runs cost."""
+    window = view.link.choose("Newest runs", _WINDOWS, parameter="last", default=_WINDOW_AT_FIRST)
+    every_run = view.list_runs(limit=int(window))
+    runs = [run for run in every_run if run.environment.imported_from is None]
+    if not runs:
+        st.text(
+            "Costs need runs that roofwatch measured: imported results do not say how long they "
+            "took."
         )
-        every_run = view.list_runs(limit=int(window))
-        runs = [run for run in every_run if run.environment.imported_from is None]
-        if not runs:
-            st.info(
-                "Costs need runs that roofwatch measured: imported results do not say how long "
-                "they took.",
-                icon=":material/bar_chart:",
-            )
-            return
-        if len(runs) < len(every_run):
-            st.caption(
-                f"Without {len(every_run) - len(runs)} imported runs, whose cost is unknown."
-            )
-        run_ids = tuple(UUID(run.run_id) for run in runs)
-        energies_j = data.ask(questions.read_run_energies, run_ids)
-        costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
-        settings = load_settings()
-        spent = Spent(runs, energies_j, settings.device_hour_prices, settings.currency)
-        _show_sums(spent)
-        note_whole_runs(view)
-        _show_trend(view, spent, costs)
-        _show_runners(spent)
-        note_whole_runs(view)
-        _show_families(costs)
-        _show_cases(view, run_ids)
+        return
+    if len(runs) < len(every_run):
+        st.caption(f"Without {len(every_run) - len(runs)} imported runs, whose cost is unknown.")
+    run_ids = tuple(UUID(run.run_id) for run in runs)
+    energies_j = data.ask(questions.read_run_energies, run_ids)
+    costs = data.ask(questions.list_kernel_costs, run_ids, case_ids=view.filters.case_ids)
+    settings = load_settings()
+    spent = Spent(runs, energies_j, settings.device_hour_prices, settings.currency)
+    _show_sums(spent)
+    note_whole_runs(view)
+    _show_trend(view, spent, costs)
+    _show_runners(spent)
+    note_whole_runs(view)
+    _show_families(costs)
+    _show_cases(view, run_ids)
 
 
 def _show_sums(spent: Spent) -> None:
@@ -158,13 +148,13 @@ def _show_trend(view: View, spent: Spent, costs: Sequence[KernelCost]) -> None:
     offered = [name for name in _TITLES if known.get(name, True)]
     place = st.container(width=360)
     name = view.link.choose(
-        "Show", offered, parameter="show", title=lambda name: _TITLES[name], place=place
+        "Bars", offered, parameter="bars", title=lambda name: _TITLES[name], place=place
     )
     if not name.startswith("family"):
         note_whole_runs(view)
     amounts, axis, unit = _amounts(name, spent, costs)
     if amounts.empty:
-        st.info("Not known for these runs.", icon=":material/bar_chart:")
+        st.info("Not known for these runs.")
         return
     st.plotly_chart(
         spending_figure(amounts, title=axis, unit=unit, zone=view.zone), key=MAIN_FIGURE
@@ -277,7 +267,3 @@ def _show_cases(view: View, run_ids: tuple[UUID, ...]) -> None:
         Column("energy", lambda cost: cost.energy_j, energy_text),
         if_empty="None of these cases has a time.",
     )
-
-
-if __name__ == "__main__":
-    show()
