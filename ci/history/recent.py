@@ -1,5 +1,4 @@
-"""What single runs say against the noise of the newest runs: changes too new to judge, and two runs
-side by side. Pure.
+"""What single runs say against the noise of the newest runs: changes too new to judge. Pure.
 
 The noise of a series is the spread of the differences between neighbouring runs, which a step or a
 drift hardly changes (von Neumann et al. 1941), by the median absolute deviation. It includes what
@@ -9,21 +8,19 @@ differs from job to job, which the samples of one run do not show.
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
-from roofwatch.ci.ab.compare import largest_discovery
 from roofwatch.ci.ab.decisions import Decisions
 from roofwatch.ci.changepoint.noise import MAD_TO_DEVIATION
 from roofwatch.ci.changepoint.segmentation import MIN_SEGMENT
-from roofwatch.ci.changepoint.student import critical_t, two_sided_p
 from roofwatch.ci.history.steps import TIME
 from roofwatch.model.history import CommitRef, Regression, SeriesKey
 from roofwatch.model.library import is_library
 from roofwatch.model.metrics import Better
 from roofwatch.model.stored_results import RecentRuns, RecentSeries
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.verdict import THRESHOLDS
 
 _MIN_RUNS = 8
 """Runs from which the noise of a series is known."""
@@ -261,57 +258,3 @@ def is_judged(medians_ns: Sequence[float]) -> bool:
     no newest value waits for one.
     """
     return len(medians_ns) >= 2 * MIN_SEGMENT and newest_change(medians_ns)[0] == 0
-
-
-# --- two runs side by side
-
-
-@dataclass(frozen=True)
-class MedianChange:
-    """The change between the medians of two runs."""
-
-    log_ratio: float
-    half_width: float
-    """Of the 95 % interval of the log ratio."""
-    p_value: float
-    verdict: Verdict = Verdict.UNCHANGED
-    """Regressed or improved if the difference is beyond the noise, among all that are compared."""
-    is_sure: bool = False
-    """Whether the whole interval is also beyond the smallest change worth reporting."""
-
-    @property
-    def relative_interval(self) -> tuple[float, float]:
-        return math.expm1(self.log_ratio - self.half_width), math.expm1(
-            self.log_ratio + self.half_width
-        )
-
-
-Case = tuple[str, str]
-"""Case id and implementation."""
-
-
-def compare_medians(
-    medians_ns: Mapping[Case, tuple[float, float]], spreads: Mapping[Case, Spread]
-) -> dict[Case, MedianChange]:
-    """Compare the medians of base and head of many cases, those whose noise is known.
-
-    The false discovery rate among all of them is controlled (Benjamini and Hochberg 1995).
-    """
-    found = {}
-    for case in medians_ns.keys() & spreads.keys():
-        (base, head), spread = medians_ns[case], spreads[case]
-        # half as many degrees of freedom as runs: a median absolute deviation is less efficient
-        error, degrees = max(spread.deviation, 1e-6) * math.sqrt(2), max(spread.run_count // 2, 1)
-        log_ratio = math.log(head / base)
-        half_width = critical_t(degrees, _CONFIDENCE) * error
-        found[case] = MedianChange(log_ratio, half_width, two_sided_p(log_ratio / error, degrees))
-    largest = largest_discovery(
-        [one.p_value for one in found.values()], THRESHOLDS.false_discovery_rate
-    )
-    edge = math.log1p(THRESHOLDS.relative_change)
-    for case, one in found.items():
-        if one.p_value <= largest:
-            verdict = Verdict.REGRESSED if one.log_ratio > 0 else Verdict.IMPROVED
-            is_sure = abs(one.log_ratio) - one.half_width > edge
-            found[case] = replace(one, verdict=verdict, is_sure=is_sure)
-    return found

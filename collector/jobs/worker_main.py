@@ -105,7 +105,7 @@ def main(lifeline_fd: int, jobs_fd: int, replies_fd: int) -> None:
         for line in jobs:
             try:
                 reply = suite.do(_JOB.validate_json(line))
-            except Exception as error:  # noqa: BLE001  whatever a kernel raises is the outcome of its case
+            except Exception as error:  # noqa: BLE001  it is the outcome of the case
                 reply = Reply(failure=failure_of(error))
             send(_with_loaded(reply, files, time.perf_counter_ns()))
 
@@ -161,11 +161,13 @@ def _available_memory_bytes() -> int | None:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limits_bytes = [
+        int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")
+    ]
     group = Path("/sys/fs/cgroup/memory.max")
     if group.exists() and (text := group.read_text().strip()).isdigit():
-        found.append(int(text))
-    return min(found, default=None)
+        limits_bytes.append(int(text))
+    return min(limits_bytes, default=None)
 
 
 def _load(source: SuiteSource, device: str) -> tuple[KernelSpec, ...]:

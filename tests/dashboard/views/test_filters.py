@@ -181,7 +181,7 @@ def test_two_commits_are_compared_on_the_runner_class_that_is_chosen(
 
 def test_views_without_matches_advise_to_widen_the_filters(look: Callable[..., AppTest]) -> None:
     nothing = {"branch": "calibrated", "class": OTHER.runner_class}
-    for view in ("ledger", "regression", "roof", "kernel", "run", "machines", "fleet"):
+    for view in ("ledger", "regression", "roof", "run", "machines", "fleet"):
         said = texts(look(view, **nothing))
         assert "for these filters" in said or "widen the filters" in said, view
 

@@ -30,8 +30,7 @@ VIEWS = {
     "ledger": {},
     "regression": {},
     "roof": {},
-    "compare": {"samples": "yes"},
-    "kernel": {"kernel": "softmax"},
+    "compare": {},
     "run": {},
     "machines": {"show": "history of a case", "case": SOFTMAX},
     "fleet": {},
@@ -40,8 +39,7 @@ ENVIRONMENTS = [gpu().model_copy(update={"power_limit_w": limit_w}) for limit_w 
 FILTERS = {"branch", "class", "family", "dtype", "tag", "owner"}
 PARTS = {
     "ledger": ("table", "improvements", "settled"),
-    "roof": ("values",),
-    "kernel": ("diagnoses",),
+    "roof": ("metrics",),
     "run": ("environment",),
 }
 """Expanders by view."""
