@@ -306,8 +306,8 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
     ]
     if not any(PurePosixPath(path).suffix == ".yml" for path in states):
         lines.append(
-            "no CI jobs: no other machine can install this roofwatch from its folder; name a commit "
-            "with --from OWNER/NAME@SHA"
+            "no CI jobs: no other machine can install this roofwatch from its folder; name a "
+            "commit with --from OWNER/NAME@SHA"
         )
     if any(path.endswith("roofwatch-report.yml") for path in states):
         lines.append(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import streamlit as st
 
 from roofwatch.ci.ab.noise_floor import RunnerNoise
-from roofwatch.ci.alerts.conditions import ReportInterval, report_interval
+from roofwatch.ci.alerts.silence import ReportInterval, report_interval
 from roofwatch.ci.history.recent import (
     HistoryNoise,
     noise_from_history,

@@ -8,7 +8,7 @@ from html import escape
 
 import streamlit as st
 
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.ci.history.recent import is_judged
 from roofwatch.ci.history.summary import Movement, movements
 from roofwatch.ci.messages import count_of

@@ -8,7 +8,7 @@ import streamlit as st
 
 from roofwatch.ci.ab.comparable import Difference, differences_of
 from roofwatch.ci.ab.noise_floor import DETECTABLE_AT, CaseNoise
-from roofwatch.ci.alerts.conditions import report_interval
+from roofwatch.ci.alerts.silence import report_interval
 from roofwatch.ci.history.recent import noise_from_history
 from roofwatch.collector.device.datasheets import compare_with_datasheet
 from roofwatch.dashboard import data

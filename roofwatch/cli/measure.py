@@ -62,11 +62,12 @@ def init(
     Existing files are never changed.
     """
     from roofwatch.install_source import install_source, parse_source
-    from roofwatch.proposing import propose, propose_instructions, to_lines
+    from roofwatch.proposing import FoundKernel, propose, propose_instructions, to_lines
     from roofwatch.static_gate import capture_launches
 
+    kernels: list[FoundKernel] = []
     if agents:
-        kernels, files = [], propose_instructions(repository)
+        files = propose_instructions(repository)
     else:
         chosen = install_source() if source is None else parse_source(source)
         kernels, files = propose(repository, chosen, is_plain=plain)
