@@ -164,3 +164,7 @@ def _carry_out(
             outcomes.append(f"{kernel_text(part.regression.kernel)}: {outcome}")
     if outcomes:
         st.session_state[f"{_KEY}:message"] = "; ".join(outcomes)
+        # the commit stays selected, although it may be settled now
+        regression = parts[0].regression
+        st.query_params["commit"] = regression.commit.sha
+        st.query_params["verdict"] = str(regression.verdict)
