@@ -46,17 +46,17 @@ def bullet_html(share: float | None, peak_share: float | None) -> str:
 
 def sparkline_html(values: Sequence[float | None], dates: Sequence[datetime]) -> str:
     """Draw the shape of a series over dates; empty for fewer than two values."""
-    known = [(date, value) for date, value in zip(dates, values, strict=True) if value is not None]
-    if len(known) < 2:
+    dated = [(date, value) for date, value in zip(dates, values, strict=True) if value is not None]
+    if len(dated) < 2:
         return ""
-    scale = fit([value for _, value in known], min_relative_span=_MIN_RELATIVE_SPAN)
-    start, end = known[0][0], known[-1][0]
+    scale = fit([value for _, value in dated], min_relative_span=_MIN_RELATIVE_SPAN)
+    start, end = dated[0][0], dated[-1][0]
     # all values of one date would have no width
     if start == end:
         return ""
     along = DateScale(start, end)
     points = " ".join(
-        f"{along.percent(date):.1f},{100 - scale.percent(value):.1f}" for date, value in known
+        f"{along.percent(date):.1f},{100 - scale.percent(value):.1f}" for date, value in dated
     )
     return (
         '<svg class="rw-spark" viewBox="0 0 100 100" preserveAspectRatio="none" fill="none" '

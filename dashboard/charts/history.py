@@ -4,7 +4,7 @@ around it.
 Drawn in HTML and SVG that need no script: places are percentages, so a drawing fits every width.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from itertools import groupby
@@ -36,7 +36,8 @@ _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _MAX_LANE_LABELS = 8
 _MAX_CHANGE_LABELS = 4
-_RELEASES, _DRIVER, _TOOLCHAIN, _HARNESS = "releases", "driver", "toolchain", "harness"
+_RELEASES, _TOOLCHAIN = "releases", "toolchain"
+_LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
 _COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
 
 STYLE = f"""
@@ -108,7 +109,7 @@ class History:
 
 
 def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lane]:
-    """Return the lanes of releases, driver, toolchain and harness that have marks.
+    """Return the lanes of releases, driver, toolchain, harness and timing that have marks.
 
     Args:
         series: Whose settings are followed.
@@ -116,16 +117,24 @@ def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lan
     """
     marks: dict[str, list[LaneMark]] = {
         _RELEASES: list(releases),
-        _DRIVER: [],
+        "driver": [],
         _TOOLCHAIN: [],
-        _HARNESS: [],
+        "harness": [],
+        "timing": [],
     }
     for change in setting_changes(series):
         for word in change.words:
-            name = word.partition(" ")[0]
-            lane = name if name in (_DRIVER, _HARNESS) else _TOOLCHAIN
-            marks[lane].append(LaneMark(change.commit.committed_at, word.removeprefix("driver ")))
+            lane, text = _lane_of(word)
+            marks[lane].append(LaneMark(change.commit.committed_at, text))
     return [Lane(name, tuple(in_lane)) for name, in_lane in marks.items() if in_lane]
+
+
+def _lane_of(word: str) -> tuple[str, str]:
+    """Return the lane of a change of the setup, and what is written there."""
+    for prefix, lane in _LANE_OF_PREFIX.items():
+        if word.startswith(prefix):
+            return lane, word.removeprefix(prefix)
+    return _TOOLCHAIN, word
 
 
 def history_html(
@@ -135,6 +144,7 @@ def history_html(
     height_px: int = 180,
     dates: DateScale | None = None,
     is_small: bool = False,
+    address_of: Callable[[SeriesPoint], str] | None = None,
 ) -> str:
     """Draw a history; nothing without values.
 
@@ -144,12 +154,13 @@ def history_html(
         height_px: Height of the plot, without dates and lanes.
         dates: Common date axis of several drawings; None for the range of this one.
         is_small: Leave out lanes and names of roofs, which a larger drawing has.
+        address_of: Link of a point.
     """
     if not _values(history.series):
         return ""
     scale = _value_scale(history)
     dates = dates or date_range([history])
-    drawing = _Drawing(history, scale, dates, zone)
+    drawing = _Drawing(history, scale, dates, zone, address_of)
     lanes, roof_labels = history.lanes, drawing.roof_labels()
     if is_small:
         lanes, roof_labels = (), ""
@@ -200,6 +211,7 @@ class _Drawing:
     scale: ValueScale
     dates: DateScale
     zone: tzinfo
+    address_of: Callable[[SeriesPoint], str] | None
 
     def x(self, commit: CommitRef) -> float:
         return self.dates.percent(commit.committed_at)
@@ -302,10 +314,13 @@ class _Drawing:
             )
         # a hollow point was measured while the device was slowed down or shared
         fill = "none" if point.degraded_by else colour
-        return (
+        mark = (
             f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
             f'stroke="{colour}">{tip}</circle>'
         )
+        if self.address_of is None:
+            return mark
+        return f'<a href="{escaped(self.address_of(point))}" target="_self">{mark}</a>'
 
     def roof_labels(self) -> str:
         labels: list[str] = []

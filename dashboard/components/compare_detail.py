@@ -17,6 +17,7 @@ from roofwatch.dashboard.components.workloads import show_step_change
 from roofwatch.dashboard.wording import escaped
 from roofwatch.db.queries import questions
 from roofwatch.db.queries.trend import TrendQuestion
+from roofwatch.model.measurement import Measurement
 from roofwatch.model.metrics import metric
 from roofwatch.model.stored_results import RunDetail
 
@@ -25,17 +26,18 @@ _FIGURE_PX = 200
 
 def show_detail(view: View, row: ComparedRow, base: RunDetail, head: RunDetail) -> None:
     """Show the command that decides a row, its trend and its samples."""
-    show_markup(f"{_decision_html(view, row, base, head)}{_trend_html(view, row)}", key="detail")
+    show_markup(f"{_decision_html(view, row, base, head)}{_trend_html(view, row)}", key="compared")
     if row.claim is None:
         return
     base_id, head_id = (UUID(side.summary.run_id) for side in (base, head))
     records = data.ask(questions.read_case_of_runs, base_id, head_id, row.key.case_id)
-    sides = [
-        measurement
-        for record in records
-        for measurement in record.measurements
-        if measurement.implementation == row.key.implementation and measurement.blocks
-    ]
+    sides: list[Measurement] = []
+    for record in records:
+        sides += [
+            measurement
+            for measurement in record.measurements
+            if measurement.implementation == row.key.implementation and measurement.blocks
+        ]
     if len(sides) == 2:
         show_markup(samples_html(*sides), key="samples")
     show_step_change(row, base_id, head_id)

@@ -60,14 +60,14 @@ def _found_of(row: ComparedRow) -> list[str]:
 
 def offer_files(rows: Sequence[ComparedRow], name: str) -> None:
     """Show download buttons; a file is written when its button is clicked."""
-    place = st.container(horizontal=True)
+    line = st.container(horizontal=True)
     writers = {
         "CSV": ("csv", to_csv),
         "Parquet": ("parquet", to_parquet),
         "Markdown": ("md", to_markdown),
     }
     for kind, (ending, write) in writers.items():
-        place.download_button(
+        line.download_button(
             kind,
             partial(_written, write, rows),
             file_name=f"roofwatch-{name}.{ending}",
@@ -106,7 +106,7 @@ def to_markdown(frame: pd.DataFrame) -> bytes:
             return messages.code(value) if value else ""
         return "" if pd.isna(value) else f"{value:.6g}"
 
-    rows = [[cell(value) for value in row] for row in frame.itertuples(index=False)]
+    rows = [list(map(cell, row)) for row in frame.itertuples(index=False)]
     return "\n".join(
         [*messages.table([str(column) for column in frame.columns], rows), ""]
     ).encode()

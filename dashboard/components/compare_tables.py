@@ -27,6 +27,7 @@ from roofwatch.dashboard.wording import (
     percent,
     shortened,
 )
+from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
 
 ROWS_AT_FIRST = 200
@@ -134,7 +135,8 @@ def forest_html(
         members = groups.get(group, [])
         if members:
             parts.append(_group_html(view, group, members, axis, chosen, choices))
-    return f'<div class="rw-groups">{"".join(parts)}</div>'
+    name = "rw-groups" if chosen is None else "rw-groups rw-narrow"
+    return f'<div class="{name}">{"".join(parts)}</div>'
 
 
 def _group_html(
@@ -254,13 +256,19 @@ def _shares_text(row: ComparedRow) -> str:
 
 
 def _found_marks(row: ComparedRow) -> str:
-    marks: list[str] = []
+    """Mark each commit and verdict once: by the time if it changed."""
+    changes: dict[tuple[str, Verdict], ChangePoint] = {}
     for change in row.found:
+        subject = change.commit.sha, change.verdict
+        if subject not in changes or change.series.is_performance:
+            changes[subject] = change
+    marks: list[str] = []
+    for change in changes.values():
         mark = VERDICT_MARKS[change.verdict]
         name = "rw-slower" if change.verdict is Verdict.REGRESSED else "rw-faster"
         text = f"{mark.symbol} {headline_text(change)} at {change.commit.short_sha}"
         marks.append(f'<b class="{name}" title="{escaped(change.evidence)}">{escaped(text)}</b> ')
-    return "".join(dict.fromkeys(marks))
+    return "".join(marks)
 
 
 def said_of(row: ComparedRow) -> str:

@@ -60,7 +60,7 @@ def histories_html(
     drawn = _read(view, [chosen, *siblings_of(chosen, rows)], cells)
     if not drawn or drawn[0].row is not chosen:
         return _caption(view, chosen, is_link=False) + _NO_VALUES
-    dates = date_range(one.history for one in drawn)
+    dates = date_range(sibling.history for sibling in drawn)
     main = drawn[0]
     multiples: list[str] = []
     for sibling in drawn[1:]:

@@ -59,19 +59,19 @@ def find_kernel_run(view: View, row: RoofRow) -> KernelRun | None:
     """Find the run of the commit in the address, else the newest with the kernel of a row, on its
     runner.
     """
-    asked = view.link.asked_or_chosen("commit")
+    sha = view.link.asked_or_chosen("commit")
     runs = data.ask(
         questions.list_fleet_runs,
         view.project,
         limit=_RUNS_TRIED * 4,
-        or_commit=asked,
+        or_commit=sha,
         runner_classes=(row.key.runner_class,),
         branches=view.filters.branches,
     )
     # sorting is stable, so newest runs stay first
     in_order = sorted(runs, key=lambda run: (run.is_unreachable, run.is_dirty, run.is_pair_side))
     in_order.sort(key=lambda run: run.commit, reverse=True)
-    candidates = [run for run in in_order if run.commit.sha == asked] or in_order
+    candidates = [run for run in in_order if run.commit.sha == sha] or in_order
     for run in candidates[:_RUNS_TRIED]:
         part = data.ask(questions.read_kernel_of_run, UUID(run.run_id), row.key.kernel)
         if part is not None and part.cases:
@@ -89,8 +89,8 @@ def show_tabs(view: View, row: RoofRow) -> None:
     if not tabs:
         return
     names = list(tabs)
-    asked = view.link.asked_or_chosen("tab")
-    chosen = asked if asked in names else names[0]
+    tab = view.link.asked_or_chosen("tab")
+    chosen = tab if tab in names else names[0]
     view.link.keep("tab", chosen)
     st.html(_bar_html(view, row, names, chosen, found_run))
     tabs[chosen]()
@@ -116,7 +116,9 @@ def _tabs_of(found_run: KernelRun) -> Mapping[str, Callable[[], None]]:
     part = found_run.part
     is_workload = any(case.family == WORKLOADS for case in part.cases)
     points = points_of(part.cases, part.measurements)
-    tuned = [tuning for one in part.measurements for tuning in one.autotuning if tuning.timings]
+    tuned: list[Autotuning] = []
+    for measurement in part.measurements:
+        tuned += [tuning for tuning in measurement.autotuning if tuning.timings]
     candidates: tuple[tuple[str, object, Callable[[], None]], ...] = (
         ("step", is_workload, partial(show_step_values, part)),
         ("roofline", points and not is_workload, partial(_show_roofline, part)),

@@ -43,6 +43,7 @@ from roofwatch.model.metrics import SHARE_OF_STEP
 from roofwatch.model.stored_results import RunDetail
 
 _SAME_RUNNER = "the same runner"
+_MACHINES = ("runner_a", "runner_b")
 _MOST_JUDGED = 400
 """Cases whose samples are read to draw intervals; a pair is always judged."""
 
@@ -55,27 +56,30 @@ def show() -> None:
             show_first_steps(
                 "Comparing takes two measured commits. Measure another, then store its record:"
             )
-        line = st.columns([4, 4, 2, 2], vertical_alignment="bottom")
+        line = st.columns(2)
         base = _choose(view, revisions, "A, base", "base", defaults[0], line[0])
         head = _choose(view, revisions, "B, head", "head", defaults[1], line[1])
-        classes = [
-            name for name in view.filters.facets.runner_classes if view.filters.admits_runner(name)
-        ]
-        sides = [
-            view.link.choose(
-                f"{side} on", [_SAME_RUNNER, *classes], parameter=f"runner_{side.lower()}", place=at
-            )
-            for side, at in zip("AB", line[2:], strict=True)
-        ]
+        view.link.unfold("Two machines", lambda: _choose_machines(view), parameter="machines")
+        sides = [view.link.asked_or_chosen(name) or _SAME_RUNNER for name in _MACHINES]
         if base is None or head is None:
             return
         if _SAME_RUNNER not in sides:
+            for name, side in zip(_MACHINES, sides, strict=True):
+                view.link.keep(name, side)
             _show_machines(view, base, head, sides)
             return
         if base.sha == head.sha:
             st.info("A and B are the same commit: choose two, or two runners.")
             return
         _show_runners(view, base, head)
+
+
+def _choose_machines(view: View) -> None:
+    classes = [
+        name for name in view.filters.facets.runner_classes if view.filters.admits_runner(name)
+    ]
+    for name, title, place in zip(_MACHINES, ("A on", "B on"), st.columns(2), strict=True):
+        view.link.choose(title, [_SAME_RUNNER, *classes], parameter=name, place=place)
 
 
 def _revisions(view: View) -> Revisions:
@@ -223,9 +227,15 @@ def _show_rows(
     if all(row.group is Group.UNCHANGED for row in rows):
         st.html("<p class='rw-line'><b>Nothing changed.</b></p>")
     chosen = _chosen(view, rows)
-    show_markup(forest_html(view, rows, chosen, **choices), key="rows")
-    if chosen is not None:
-        show_detail(view, chosen, base, head)
+    forest = forest_html(view, rows, chosen, **choices)
+    if chosen is None:
+        show_markup(forest, key="rows")
+    else:
+        left, right = st.columns([6, 5], gap="medium")
+        with left:
+            show_markup(forest, key="rows")
+        with right, st.container(key="unfolded"):
+            show_detail(view, chosen, base, head)
     name = f"{base.summary.commit.short_sha}-{head.summary.commit.short_sha}"
     offer_files(rows, name)
 

@@ -57,7 +57,7 @@ def _show(view: View, rows: Sequence[RoofRow], chosen: RoofRow, cells: Sequence[
     is_whole = view.link.asked_or_chosen("rows") == "all"
     tab = view.link.asked_or_chosen("tab") or ""
     classes = {row.key.runner_class: device_text(row.key.runner_class) for row in rows}
-    left, right = st.columns([9, 11], gap="medium")
+    left, right = st.columns([10, 11], gap="medium")
     with left:
         tokens = {
             case.case_id: case.costs.get("tokens_per_s") for case in view.filters.facets.cases

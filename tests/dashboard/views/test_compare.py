@@ -172,6 +172,7 @@ def test_two_machines_are_ratios_under_the_heading_no_verdict(
     assert "No runner measured both commits." in app.info[0].value
     app = open_view(
         "compare",
+        machines="open",
         runner_a=make_environment().runner_class,
         runner_b=OTHER_DEVICE.runner_class,
     )

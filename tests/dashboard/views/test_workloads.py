@@ -22,8 +22,9 @@ def workloads(store: Engine) -> None:
 def test_a_workload_is_a_row_with_its_rate_on_each_runner(open_view: OpenView) -> None:
     cells = rows(markup(open_view("roof")))
 
-    on_gpu, on_cpu = sorted((row for row in cells if "llama_decode" in row), key=len)[:2]
-    assert {"6.67 k tokens/s" in row or "200 tokens/s" in row for row in (on_gpu, on_cpu)} == {True}
+    rates = {word for row in cells for word in ("6.67 k tokens/s", "200 tokens/s") if word in row}
+    assert len(cells) == 2
+    assert rates == {"6.67 k tokens/s", "200 tokens/s"}
 
 
 @pytest.mark.usefixtures("workloads")
@@ -56,5 +57,3 @@ def test_comparing_explains_the_change_of_a_profiled_step(open_view: OpenView) -
     assert changes_ns["+ added launches"] == pytest.approx(200_000)
     assert changes_ns["residual"] == pytest.approx(0)
     assert table(app, "kernels")["kernels"].tolist() == ["added: copy"]
-    assert "Not explained" not in texts(app)
-    assert f"{DECODE} triton" in app.selectbox(key="compare:step").options
