@@ -100,6 +100,9 @@ def show_decisions(project: str, parts: Sequence[TriagedRegression]) -> None:
     if failure is not None:
         st.warning(code_span(failure))
     signature, why_not = signature_here(project)
+    if data.reads_through_server():
+        signature = None
+        why_not = "Read-only: this dashboard reads through a server; use its triage route."
     if signature is None:
         st.html(f"<p class=rw-soft>{escape(why_not)}</p>")
         return
