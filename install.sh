@@ -1,20 +1,31 @@
 #!/usr/bin/env bash
-# Installs this checkout into $RUNNER_TEMP/roofwatch, which also sees the packages of the Python in $PYTHON: its torch is
-# used as it is, and its environment is not changed. A job that only reports gets pinned versions instead.
+# Makes $RUNNER_TEMP/roofwatch, an environment with this checkout. A job that reports runs no code of the pull request: it
+# uses the checkout as it is, with pinned versions of what reporting needs. A job that measures also sees the packages of
+# the Python in $PYTHON: its torch is used as it is, and its environment is not changed.
 set -euo pipefail
 home="$RUNNER_TEMP/roofwatch"
-"$PYTHON" -m venv --clear "$home"
-pip=("$home/bin/python" -m pip --quiet --disable-pip-version-check)
-"${pip[@]}" wheel --no-deps --wheel-dir "$home/wheel" "$GITHUB_ACTION_PATH"
+# it needs no pip of its own, which would be half of it
+"$PYTHON" -m venv --clear --without-pip "$home"
+pip=("$PYTHON" -m pip --python "$home/bin/python" --quiet --disable-pip-version-check)
+site="$(echo "$home"/lib/python*/site-packages)"
 if [ "$MODE" = report ]; then
-  set -- --constraint "$GITHUB_ACTION_PATH/constraints.txt"
+  # of pyproject.toml, so that no list is kept twice
+  "$PYTHON" -c 'import sys, tomllib
+project = tomllib.load(open(sys.argv[1], "rb"))["project"]
+print(*project["dependencies"], *project["optional-dependencies"]["github"], sep="\n")' \
+    "$GITHUB_ACTION_PATH/pyproject.toml" > "$home/requirements.txt"
+  "${pip[@]}" install --no-compile --constraint "$GITHUB_ACTION_PATH/constraints.txt" --requirement "$home/requirements.txt"
+  echo "$GITHUB_ACTION_PATH" > "$site/roofwatch.pth"
+  printf '#!/bin/sh\nexec "%s/bin/python" -m roofwatch "$@"\n' "$home" > "$home/bin/roofwatch"
+  chmod +x "$home/bin/roofwatch"
 else
-  set -- nvidia-ml-py # of the extra `measure`, which would replace torch
-  # in a virtual environment, --system-site-packages would show the packages of the Python below it; and where wheels are
-  # built, these packages would come before the ones that the build asks for
+  # a build that asks for packages must not see those of the repository
+  "$PYTHON" -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir "$home/wheel" "$GITHUB_ACTION_PATH"
+  # in a virtual environment, --system-site-packages would show the packages of the Python below it
   "$PYTHON" -c 'import sys
 for path in sys.path:
     if path.endswith("-packages"):
-        print(f"import site; site.addsitedir({path!r})")' > "$(echo "$home"/lib/python*/site-packages)/repository.pth"
+        print(f"import site; site.addsitedir({path!r})")' > "$site/repository.pth"
+  # of the extra `measure`, whose torch would replace the repository's
+  "${pip[@]}" install nvidia-ml-py 'numpy>=1.26' "$(echo "$home"/wheel/*.whl)[github]"
 fi
-"${pip[@]}" install "$@" "$(echo "$home"/wheel/*.whl)[github]"

@@ -466,9 +466,9 @@ def _static_facts(gpu: Gpu, number: int) -> Iterator[StaticFacts]:
 
 def _source_digest(kernel: Kernel, number: int) -> str:
     """A digest that changes where the kernel's code does."""
-    places = [change.at for change in PLANTED if change.kernel == kernel.name]
-    places += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
-    passed = [str(place) for place in places if place <= number]
+    changed_at = [change.at for change in PLANTED if change.kernel == kernel.name]
+    changed_at += [change.repaired_at for change in PLANTED if change.kernel == kernel.name]
+    passed = [str(commit_number) for commit_number in changed_at if commit_number <= number]
     return hashlib.sha256(f"{kernel.name} {' '.join(passed)}".encode()).hexdigest()
 
 

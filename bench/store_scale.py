@@ -228,10 +228,10 @@ def _ask_trend(session: Session, rng: random.Random, millions: int) -> None:
     project = DEEP.project(rng.randrange(millions))
     case_id = DEEP.case_id(rng.randrange(DEEP.series_count))
     key = SeriesKey(
-        project,
-        case_id,
-        "triton",
-        "median_ns",
+        project=project,
+        case_id=case_id,
+        implementation="triton",
+        metric="median_ns",
         runner_class="made up",
     )
     (series,) = read_series(session, project, keys=[key])

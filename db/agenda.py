@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.errors import StoreError
 from roofwatch.db.schema.agenda import AgendaJobRow
-from roofwatch.db.schema.run_filter import Word, project_id
+from roofwatch.db.schema.run_filter import project_id
 from roofwatch.db.schema.runs import ProjectRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.db.schema.table import to_value
 from roofwatch.model.agenda import PlannedJob, StoredJob
 
@@ -146,7 +147,7 @@ def finish_job(
         return connection.execute(finished).rowcount > 0
 
 
-def list_jobs(session: Session, project: Word) -> list[StoredJob]:
+def list_jobs(session: Session, project: ProjectName) -> list[StoredJob]:
     """List the open jobs in their order, then those that were finished in the last 30 days, the
     newest first.
     """

@@ -1,4 +1,4 @@
-"""The `[check]` settings of a job that posts a check, from a place that the change cannot write."""
+"""The `[check]` and `[accept]` settings of a job, from a place that the change cannot write."""
 
 import tempfile
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from roofwatch.collector.git import run_git
-from roofwatch.model.claim import CheckPolicy
+from roofwatch.model.claim import AcceptBy, CheckPolicy
 from roofwatch.model.errors import GitError
-from roofwatch.settings import Check, SettingsError, load_settings
+from roofwatch.settings import Check, Settings, SettingsError, load_settings
 
 _FILES = ("roofwatch.toml", "pyproject.toml")
 
@@ -37,14 +37,43 @@ def read_policy(
     Raises:
         SettingsError: a setting is unknown or invalid.
     """
-    base = _base_commit(variables, event)
-    check = load_settings(repository).check if base is None else _check_at(base, repository)
+    check = _settings_for(variables, event, repository).check
     options = {"requires": requires, "untimed": untimed}
     fields = check.model_dump() | {name: value for name, value in options.items() if value}
     try:
         return Check.model_validate(fields).policy
     except ValueError as error:
         raise SettingsError(f"--requires and --untimed: {error}") from None
+
+
+def read_accept_by(
+    variables: Mapping[str, str],
+    event: Mapping[str, Any],
+    *,
+    accept_by: str = "",
+    repository: Path = Path(),
+) -> AcceptBy:
+    """Read who may accept findings, from where `read_policy` reads the policy.
+
+    Raises:
+        SettingsError: a setting is unknown or invalid.
+    """
+    if not accept_by:
+        return _settings_for(variables, event, repository).accept.by
+    try:
+        return AcceptBy(accept_by)
+    except ValueError:
+        allowed = ", ".join(AcceptBy)
+        raise SettingsError(f"--accept-by {accept_by!r}: choose one of {allowed}") from None
+
+
+def _settings_for(
+    variables: Mapping[str, str], event: Mapping[str, Any], repository: Path
+) -> Settings:
+    base = _base_commit(variables, event)
+    if base is None:
+        return load_settings(repository)
+    return _settings_at(base, repository)
 
 
 def _base_commit(variables: Mapping[str, str], event: Mapping[str, Any]) -> str | None:
@@ -57,7 +86,7 @@ def _base_commit(variables: Mapping[str, str], event: Mapping[str, Any]) -> str 
     return variables.get("CI_MERGE_REQUEST_DIFF_BASE_SHA")
 
 
-def _check_at(commit: str, repository: Path) -> Check:
+def _settings_at(commit: str, repository: Path) -> Settings:
     """Read the settings of a commit, or of the environment alone."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -69,4 +98,4 @@ def _check_at(commit: str, repository: Path) -> Check:
             (folder / file).write_text(text)
         if not any((folder / file).exists() for file in _FILES):
             (folder / _FILES[0]).write_text("")  # ends the search in parent folders
-        return load_settings(folder).check
+        return load_settings(folder)

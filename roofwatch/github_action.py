@@ -22,12 +22,14 @@ from roofwatch.ci.github.event import (
 )
 from roofwatch.ci.messages import ForgeError, code
 from roofwatch.collector.git import merge_base
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
+from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy
 
 RECORDS = Path("roofwatch-records")
 BISECTION = "bisection.json"
 _MAX_BISECTION_BYTES = 1_000_000
 _MAX_LINES = 6
+_ON_REQUEST = "requested"
+"""Name of the part that a comment asked for on the usual runner."""
 Mode = Literal["all", "measure", "report"]
 
 
@@ -40,6 +42,7 @@ def run_action(
     variables: Mapping[str, str],
     *,
     policy: Sequence[str] = (),
+    part: str = "",
 ) -> int:
     """Run the commands of a job; return the status of the last. The report says how a measurement
     ended.
@@ -54,7 +57,10 @@ def run_action(
     RECORDS.mkdir(exist_ok=True)
     event = posting.event_of(variables)
     more = shlex.split(arguments)
-    for command in commands_for(mode, suite, base, more, name, variables, event, policy=policy):
+    commands = commands_for(
+        mode, suite, base, more, name, variables, event, policy=policy, part=part
+    )
+    for command in commands:
         print(f"$ roofwatch {shlex.join(command)}", flush=True)
         measures = command[0] in {"ab", "bisect"}
         environment = dict(variables)
@@ -83,6 +89,7 @@ def commands_for(
     event: Mapping[str, Any],
     *,
     policy: Sequence[str] = (),
+    part: str = "",
 ) -> Iterator[list[str]]:
     """Return the commands of a job, each as its arguments, from the parameters of `run_action`.
 
@@ -90,6 +97,8 @@ def commands_for(
     """
     request, named = requested_measurement(variables), ["--name", name]
     post = ["post", str(RECORDS), *named, *policy]
+    if part:
+        post.append(f"--part={part}")
     if mode == "report":
         if variables.get("GITHUB_EVENT_NAME") != "workflow_run":
             records = [] if request is None else [str(RECORDS)]
@@ -119,6 +128,8 @@ def report_result(
     variables: Mapping[str, str],
     *,
     policy: CheckPolicy = DEFAULT_POLICY,
+    expected: Sequence[str] = (),
+    accept_by: AcceptBy = AcceptBy.REVIEWER,
 ) -> str:
     """Report a requested run like any other, or read the result of a bisection, and reply with it.
 
@@ -132,7 +143,15 @@ def report_result(
         report = posting.report_on([folder], job, policy=policy)
         is_newest = repository.branch_and_head(request.number)[1] == request.head
         posted = posting.post(
-            repository, job, report, name, with_comment=is_newest, with_check=True
+            repository,
+            job,
+            # what a hosted runner found in this commit stays beside it
+            {request.runner or _ON_REQUEST: report},
+            name,
+            with_comment=is_newest,
+            with_check=True,
+            expected=expected,
+            accept_by=accept_by,
         )
         missing = posted.missing
         result = code(report.check.title)

@@ -7,7 +7,8 @@ records of another commit are refused.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,24 +16,28 @@ from typing import TYPE_CHECKING, Any
 from roofwatch.ci.ab.noise_floor import NoiseFloor, NoiseFloorError
 from roofwatch.ci.github import check_run
 from roofwatch.ci.github.acceptance import findings_of
+from roofwatch.ci.github.check_run import BEGUN, CheckRun
 from roofwatch.ci.github.commands import valid_acceptance
 from roofwatch.ci.github.comment import (
     CommentAction,
     CommentState,
     Forge,
+    PartState,
     accepted_by,
     compose,
+    find_report,
     post_comment,
     report_marker,
     with_acceptance,
 )
 from roofwatch.ci.github.event import TOKEN_VARIABLE, ActionsRun, Job, job_of
+from roofwatch.ci.github.parts import Part, earlier_parts, merge
 from roofwatch.ci.messages import ForgeError
 from roofwatch.ci.report.comment import Links, is_silent, to_markdown
 from roofwatch.ci.report.not_measured import NotMeasured
 from roofwatch.ci.report.pull_request import PullRequestJudgement, judge_pull_request
 from roofwatch.ci.static.baseline import BaselineError
-from roofwatch.model.claim import DEFAULT_POLICY, CheckPolicy
+from roofwatch.model.claim import DEFAULT_POLICY, AcceptBy, CheckPolicy
 from roofwatch.model.errors import RecordError
 from roofwatch.model.record import Commit
 from roofwatch.records import WORKLOADS_NAME, read_step_shares
@@ -43,6 +48,9 @@ if TYPE_CHECKING:
     from roofwatch.ci.github.client import GitHubRepository
 
 SUMMARY_VARIABLE = "GITHUB_STEP_SUMMARY"
+PART_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)
+_ARTIFACT = "roofwatch-records-"
+_UNNAMED = "pull-request"
 _SUMMARY_BYTES = 1_000_000
 """GitHub's limit is 1 MiB per step."""
 
@@ -145,6 +153,7 @@ def report_on(
     job: Job | None,
     noise_floor: NoiseFloor | None = None,
     dashboard: str | None = None,
+    documentation: str | None = None,
     workloads: Path | None = None,
     policy: CheckPolicy = DEFAULT_POLICY,
 ) -> Report:
@@ -180,12 +189,19 @@ def report_on(
     except (RecordError, BaselineError, NoiseFloorError) as error:
         check = check_run.not_measured(str(error), policy=policy)
         return Report(check, problem=str(error), is_refused=True)
-    links = Links(dashboard=dashboard)
-    if job is not None:
-        links = Links(job.run.url, dashboard, job.source_url)
+    links = Links(
+        run=None if job is None else job.run.url,
+        dashboard=dashboard,
+        source=None if job is None else job.source_url,
+        documentation=documentation,
+    )
     text, silent = to_markdown(judgement, links=links), is_silent(judgement)
     return Report(
-        check_run.concluded(judgement, text), judgement, text, links=links, is_silent=silent
+        check=check_run.concluded(judgement, text),
+        judgement=judgement,
+        comment=text,
+        links=links,
+        is_silent=silent,
     )
 
 
@@ -201,41 +217,77 @@ def _nothing_measured(folder: Path, job: Job | None, policy: CheckPolicy) -> Rep
     return Report(check_run.not_measured(reason, policy=policy), problem=reason)
 
 
-def post(
-    repository: Forge, job: Job, report: Report, name: str, *, with_comment: bool, with_check: bool
-) -> Posted:
-    """Post a report to the pull requests and commit of its job, with an earlier acceptance if it
-    still holds.
+def reports_on(
+    folder: Path, read: Callable[[Path], Report], expected: Sequence[str] = ()
+) -> dict[str, Report]:
+    """Report on every part below a folder, by name: an artifact per measurement, or its files."""
+    parts = {path.name.removeprefix(_ARTIFACT): path for path in folder.glob(f"{_ARTIFACT}*")}
+    named = {name: path for name, path in parts.items() if PART_NAME.fullmatch(name)}
+    # what was asked for in a comment has the number of that comment
+    is_unnamed = len(named) == 1 and not named.keys() & set(expected)
+    if is_unnamed:
+        return {"": read(next(iter(named.values())))}
+    if not named:
+        return {"": read(folder)}
+    return {"" if name == _UNNAMED else name: read(named[name]) for name in sorted(named)}
 
-    A check that cannot be posted does not keep the comments from being posted, nor the reverse.
+
+def post(
+    repository: Forge,
+    job: Job,
+    reports: Mapping[str, Report],
+    name: str,
+    *,
+    with_comment: bool,
+    with_check: bool,
+    expected: Sequence[str] = (),
+    accept_by: AcceptBy = AcceptBy.REVIEWER,
+) -> Posted:
+    """Post the parts of a report to the pull requests and commit of its job, with an earlier
+    acceptance if it still holds.
+
+    What earlier jobs found in the same commit under other names stays. A check that cannot be
+    posted does not keep the comments from being posted, nor the reverse.
 
     Raises:
         ForgeError: GitHub does not show the pull requests or their comments.
     """
-    judgement, check, order = report.judgement, report.check, job.run.order
-    findings, base_branch = None, None
-    if judgement is not None:
-        findings = findings_of(judgement, job.head_sha)
-        base_branch = judgement.base.branch
+    judgements = [report.judgement for report in reports.values() if report.judgement is not None]
+    findings = findings_of(judgements, job.head_sha)
+    order = job.run.order
+    parts = [_part(part_name, report, job) for part_name, report in reports.items()]
+    annotations = tuple(
+        annotation for report in reports.values() for annotation in report.check.annotations
+    )
+    has_comment = any(report.comment is not None for report in reports.values())
     numbers: list[int] = []
     accepted = {}
+    kept_parts: dict[int, list[Part]] = {}
+    refusal: ForgeError | None = None
     try:
-        if report.comment is not None and (with_comment or findings is not None):
+        if has_comment and (with_comment or findings is not None):
+            base_branch = judgements[0].base.branch if judgements else None
             numbers = _pull_requests(repository, job, base_branch)
+        for number in numbers:
+            ours = find_report(repository, number, name)
+            if ours is not None:
+                kept_parts[number] = earlier_parts(ours.body, job.head_sha, reports)
         if findings is not None:
             # the report on a queued pull request stays that of its own head
-            queued = [pull_request.number for pull_request in repository.queued_pull_requests(job)]
+            queued = [item.number for item in repository.queued_pull_requests(job)]
             for number in (*numbers, *queued):
-                acceptance = valid_acceptance(repository, number, name, findings)
+                acceptance = valid_acceptance(repository, number, name, findings, accept_by)
                 if acceptance is not None:
                     accepted[number] = acceptance
-    except ForgeError:
-        if with_check:  # never leave a check-run in progress
-            repository.conclude(job.head_sha, name, order, check, job.run.url)
-        raise
+    except ForgeError as error:
+        refusal = error
     sentences = {
         number: accepted_by(comment, reason) for number, (_, comment, reason) in accepted.items()
     }
+    merged = merge([*parts, *next(iter(kept_parts.values()), [])], expected)
+    check = CheckRun(merged.conclusion, merged.title, merged.text, annotations)
+    if reports.keys() == {""} and len(merged.parts) == 1 and not expected:
+        check = reports[""].check
     if sentences:
         check = check.accepted(next(iter(sentences.values())))
     missing: list[str] = []
@@ -246,16 +298,20 @@ def post(
             conclusion = "in_progress" if check.conclusion is None else check.conclusion.value
         except ForgeError as error:
             missing.append(f"the check: {error}")
+    # never leave a check-run in progress
+    if refusal is not None:
+        raise refusal
     comments = {}
     for number in numbers if with_comment else ():
-        body = compose(
-            report_marker(name), CommentState(order=order, findings=findings), report.comment or ""
-        )
+        whole = merge([*parts, *kept_parts.get(number, [])], expected)
+        orders = [order, *(part.order for part in whole.parts)]
+        state = CommentState(order=max(orders), findings=findings, parts=whole.parts)
+        body = compose(report_marker(name), state, whole.text)
         if number in accepted:
             body = with_acceptance(body, accepted[number][0], sentences[number])
+        is_silent = all(report.is_silent for report in reports.values())
         try:
-            action = post_comment(repository, number, body, is_silent=report.is_silent)
-            comments[str(number)] = action
+            comments[str(number)] = post_comment(repository, number, body, is_silent=is_silent)
         except ForgeError as error:
             missing.append(f"the comment on {number}: {error}")
     return Posted(
@@ -266,13 +322,46 @@ def post(
     )
 
 
+def begin_here(job: Job, name: str, variables: Mapping[str, str]) -> Iterator[str]:
+    """Put a check-run in progress on the commit of a job; say so."""
+    repository = open_forge(job, variables)
+    repository.conclude(job.head_sha, name, job.run.order, BEGUN, job.run.url)
+    yield f"check-run: in_progress ({BEGUN.title})"
+
+
+def part_names(text: str) -> list[str]:
+    """Read the names of parts, separated by commas.
+
+    Raises:
+        ForgeError: a name is not valid.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if not PART_NAME.fullmatch(name):
+            raise ForgeError(f"--parts {name[:80]!r}: use letters, digits and . _ -")
+    return names
+
+
+def _part(name: str, report: Report, job: Job) -> Part:
+    check = report.check
+    assert check.conclusion is not None, "a part is a result"
+    state = PartState(
+        name=name,
+        head_sha=job.head_sha,
+        order=job.run.order,
+        conclusion=check.conclusion,
+        title=check.title,
+    )
+    return Part(state, report.comment or check.summary)
+
+
 def _pull_requests(repository: Forge, job: Job, base_branch: str | None) -> list[int]:
     """Return the pull requests that a job is about; of several with one head, those into the
     measured base branch.
     """
-    candidates = repository.pull_requests(job)
-    into_base = [candidate for candidate in candidates if candidate.base_branch == base_branch]
-    return [candidate.number for candidate in into_base or candidates]
+    pull_requests = repository.pull_requests(job)
+    numbers = [item.number for item in pull_requests if item.base_branch == base_branch]
+    return numbers or [item.number for item in pull_requests]
 
 
 def append_summary(report: Report, variables: Mapping[str, str]) -> None:
@@ -295,12 +384,14 @@ def append_summary(report: Report, variables: Mapping[str, str]) -> None:
         ) from None
 
 
-def summary(posted: Posted, report: Report) -> Iterator[str]:
+def summary(posted: Posted, reports: Mapping[str, Report]) -> Iterator[str]:
     """Write what was done, line by line."""
-    if report.problem is not None:
-        yield f"nothing to judge: {report.problem}"
-    if posted.check_run is not None:
-        yield f"check-run: {posted.check_run} ({report.check.title})"
+    for name, report in reports.items():
+        shown_name = f"{name}: " if name else ""
+        if report.problem is not None:
+            yield f"{shown_name}nothing to judge: {report.problem}"
+        if posted.check_run is not None:
+            yield f"{shown_name}check-run: {posted.check_run} ({report.check.title})"
     if posted.accepted_by is not None:
         yield f"accepted by {posted.accepted_by}"
     for number, action in posted.comments.items():
@@ -316,7 +407,9 @@ def check_lines(check: check_run.CheckRun) -> Iterator[str]:
         yield from (f"  {line}" for line in annotation.message.splitlines())
 
 
-def to_json(posted: Posted, report: Report) -> dict[str, Any]:
+def to_json(posted: Posted, reports: Mapping[str, Report]) -> dict[str, Any]:
+    """Write what was done; of several parts, the first has the title."""
+    report = next(iter(reports.values()))
     verdict = None if report.judgement is None else report.judgement.verdict
     pull_request, comment = next(iter(posted.comments.items()), (None, None))
     first = {"pull_request": pull_request and int(pull_request), "comment": comment}

@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from roofwatch.model.build_settings import BuildSettings
-from roofwatch.model.claim import CheckPolicy, RequiredEvidence
+from roofwatch.model.claim import AcceptBy, CheckPolicy, RequiredEvidence
 
 _PREFIX = "ROOFWATCH_"
 
@@ -119,6 +119,17 @@ class Check(BaseModel):
         return CheckPolicy(untimed_passes=self.untimed == "pass", requires=self.requires)
 
 
+class Accept(BaseModel):
+    """Who may accept what a check found, in a comment on the pull request."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    by: AcceptBy = AcceptBy.REVIEWER
+    """`reviewer`: someone with write access, but not the author of the change. `anyone`: the author
+    too. `admin`: an administrator of the repository.
+    """
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
@@ -170,6 +181,10 @@ class Settings(BaseModel):
     """How commits are built for measuring."""
     check: Check = Check()
     """What a check makes of missing evidence."""
+    accept: Accept = Accept()
+    """Who may accept what a check found."""
+    documentation_url: Annotated[str, Field(pattern=r"^https?://")] | None = None
+    """Address of this documentation, for links in comments; unset, they are plain text."""
     retention: Retention = Retention()
     """What `roofwatch db prune` deletes."""
     import_: ImportSettings = Field(default=ImportSettings(), alias="import")
@@ -184,6 +199,7 @@ class Settings(BaseModel):
 SETTING_TABLES: Mapping[str, type[BaseModel]] = {
     "build": BuildSettings,
     "check": Check,
+    "accept": Accept,
     "retention": Retention,
     "import": ImportSettings,
 }

@@ -26,7 +26,7 @@ from roofwatch.ci.claims.decide import claim_of_regression
 from roofwatch.ci.history.finding import is_outcome
 from roofwatch.ci.history.summary import FalseAlarms, count_false_alarms, share_real
 from roofwatch.ci.messages import count_of
-from roofwatch.model.alert import AlertCondition, Change, Fact, Link, Message
+from roofwatch.model.alert import AlertCondition, Fact, Link, Message, ReportedValue
 from roofwatch.model.history import (
     Cause,
     ChangePoint,
@@ -301,7 +301,7 @@ def _share_real(false_alarms: FalseAlarms) -> str:
     )
 
 
-def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:
+def _changes(point: ChangePoint, state: ProjectState) -> list[ReportedValue]:
     """Return a change of a series and, if it is a time, the same as rates."""
     changes = [change_of(point.series, point.before, point.after)]
     base_ns, head_ns = point.before, point.after
@@ -316,11 +316,11 @@ def _changes(point: ChangePoint, state: ProjectState) -> list[Change]:
     return changes
 
 
-def change_of(series: SeriesKey, base: float | None, head: float | None) -> Change:
+def change_of(series: SeriesKey, base: float | None, head: float | None) -> ReportedValue:
     relative_change = None
     if base and head is not None:
         relative_change = (head - base) / base
-    return Change(
+    return ReportedValue(
         kernel=series.kernel,
         case_id=series.case_id,
         implementation=series.implementation,

@@ -195,9 +195,29 @@ class GitHubRepository:
     # --- permissions and runs
 
     def may_write(self, login: str) -> bool:
-        path = f"collaborators/{quote(login, safe='')}/permission"
-        document = self._requests.find("GET", path)
+        document = self._permission(login)
         return document is not None and document.get("permission") in _WRITERS
+
+    def _permission(self, login: str) -> Any:
+        return self._requests.find("GET", f"collaborators/{quote(login, safe='')}/permission")
+
+    def may_administer(self, login: str) -> bool:
+        document = self._permission(login)
+        return document is not None and document.get("permission") == "admin"
+
+    def author(self, number: int) -> str:
+        """Return the login of who opened a pull request."""
+        document = self._requests.call("GET", f"pulls/{number}")
+        return str((document.get("user") or {}).get("login") or "")
+
+    def reviewed_commits(self, number: int, login: str) -> set[str]:
+        """Return the commits of a pull request on which somebody submitted a review."""
+        documents = self._requests.list(f"pulls/{number}/reviews")
+        return {
+            str(document["commit_id"])
+            for document in documents
+            if (document.get("user") or {}).get("login") == login
+        }
 
     def run_again(self, run_id: int) -> None:
         self._requests.call("POST", f"actions/runs/{run_id}/rerun")

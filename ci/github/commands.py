@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -35,17 +35,20 @@ from roofwatch.ci.github.event import (
     RequestedMeasurement,
     RunOrder,
 )
-from roofwatch.ci.messages import ForgeError, code
+from roofwatch.ci.messages import ForgeError, code, count_of
+from roofwatch.model.claim import AcceptBy
 
 if TYPE_CHECKING:
     from roofwatch.ci.github.client import FoundCheckRun, GitHubRepository
 
 COMMAND_PREFIX = "/roofwatch"
 USAGE = (
-    "`/roofwatch accept <reason>`, `/roofwatch rerun`, `/roofwatch run [<runner>] [<commit>]` or "
-    "`/roofwatch bisect [<case> <implementation>] [on <runner>]`"
+    "`/roofwatch accept [--wrong-result] <reason>`, `/roofwatch rerun`, "
+    "`/roofwatch run [<runner>] <commit>` or "
+    "`/roofwatch bisect [<case> <implementation>] [on <runner>] [at <commit>]`"
 )
 AGREED, CONFUSED, REFUSED = "+1", "confused", "-1"
+_WRONG_RESULT = "--wrong-result"
 _MAX_REASON = 200
 """Characters."""
 _RUNNER = re.compile(r"[\w.-]{1,60}", re.ASCII)
@@ -62,9 +65,12 @@ class Verb(StrEnum):
 @dataclass(frozen=True)
 class Command:
     verb: Verb
-    rest: str
-    """The reason, the commit or the series."""
+    rest: str = ""
+    """The reason or the series."""
     runner: str = ""
+    commit: str = ""
+    wrong_results: bool = False
+    """Whether an acceptance means wrong results too."""
 
 
 @dataclass(frozen=True)
@@ -109,42 +115,67 @@ def parse_command(line: str) -> Command:
         CommandError: the command is not valid.
     """
     verb, *words = [*line.split()[1:], ""]
-    rest, runner = " ".join(words).strip(), ""
+    rest = " ".join(words).strip()
     if verb not in list(Verb):
         raise CommandError(f"unknown command; there are {USAGE}")
+    wrong_results = verb == Verb.ACCEPT and words[:1] == [_WRONG_RESULT]
+    if wrong_results:
+        rest = " ".join(words[1:]).strip()
     if verb == Verb.ACCEPT and not rest:
         raise CommandError(f"a reason is missing: `{COMMAND_PREFIX} accept <reason>`")
     if verb == Verb.RERUN and rest:
         raise CommandError(f"`{COMMAND_PREFIX} rerun` takes no arguments")
     if verb == Verb.RUN:
-        runner, _, rest = ("", "", rest) if _COMMIT.fullmatch(rest) else rest.partition(" ")
-    if verb == Verb.BISECT and len(words) > 2 and words[-3] == "on":
-        rest, runner = " ".join(words[:-3]), words[-2]
-    if verb == Verb.BISECT and (
-        len(rest) > MAX_SERIES or not rest.isprintable() or rest.startswith("-")
-    ):
+        return _parse_run(rest)
+    if verb == Verb.BISECT:
+        return _parse_bisect(words)
+    if verb == Verb.ACCEPT:
+        rest = rest[:_MAX_REASON]
+    return Command(Verb(verb), rest=rest, wrong_results=wrong_results)
+
+
+def _parse_run(rest: str) -> Command:
+    runner, _, commit = ("", "", rest) if _COMMIT.fullmatch(rest) else rest.partition(" ")
+    if not _is_valid(runner, _RUNNER) or not _is_valid(commit, _COMMIT):
         raise CommandError(
-            "name a case and an implementation: `/roofwatch bisect <case> <implementation>`"
+            f"name a label of the runner, and the commit that you reviewed: `{COMMAND_PREFIX} "
+            f"run h100 0123abcd`"
         )
-    if (runner and not _RUNNER.fullmatch(runner)) or (
-        verb == Verb.RUN and rest and not _COMMIT.fullmatch(rest)
-    ):
+    return Command(Verb.RUN, runner=runner, commit=commit)
+
+
+def _parse_bisect(words: Sequence[str]) -> Command:
+    named = [word for word in words if word]
+    options = {"on": "", "at": ""}
+    # the case may have any words but these two at its end
+    while len(named) > 1 and named[-2] in options:
+        *named, option, value = named
+        options[option] = value
+    series = " ".join(named)
+    is_valid = _is_valid(options["on"], _RUNNER) and _is_valid(options["at"], _COMMIT)
+    if len(series) > MAX_SERIES or not series.isprintable() or series.startswith("-"):
+        is_valid = False
+    if not is_valid:
         raise CommandError(
-            f"name a label of the runner, and perhaps a commit: `{COMMAND_PREFIX} run h100 "
-            f"0123abcd`"
+            "name a case and an implementation, and the commit that you reviewed: "
+            f"`{COMMAND_PREFIX} bisect <case> <implementation> at 0123abcd`"
         )
-    return Command(Verb(verb), rest[:_MAX_REASON] if verb == Verb.ACCEPT else rest, runner)
+    return Command(Verb.BISECT, rest=series, runner=options["on"], commit=options["at"])
+
+
+def _is_valid(word: str, form: re.Pattern[str]) -> bool:
+    return not word or form.fullmatch(word) is not None
 
 
 def valid_acceptance(
-    repository: Forge, number: int, name: str, findings: Findings
+    repository: Forge, number: int, name: str, findings: Findings, accept_by: AcceptBy
 ) -> tuple[Acceptance, Comment, str] | None:
-    """Return an acceptance of these findings with its comment and reason, if its author still has
-    write access.
+    """Return an acceptance of these findings with its comment and reason, if its author still may
+    accept.
     """
     ours = find_report(repository, number, name)
     if ours is not None and not repository.starts_jobs_for_comments:
-        ours = _with_new_acceptance(repository, ours)
+        ours = _with_new_acceptance(repository, ours, accept_by)
     acceptance = None if ours is None else read_state(ours.body).acceptance
     if acceptance is None or not acceptance.covers(findings):
         return None
@@ -154,13 +185,29 @@ def valid_acceptance(
     )
     if comment is None:
         return None
-    reason = next(iter(_reasons_in(comment.body)), None)
-    if reason is None or not repository.may_write(comment.login):
+    command = next(iter(_acceptances_in(comment.body)), None)
+    if command is None or why_may_not_accept(repository, number, comment.login, accept_by):
         return None
-    return acceptance, comment, reason
+    return acceptance, comment, command.rest
 
 
-def _with_new_acceptance(repository: Forge, ours: Comment) -> Comment:
+def why_may_not_accept(
+    repository: Forge, number: int, login: str, accept_by: AcceptBy
+) -> str | None:
+    """Return why somebody may not accept the findings of a pull request; None if they may."""
+    if not repository.may_write(login):
+        return f"{code(login)} may not write to the repository"
+    if accept_by is AcceptBy.ADMIN and not repository.may_administer(login):
+        return "only an administrator of the repository may accept (`accept.by`)"
+    if accept_by is AcceptBy.REVIEWER and login == repository.author(number):
+        return (
+            "the author alone cannot accept: somebody else with write access has to; "
+            'a repository with one maintainer sets `accept.by = "anyone"`'
+        )
+    return None
+
+
+def _with_new_acceptance(repository: Forge, ours: Comment, accept_by: AcceptBy) -> Comment:
     """Add to a report's state what somebody with write access accepted since it was last
     written.
     """
@@ -168,27 +215,36 @@ def _with_new_acceptance(repository: Forge, ours: Comment) -> Comment:
     if findings is None or not findings.most:
         return ours
     for comment in repository.comments(ours.number):
-        reason = next(iter(_reasons_in(comment.body)), None)
+        command = next(iter(_acceptances_in(comment.body)), None)
         is_newer = datetime.fromisoformat(comment.written_at) > written_at
-        if reason is not None and is_newer and repository.may_write(comment.login):
+        if command is None or not is_newer:
+            continue
+        if why_may_not_accept(repository, ours.number, comment.login, accept_by) is None:
             acceptance = Acceptance(
-                comment_id=comment.comment_id, most=findings.most, grain=findings.grain
+                comment_id=comment.comment_id,
+                most=findings.most,
+                grain=findings.grain,
+                wrong_results=command.wrong_results,
             )
-            return replace(
-                ours, body=with_acceptance(ours.body, acceptance, accepted_by(comment, reason))
-            )
+            sentence = accepted_by(comment, command.rest)
+            return replace(ours, body=with_acceptance(ours.body, acceptance, sentence))
     return ours
 
 
-def _reasons_in(body: str) -> Iterator[str]:
+def _acceptances_in(body: str) -> Iterator[Command]:
     for line in commands_in(body):
         with contextlib.suppress(CommandError):
             command = parse_command(line)
             if command.verb is Verb.ACCEPT:
-                yield command.rest
+                yield command
 
 
-def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) -> Reply:
+def carry_out(
+    repository: GitHubRepository,
+    request: CommandRequest,
+    name: str,
+    accept_by: AcceptBy = AcceptBy.REVIEWER,
+) -> Reply:
     """Carry out the commands in a comment about the report of that name.
 
     Raises:
@@ -202,7 +258,7 @@ def carry_out(repository: GitHubRepository, request: CommandRequest, name: str) 
         if not is_label:
             repository.react(comment.comment_id, REFUSED)
         return Reply((), REFUSED, f"{code(comment.login)} may not write to the repository")
-    pull_request = _PullRequest(repository, request, name)
+    pull_request = _PullRequest(repository, request, name, accept_by)
     verbs, answers, reaction = [], [], AGREED
     for line in lines:
         try:
@@ -240,8 +296,17 @@ def describe(request: RequestedMeasurement, run: ActionsRun) -> str:
 
 
 class _PullRequest:
-    def __init__(self, repository: GitHubRepository, request: CommandRequest, name: str) -> None:
-        self._repository, self._request, self._name = repository, request, name
+    def __init__(
+        self,
+        repository: GitHubRepository,
+        request: CommandRequest,
+        name: str,
+        accept_by: AcceptBy,
+    ) -> None:
+        self._repository = repository
+        self._request = request
+        self._name = name
+        self._accept_by = accept_by
         self._number = request.comment.number
         self._branch, self._head_sha = repository.branch_and_head(self._number)
         self.requests: list[RequestedMeasurement] = []
@@ -250,20 +315,29 @@ class _PullRequest:
         """Carry out a command; return the answer as Markdown."""
         match command.verb:
             case Verb.ACCEPT:
-                return self._accept(command.rest)
+                return self._accept(command)
             case Verb.RERUN:
                 return self._rerun()
             case Verb.RUN:
-                return self._request_measurement(command, self._reviewed(command.rest), "")
+                return self._request_measurement(command, self._reviewed(command), "")
             case Verb.BISECT:
-                return self._request_measurement(
-                    command, self._reviewed(""), self._series(command.rest)
-                )
+                head_sha = self._reviewed(command)
+                return self._request_measurement(command, head_sha, self._series(command.rest))
 
-    def _accept(self, reason: str) -> str:
+    def _accept(self, command: Command) -> str:
         if self._request.labelled_sha is not None:
             raise CommandError(f"A label cannot accept: write `{COMMAND_PREFIX} accept <reason>`.")
         ours, findings = self._reported()
+        login = self._request.comment.login
+        refusal = why_may_not_accept(self._repository, self._number, login, self._accept_by)
+        if refusal is not None:
+            raise CommandError(f"Not accepted: {refusal}.")
+        if findings.wrong_count and not command.wrong_results:
+            results = count_of(findings.wrong_count, "wrong result")
+            raise CommandError(
+                f"Not accepted: the report has {results}. If that is meant: "
+                f"`{COMMAND_PREFIX} accept {_WRONG_RESULT} <reason>`."
+            )
         head_sha = self._head_sha
         if findings.head_sha != head_sha:
             raise CommandError(
@@ -272,9 +346,12 @@ class _PullRequest:
                 "wait for the report of that commit."
             )
         acceptance = Acceptance(
-            comment_id=self._request.comment.comment_id, most=findings.most, grain=findings.grain
+            comment_id=self._request.comment.comment_id,
+            most=findings.most,
+            grain=findings.grain,
+            wrong_results=command.wrong_results,
         )
-        sentence = accepted_by(self._request.comment, reason)
+        sentence = accepted_by(self._request.comment, command.rest)
         if not self._repository.edit_comment(
             ours, with_acceptance(ours.body, acceptance, sentence)
         ):
@@ -302,27 +379,31 @@ class _PullRequest:
         self._repository.conclude(head_sha, self._name, again, BEGUN, found.url)
         return f"{code(head_sha[:8])} is being measured again; the report will be updated."
 
-    def _reviewed(self, named: str) -> str:
-        """Return the commit that the author of the command has seen: a branch may move between
-        command and job.
+    def _reviewed(self, command: Command) -> str:
+        """Return the commit that the author of the command has seen: the one that the command
+        names, or that of a review of theirs. A branch may move between looking and writing.
         """
         head_sha = self._head_sha
         if self._request.labelled_sha is not None:
-            return self._request.labelled_sha
-        if named and not head_sha.startswith(named):
+            head_sha = self._request.labelled_sha
+        if command.commit and not head_sha.startswith(command.commit):
             raise CommandError(
-                f"The branch is at {code(head_sha[:8])}, not at {code(named[:8])}: review that "
-                f"commit."
+                f"The branch is at {code(head_sha[:8])}, not at {code(command.commit[:8])}: review "
+                f"that commit."
             )
-        checks = self._repository.check_runs(head_sha, self._name)
-        started_at = [check.started_at for check in checks if check.order is not None]
-        if named or (started_at and min(started_at) <= self._request.comment.written_at):
+        login = self._request.comment.login
+        if command.commit or head_sha in self._repository.reviewed_commits(self._number, login):
             return head_sha
+        runner = f" {command.runner}" if command.runner else ""
+        example = f"run{runner} {head_sha[:8]}"
+        if command.verb is Verb.BISECT:
+            on_runner = f" on {command.runner}" if command.runner else ""
+            series = f" {command.rest}" if command.rest else ""
+            example = f"bisect{series}{on_runner} at {head_sha[:8]}"
         raise CommandError(
-            f"{code(head_sha[:8])} was not reported before your comment, so you may not have seen "
-            f"it. "
-            f"Review it and write the command again, for a run with the commit: `run <runner> "
-            f"{head_sha[:8]}`."
+            "The runner executes the code of the pull request, so name the commit that you "
+            f"reviewed: {code(f'{COMMAND_PREFIX} {example}', limit=400)}. A review that you "
+            "submitted on that commit will do too."
         )
 
     def _request_measurement(self, command: Command, head_sha: str, series: str) -> str:

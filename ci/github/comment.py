@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from roofwatch.ci.github.acceptance import Acceptance, Findings
+from roofwatch.ci.github.check_run import Conclusion
 from roofwatch.ci.github.event import Comment, RunOrder
 from roofwatch.ci.messages import ForgeError, UncertainError, code
 
@@ -34,6 +35,20 @@ _NAME = re.compile(r"[\w. ()/+-]{1,60}", re.ASCII)
 _STATE = re.compile(r"<!-- roofwatch:state ([A-Za-z0-9+/=]{1,24000}) -->")
 
 
+class PartState(BaseModel):
+    """One runner or suite of a report."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    head_sha: str
+    order: RunOrder
+    conclusion: Conclusion
+    title: str
+    line_count: int = 0
+    """Lines of its text in the comment."""
+
+
 class CommentState(BaseModel):
     """What a comment of ours stores."""
 
@@ -43,6 +58,7 @@ class CommentState(BaseModel):
     """The run that it reports."""
     findings: Findings | None = None
     acceptance: Acceptance | None = None
+    parts: tuple[PartState, ...] = ()
 
 
 class CommentAction(StrEnum):
@@ -84,14 +100,24 @@ def read_state(body: str) -> CommentState:
 def with_acceptance(body: str, acceptance: Acceptance, sentence: str) -> str:
     """Record an acceptance in a comment of ours, in place of an earlier one."""
     state = read_state(body).model_copy(update={"acceptance": acceptance})
-    marker, _, *lines = body.splitlines()
-    lines = [line for line in lines if not line.startswith(_ACCEPTED)]
+    marker, _, *lines = without_acceptance(body).splitlines()
     heading = next((index for index, line in enumerate(lines) if line.startswith("### ")), 0)
     lines[heading + 1 : heading + 1] = [
         "",
         f"{_ACCEPTED}{sentence}. It holds until something else is found.",
     ]
     return compose(marker, state, "\n".join(lines))
+
+
+def without_acceptance(body: str) -> str:
+    """Remove what `with_acceptance` added to the text."""
+    lines: list[str] = []
+    for line in body.splitlines():
+        if line.startswith(_ACCEPTED):
+            lines.pop()  # the blank line before it
+        else:
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def accepted_by(comment: Comment, reason: str) -> str:

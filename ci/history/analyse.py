@@ -61,7 +61,7 @@ from roofwatch.db.regressions.case_analyses import (
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.model.case_analysis import CaseAnalysis
 from roofwatch.model.history import Regression, SeriesKey
-from roofwatch.model.metrics import RATIO_TO_REFERENCE
+from roofwatch.model.metrics import OPERATOR_METRICS, RATIO_TO_REFERENCE
 
 Subject = tuple[str, str]
 """Case id and implementation."""
@@ -79,8 +79,9 @@ JUDGED_METRICS = (
     "local_bytes",
     "shared_bytes",
     "theoretical_occupancy",
+    *OPERATOR_METRICS,
 )
-METHOD = "2"
+METHOD = "3"
 """Changes with the method, so that stored analyses of an older one are made again."""
 _VALUES_AT_ONCE = 400_000
 """Values read together, some tens of MB."""

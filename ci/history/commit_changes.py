@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 
-from roofwatch.ci.causes.explain import CodeChange, Odds, explain_outcome, weigh
+from roofwatch.ci.causes.explain import CodeObservation, Odds, explain_outcome, weigh
 from roofwatch.ci.history.finding import Status, TrendFinding
 from roofwatch.ci.history.steps import points_by_commit
 from roofwatch.ci.messages import plain
@@ -94,7 +94,7 @@ class CompiledHistory:
 
     def code_change(
         self, key: SeriesKey, base: CommitRef, head: CommitRef, verdict: Verdict
-    ) -> CodeChange | None:
+    ) -> CodeObservation | None:
         """Compare an implementation's machine code at two commits; None unless it is known at both.
 
         Only the code for the timed device counts, if it is known.
@@ -132,7 +132,7 @@ class CompiledHistory:
         words = [
             facts_in_words(before[function].values, after[function].values) for function in moved
         ]
-        return CodeChange(
+        return CodeObservation(
             changed_targets=len(changed),
             known_targets=len(targets),
             facts=max(words, key=len, default=""),

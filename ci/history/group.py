@@ -268,7 +268,9 @@ def _event(changes: Sequence[_CommonChange], population: Population) -> Grouped:
         base,
         kernel=ALL_KERNELS,
         verdict=verdict,
-        change_points=tuple(replace(change, verdict=verdict) for change in base.change_points),
+        change_points=tuple(
+            replace(change, verdict=verdict, reason=None) for change in base.change_points
+        ),
         cause=cause_of(suspects),
         suspects=suspects,
         summary=f"{together}, typically by {size}: the machine rather than one kernel",

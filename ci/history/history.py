@@ -22,11 +22,13 @@ from roofwatch.ci.history.finding import (
     log_change,
 )
 from roofwatch.ci.history.group import group_findings
-from roofwatch.ci.history.regression import COST_SHIFT_NOTE, Population, note_recoveries
+from roofwatch.ci.history.operator_changes import operator_findings
+from roofwatch.ci.history.regression import Population, note_recoveries
 from roofwatch.ci.history.step_findings import step_findings
 from roofwatch.ci.history.steps import TIME, VALUE_METRICS, is_judged_import, timelines
 from roofwatch.model.history import ChangePoint, Regression, RegressionState, Series, SeriesKey
-from roofwatch.model.verdict import THRESHOLDS, Verdict
+from roofwatch.model.metrics import Layer
+from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
 
 @dataclass
@@ -78,6 +80,8 @@ def analyse_series(
         # a ratio has no value exactly if one of its two times has none
         if key.metric in OUTCOME_METRICS or (is_imported and not key.is_ratio_to_reference):
             analysis.findings.extend(outcome_findings(one))
+        if key.definition.layer is Layer.OPERATORS:
+            analysis.findings.extend(operator_findings(one))
         if key.metric not in VALUE_METRICS and key.metric != TIME and not is_imported:
             continue
         lines = timelines(one)
@@ -102,27 +106,22 @@ def settle_shares(findings: Iterable[TrendFinding]) -> Iterator[TrendFinding]:
     the time decides on the alert. One that changed in the other direction only follows from the
     step, and is dropped. The rest become notes.
     """
-    everything = list(findings)
+    all_findings = list(findings)
     steps: dict[tuple[str, ...], list[TrendFinding]] = defaultdict(list)
-    for finding in everything:
+    for finding in all_findings:
         if finding.is_performance and not finding.is_clock_move:
             steps[_step_of(finding.change.series)].append(finding)
-    for finding in everything:
-        if not finding.change.series.is_share_of_step:
+    for finding in all_findings:
+        change = finding.change
+        if not change.series.is_share_of_step:
             yield finding
             continue
-        near = [
-            step
-            for step in steps[_step_of(finding.change.series)]
-            if step.reach.touches(finding.reach)
-        ]
-        if not near:
-            change = finding.change
-            note = replace(
-                change, verdict=Verdict.INCONCLUSIVE, evidence=change.evidence + COST_SHIFT_NOTE
-            )
+        of_step = steps[_step_of(change.series)]
+        nearby = [step for step in of_step if step.reach.touches(finding.reach)]
+        if not nearby:
+            note = replace(change, verdict=Verdict.INCONCLUSIVE, reason=Reason.COST_SHIFT)
             yield replace(finding, change=note, p_value=None)
-        elif any(step.change.verdict is finding.change.verdict for step in near):
+        elif any(step.change.verdict is change.verdict for step in nearby):
             yield replace(finding, p_value=None)
 
 

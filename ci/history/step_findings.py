@@ -25,7 +25,7 @@ from roofwatch.ci.causes.evidence import (
 from roofwatch.ci.causes.explain import (
     NEAR_RUNS,
     ChangeContext,
-    CodeChange,
+    CodeObservation,
     explain,
     explain_drift,
     explain_secondary,
@@ -33,10 +33,10 @@ from roofwatch.ci.causes.explain import (
 from roofwatch.ci.changepoint.chance import chance_of_drift, chances_of_steps
 from roofwatch.ci.changepoint.detect import Step
 from roofwatch.ci.changepoint.drift import Drift
-from roofwatch.ci.changepoint.suspicion import find_suspicion
 from roofwatch.ci.history.bridges import bridge_findings
 from roofwatch.ci.history.commit_changes import CompiledHistory
 from roofwatch.ci.history.finding import Status, TrendFinding, windows_between
+from roofwatch.ci.history.imported_code import code_around
 from roofwatch.ci.history.steps import (
     TIME,
     Timeline,
@@ -60,10 +60,8 @@ _SURE_CHANCE = 0.001
 """Largest p-value of a step that alerts without a pair: docs/explanation/error-rates.md has the
 false alerts that it allows.
 """
-_SURE_VALUES = 8
+_SURE_VALUES = 10
 """Values that its new level needs."""
-_FIRST_VALUES = 5
-"""Of these, values that must be suspicious together."""
 _VALUES_FOR_NOISE = 20
 """Values before it, from which the noise of the series is known."""
 _SURE_OF_A_DRIFT = 6.0
@@ -113,8 +111,13 @@ def _clock_checked(
     step = clock_step(before, after, log_change)
     if step is None or not step.is_clock_move(min_relative_change=THRESHOLDS.trend_relative_change):
         return change
-    evidence = f"{change.evidence}; {Reason.CLOCK_CHANGED}: {step.in_words()}"
-    return replace(change, verdict=Verdict.INCONCLUSIVE, evidence=evidence)
+    evidence = f"{change.evidence}; {step.in_words()}"
+    return replace(
+        change,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=Reason.CLOCK_CHANGED,
+        evidence=evidence,
+    )
 
 
 # --- times
@@ -131,7 +134,7 @@ def _time_findings(
     bridges = list(bridge_findings(line))
     for step, chance in zip(steps[:count], chances, strict=False):
         finding = _time_finding(line, step, evidence, compiled)
-        is_sure = is_sure_step(line.values, step, chance)
+        is_sure = is_sure_step(step, chance)
         log_error = (
             abs(finding.log_change) / step.standard_errors if step.standard_errors > 0 else 0.0
         )
@@ -153,22 +156,16 @@ def _time_findings(
         yield _drift_finding(line.since(steps[count - 1].index if count else 0), drift)
 
 
-def is_sure_step(values: Sequence[float], step: Step, chance: float) -> bool:
-    """Whether single runs are enough for an alert: the step is hardly chance, and the first values
-    of the new level were suspicious together.
+def is_sure_step(step: Step, chance: float) -> bool:
+    """Whether single runs are enough for an alert: the step is hardly chance, between two levels of
+    enough values.
 
     Args:
-        values: All of the series.
         step: As `find_time_steps` found it.
         chance: Its p-value.
     """
-    is_short = step.index < _VALUES_FOR_NOISE or step.count_after < _SURE_VALUES
-    if chance > _SURE_CHANCE or is_short:
-        return False
-    suspicion = find_suspicion(
-        values[: step.index + _FIRST_VALUES], min_relative_change=THRESHOLDS.relative_change
-    )
-    return suspicion is not None and suspicion.value_count > 1
+    has_noise = step.index >= _VALUES_FOR_NOISE
+    return chance <= _SURE_CHANCE and has_noise and step.count_after >= _SURE_VALUES
 
 
 def _is_over(finding: TrendFinding, bridge: TrendFinding) -> bool:
@@ -241,7 +238,7 @@ def _confirmed_by(step: TrendFinding, pair: TrendFinding) -> TrendFinding:
     evidence = f"{step.change.evidence}; {pair.change.evidence}"
     return replace(
         step,
-        change=replace(step.change, verdict=pair.change.verdict, evidence=evidence),
+        change=replace(step.change, verdict=pair.change.verdict, reason=None, evidence=evidence),
         status=Status.CONFIRMED,
         suspects=pair.suspects,
     )
@@ -354,7 +351,9 @@ def _measured_again(line: Timeline, step: Step, ended: datetime | None) -> Obser
     return measured_again(old, new, log_change=math.log(step.after / step.before), ended=ended)
 
 
-def _describe_time_step(step: Step, comparison: Comparison | None, code: CodeChange | None) -> str:
+def _describe_time_step(
+    step: Step, comparison: Comparison | None, code: CodeObservation | None
+) -> str:
     time = metric(TIME)
     sentence = (
         f"median time {time.format(step.before)} to {time.format(step.after)} "
@@ -451,7 +450,7 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         context = ChangeContext(
             before, after, candidates=frozenset(line.commits[place] for place in places)
         )
-        sources = _sources_around(line, places) if is_imported else None
+        sources = code_around(line, places) if is_imported else None
         if sources is not None and not sources.has_changed:
             chance = None  # the environment's, so no alert
         if is_imported:
@@ -470,17 +469,6 @@ def _value_findings(line: Timeline, compiled: CompiledHistory) -> Iterator[Trend
         yield replace(
             found, p_value=chance, measured_on=measured_on, outline=line.outline(step.index)
         )
-
-
-def _sources_around(line: Timeline, places: Sequence[int]) -> Observation | None:
-    """Compare the sources of an imported kernel before and after a step; None if not known."""
-    base, head = line.commits[min(places) - 1], line.commits[max(places)]
-    old, new = line.points[base][-1].code_hash, line.points[head][-1].code_hash
-    if old is None or new is None:
-        return None
-    verb = "did not change" if old == new else "changed"
-    sentence = f"the sources that the kernel uses {verb} from {base.short_sha} to {head.short_sha}"
-    return Observation(old != new, sentence)
 
 
 def _describe_value_step(line: Timeline, step: Step, *, is_exact: bool) -> str:

@@ -11,23 +11,27 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from roofwatch.ci.ab.launches import LaunchMove
 from roofwatch.ci.claims.cases import CaseEvidence, is_removed
 from roofwatch.ci.claims.reason_words import reason_words
-from roofwatch.ci.diagnosis.diagnose import BottleneckChange
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.judge.pairing import SideResult
 from roofwatch.ci.messages import Row, Section, code, count_of, listed
-from roofwatch.ci.report.findings import VERDICT_ORDER, find_line, worst_first
+from roofwatch.ci.report.change_words import VERDICT_ORDER, find_line, line_of, worst_first
 from roofwatch.ci.report.pull_request import PullRequestJudgement
-from roofwatch.ci.static.comparison import StaticJudgement
-from roofwatch.ci.static.facts import fact_values
+from roofwatch.ci.static.analyses import AnalysisEvidence
+from roofwatch.ci.static.comparison import (
+    CodeEvidence,
+    StaticChange,
+    is_listed,
+    moved_facts_of,
+    word_of,
+)
 from roofwatch.model.history import Cause
 from roofwatch.model.metrics import format_counter, metric
 from roofwatch.model.record import SourceLine
 from roofwatch.model.verdict import THRESHOLDS, Reason, Verdict
 
-_Changed = TypeVar("_Changed", Change[CaseEvidence], StaticJudgement, Change[None])
+_Changed = TypeVar("_Changed", bound=Change[Any])
 _RESULTS = frozenset({Reason.WRONG_RESULT, Reason.FAILED, Reason.FIXED})
 _SPACED = str.maketrans(",/", "  ")
 """A browser breaks lines at spaces."""
@@ -124,7 +128,7 @@ class _Rows:
     def new_implementations(self) -> Iterator[Row]:
         for one in self.judgement.new_implementations[:_MAX_NEW]:
             name = f"{code(one.kernel)} {code(one.implementation)}"
-            line = find_line(self.judgement.source_lines, one.case_id, one.implementation)
+            line = find_line(self.judgement.source_lines, one.kernel, one.implementation)
             if line is not None:
                 name = self._linked(name, line)
             shape = one.case_id.partition("/")[2]
@@ -167,9 +171,9 @@ class _Rows:
             if case.reason is Reason.FAILED and case.evidence.head and case.evidence.head.message
         }
         for group in _by_kernel(
-            _listed_code(self.judgement), lambda item: (item.function, item.word)
+            _listed_code(self.judgement), lambda change: (change.subject.part, word_of(change))
         ):
-            targets = listed(dict.fromkeys(code(item.target) for item in group))
+            targets = listed(dict.fromkeys(code(change.subject.target) for change in group))
             yield _code_change(group[0], failures), self._benchmark(group), targets
 
     def launches(self) -> Iterator[Row]:
@@ -205,13 +209,14 @@ class _Rows:
             return name
         return f"[{name}]({self.source_url}/{urllib.parse.quote(line.file)}#L{line.line})"
 
-    def _benchmark(self, group: Sequence[_Changed], log_ratios: Sequence[float] = ()) -> str:
+    def _benchmark(self, group: Sequence[Change[Any]], log_ratios: Sequence[float] = ()) -> str:
         """Name a kernel with its worst case, and what the others have in common with it."""
         worst = group[0]
         kernel, _, shape = worst.case_id.partition("/")
-        function = worst.function if isinstance(worst, StaticJudgement) else None
+        is_compiled = isinstance(worst.evidence, CodeEvidence | AnalysisEvidence)
+        function = worst.subject.part if is_compiled else None
         name = code(kernel) if function is None else f"{code(function)} in {code(kernel)}"
-        line = find_line(self.judgement.source_lines, worst.case_id, worst.implementation, function)
+        line = line_of(self.judgement.source_lines, worst)
         if line is not None:
             name = self._linked(name, line)
         text = f"{name} {code(worst.implementation)}<br>{code(shape.translate(_SPACED))}"
@@ -233,18 +238,17 @@ def groups_of_times(judgement: PullRequestJudgement) -> list[list[Change[CaseEvi
     return _by_kernel(worst_first(timed), lambda case: case.verdict)
 
 
-def _listed_code(judgement: PullRequestJudgement) -> list[StaticJudgement]:
+def _listed_code(judgement: PullRequestJudgement) -> list[StaticChange]:
     """Return the changes of machine code, the most severe first."""
+    return sorted(filter(is_listed, judgement.static), key=_severity)
 
-    def weight(item: StaticJudgement) -> tuple[int, float, str, str]:
-        moved = item.moved_facts
-        base, head = (
-            fact_values(side) if side is not None else {} for side in (item.base, item.head)
-        )
-        size = abs(head[moved[0]] - base[moved[0]]) if moved else 0.0
-        return VERDICT_ORDER.index(item.verdict), -size, item.function, item.case_id
 
-    return sorted((item for item in judgement.static if item.is_listed), key=weight)
+def _severity(change: StaticChange) -> tuple[int, float, str, str]:
+    size = 0.0
+    for base, head in list(moved_facts_of(change).values())[:1]:
+        size = abs(head - base)
+    subject = change.subject
+    return VERDICT_ORDER.index(change.verdict), -size, subject.part, subject.case_id
 
 
 def _by_kernel(
@@ -302,12 +306,13 @@ def _case_section(judgement: PullRequestJudgement) -> Section:
 def _machine_code_section(judgement: PullRequestJudgement) -> Section:
     """Write why changes matter, once for all targets with the same reason."""
     targets: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for item in _listed_code(judgement):
-        if item.detail is not None and item.has_compiled:
-            targets[f"{code(item.function)} {_names(item)}", item.detail.quoted(code)].append(
-                code(item.target)
-            )
-    rows = [(names, change, listed(found)) for (names, change), found in targets.items()]
+    for change in _listed_code(judgement):
+        if change.detail is None or not isinstance(change.evidence, CodeEvidence):
+            continue
+        if change.evidence.has_compiled:
+            names = f"{code(change.subject.part)} {_names(change)}"
+            targets[names, change.detail.quoted(code)].append(code(change.subject.target))
+    rows = [(names, why, listed(titles)) for (names, why), titles in targets.items()]
     return Section(
         "Why the machine code matters", ("kernel", "change", "targets"), rows, is_folded=True
     )
@@ -316,24 +321,25 @@ def _machine_code_section(judgement: PullRequestJudgement) -> Section:
 def _evidence_section(judgement: PullRequestJudgement) -> Section:
     """List bottlenecks of slower cases, changed launches and changed hardware counters."""
     rows = []
-    for limit in judgement.bottleneck_changes:
-        sides = str(limit.head) if limit.base is limit.head else f"{limit.base} → {limit.head}"
-        news = "; ".join(one.quoted(code) for one in (limit.headline, *limit.news))
-        rows.append(("bottleneck", _names(limit), f"{sides}: {news}"))
-    rows += [
-        ("launches", _names(move), f"{move.remark.quoted(code)} ({move.share:.1%} of the call)")
-        for move in judgement.launch_moves[:_MAX_LAUNCHES]
-    ]
+    for change in judgement.limit_changes:
+        limits = dict.fromkeys((str(change.evidence.base), str(change.evidence.head)))
+        remarks = filter(None, (change.detail, *change.evidence.news))
+        findings = [remark.quoted(code) for remark in remarks]
+        rows.append(("bottleneck", _names(change), f"{' → '.join(limits)}: {'; '.join(findings)}"))
+    for launch in judgement.launch_changes[:_MAX_LAUNCHES]:
+        text = "" if launch.detail is None else launch.detail.quoted(code)
+        share = f"{launch.evidence.share:.1%} of the call"
+        rows.append(("launches", _names(launch), f"{text} ({share})"))
     counts_of_kernels: Counter[ChangeSubject] = Counter()
-    for change in judgement.counter_changes:
-        counts_of_kernels[change.subject] += 1
-        if counts_of_kernels[change.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
+    for counter in judgement.counter_changes:
+        counts_of_kernels[counter.subject] += 1
+        if counts_of_kernels[counter.subject] <= _MAX_COUNTERS_OF_A_KERNEL:
             size = "new"
-            if math.isfinite(change.relative_change):
-                size = f"{change.relative_change:+.1%}"
-            base, head = (format_counter(change.metric, value) for value in change.values)
-            text = f"{code(change.subject.part)}: {base} → {head} ({size})"
-            rows.append((code(change.metric), _names(change), text))
+            if math.isfinite(counter.relative_change):
+                size = f"{counter.relative_change:+.1%}"
+            base, head = (format_counter(counter.metric, value) for value in counter.values)
+            text = f"{code(counter.subject.part)}: {base} → {head} ({size})"
+            rows.append((code(counter.metric), _names(counter), text))
     columns, text = (
         ("evidence", "benchmark", "base → head"),
         "Heuristic; does not affect the result.",
@@ -444,33 +450,29 @@ def _bold(item: Change[Any], text: str) -> str:
     return f"**{text}**" if item.verdict is Verdict.REGRESSED else text
 
 
-def _code_change(item: StaticJudgement, failures: Set[str]) -> str:
+def _code_change(change: StaticChange, failures: Set[str]) -> str:
     """Write what changed in a function, without a message that is one of the failures above."""
-    word = (
-        f"**{item.word}**"
-        if item.verdict is Verdict.REGRESSED or item.reason is Reason.TARGET_LOST
-        else item.word
-    )
-    moved = item.moved_facts[:_MAX_FACTS]
-    if moved and item.base is not None and item.head is not None:
-        base, head = fact_values(item.base), fact_values(item.head)
-        return f"{word}: " + ", ".join(
-            f"{metric(name).title} {_both(name, base[name], head[name])}" for name in moved
-        )
-    if item.analysis is not None:
-        detail = (
-            "" if item.detail is None else item.detail.quoted(partial(code, limit=_MAX_MESSAGE))
-        )
+    word = word_of(change)
+    if change.verdict is Verdict.REGRESSED or change.reason is Reason.TARGET_LOST:
+        word = f"**{word}**"
+    facts = list(moved_facts_of(change).items())[:_MAX_FACTS]
+    if facts:
+        texts = [f"{metric(name).title} {_both(name, *values)}" for name, values in facts]
+        return f"{word}: {', '.join(texts)}"
+    detail = ""
+    if change.detail is not None:
+        detail = change.detail.quoted(partial(code, limit=_MAX_MESSAGE))
+    if isinstance(change.evidence, AnalysisEvidence):
         return f"{word}: {detail}"
-    outcomes = ["–" if side is None else str(side.outcome) for side in (item.base, item.head)]
-    parts = [word if item.has_compiled else f"{word}: {' → '.join(outcomes)}"]
-    is_shown_above = item.head is not None and item.head.message in failures
-    if item.detail is not None and not is_shown_above:
-        parts.append(item.detail.quoted(partial(code, limit=_MAX_MESSAGE)))
-    return ": ".join(parts)
+    base, head = change.evidence.base, change.evidence.head
+    if not change.evidence.has_compiled:
+        outcomes = ["–" if side is None else str(side.outcome) for side in (base, head)]
+        word += f": {' → '.join(outcomes)}"
+    is_shown_above = head is not None and head.message in failures
+    return word if is_shown_above or not detail else f"{word}: {detail}"
 
 
-def _names(item: Change[Any] | StaticJudgement | LaunchMove | BottleneckChange) -> str:
+def _names(item: Change[Any]) -> str:
     return f"{code(item.case_id)} {code(item.implementation)}"
 
 

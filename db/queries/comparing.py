@@ -16,6 +16,7 @@ from roofwatch.db.regressions.judgements import read_run_state
 from roofwatch.db.schema.measurements import CompilationRow
 from roofwatch.db.schema.run_filter import Word, Words, is_on, project_id
 from roofwatch.db.schema.runs import CaseRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName, RunId
 from roofwatch.model.record import RunRecord, Side
 from roofwatch.model.stored_results import RunDetail, RunsOfRunner
 
@@ -82,7 +83,7 @@ def find_runs_to_compare(
 
 def read_case_of_both(
     session: Session,
-    project: Word,
+    project: ProjectName,
     base_sha: Word,
     head_sha: Word,
     case_id: Word,
@@ -96,14 +97,14 @@ def read_case_of_both(
     return None if base is None or head is None else read_case_of_runs(session, base, head, case_id)
 
 
-def read_kernel_of_run(session: Session, run_id: UUID, kernel: Word) -> RunRecord | None:
+def read_kernel_of_run(session: Session, run_id: RunId, kernel: Word) -> RunRecord | None:
     """Read one kernel from the record of a run; None if there is no such run."""
     return next(iter(load_cases(session, RunRow.run_id == run_id, CaseRow.kernel == kernel)), None)
 
 
 def read_runs_by_runner(
     session: Session,
-    project: Word,
+    project: ProjectName,
     base_sha: Word,
     head_sha: Word,
     *,
@@ -168,7 +169,7 @@ def _is_side(row: Any, sha: str, side: Side) -> bool:
 
 def read_runs_on(
     session: Session,
-    project: Word,
+    project: ProjectName,
     base_sha: Word,
     head_sha: Word,
     base_runner: Word,
@@ -189,7 +190,7 @@ def read_runs_on(
     return read_runs(session, base_id, head_id)
 
 
-def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail, RunDetail]:
+def read_runs(session: Session, base_id: RunId, head_id: RunId) -> tuple[RunDetail, RunDetail]:
     """Read what two runs found.
 
     Raises:
@@ -200,7 +201,7 @@ def read_runs(session: Session, base_id: UUID, head_id: UUID) -> tuple[RunDetail
 
 
 def read_case_of_runs(
-    session: Session, base_id: UUID, head_id: UUID, case_id: Word
+    session: Session, base_id: RunId, head_id: RunId, case_id: Word
 ) -> tuple[RunRecord, RunRecord]:
     """Read one case from the records of two runs.
 

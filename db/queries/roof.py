@@ -10,8 +10,9 @@ from sqlalchemy.orm import Session
 
 from roofwatch.db.queries.runners import read_recent_imports
 from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
-from roofwatch.db.schema.run_filter import Limit, Word, Words, is_in_series, is_on
+from roofwatch.db.schema.run_filter import Limit, Words, is_in_series, is_on
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import ProjectName
 from roofwatch.model.history import BOUNDS, OUTCOMES, SeriesKey
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import RATIO_TO
@@ -23,7 +24,7 @@ _ALWAYS_READ = 3
 
 def list_roof_cells(
     session: Session,
-    project: Word,
+    project: ProjectName,
     *,
     runner_classes: Words = (),
     branches: Words = (),

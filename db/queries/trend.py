@@ -31,6 +31,7 @@ from roofwatch.db.queries.points import select_points
 from roofwatch.db.queries.series import POINT_COLUMNS
 from roofwatch.db.schema.run_filter import COMMIT_COLUMNS, is_in_series, project_id
 from roofwatch.db.schema.runs import CommitRow, EnvironmentRow, RunRow
+from roofwatch.db.schema.subjects import SubjectMark, Subjects
 from roofwatch.model.history import OUTCOMES, BandPoint, CommitRef, Series, SeriesKey, SeriesPoint
 from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import is_metric
@@ -79,14 +80,23 @@ def _check(trend: TrendQuestion) -> TrendQuestion:
     return trend
 
 
-CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check)]
+def _subjects_of(trend: TrendQuestion) -> Subjects:
+    return Subjects(projects=frozenset([trend.project, *(key.project for key in trend.keys)]))
+
+
+CheckedTrend = Annotated[TrendQuestion, AfterValidator(_check), SubjectMark(_subjects_of)]
 
 
 def read_trend(session: Session, trend: CheckedTrend) -> Trend:
     """Read series in one statement, without those that have no points in the window."""
     points = _points(trend)
     if points is None:
-        return Trend((), {}, 0, 0)
+        return Trend(
+            series=(),
+            places={},
+            commit_count=0,
+            run_count=0,
+        )
     thinned = _kept(points, trend)
     query = (
         select(
@@ -282,7 +292,15 @@ def _trend(trend: TrendQuestion, rows: Sequence[Any]) -> Trend:
         points[row.number].append(point)
         if row.value_count:
             low, median, high = row.quantiles
-            bands[row.number].append(BandPoint(run[0], low, median, high, row.value_count))
+            bands[row.number].append(
+                BandPoint(
+                    commit=run[0],
+                    low=low,
+                    median=median,
+                    high=high,
+                    run_count=row.value_count,
+                )
+            )
     return Trend(
         series=tuple(
             Series(trend.keys[number], tuple(points[number]), tuple(bands[number]))

@@ -3,12 +3,15 @@ commands in comments.
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from roofwatch.options import EXIT_CANNOT, AsJson, NoiseFloorFile, Output, WorkloadsFile
 from roofwatch.terminal import fail, print_error, print_json, print_note, print_result, write_text
+
+if TYPE_CHECKING:
+    from roofwatch.posting import Report
 
 app = typer.Typer()
 Requires = Annotated[
@@ -18,6 +21,14 @@ Requires = Annotated[
 Untimed = Annotated[
     str,
     typer.Option(help="pass: changed kernels without a time do not count. Default: [check]."),
+]
+AcceptedBy = Annotated[
+    str,
+    typer.Option(help="Who may accept: reviewer, anyone or admin. Default: [accept]."),
+]
+Parts = Annotated[
+    str,
+    typer.Option(help="Measurements that must be there, separated by commas."),
 ]
 ReportName = Annotated[str, typer.Option(help="Name of the check-run and of the comment.")]
 
@@ -41,6 +52,11 @@ def post(
     workloads: WorkloadsFile = None,
     requires: Requires = "",
     untimed: Untimed = "",
+    accept_by: AcceptedBy = "",
+    part: Annotated[
+        str, typer.Option(help="Name of this measurement, if several measure one commit.")
+    ] = "",
+    parts: Parts = "",
     output: Output = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the comment and send nothing.")
@@ -57,8 +73,7 @@ def post(
     import os
 
     from roofwatch import posting
-    from roofwatch.check_policy import read_policy
-    from roofwatch.ci.github.check_run import BEGUN
+    from roofwatch.check_policy import read_accept_by, read_policy
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.messages import ForgeError
     from roofwatch.report_files import read_noise_floor
@@ -67,43 +82,72 @@ def post(
     check_name(name)
     if begin == bool(records):
         raise ForgeError("give the records, or --begin without any")
+    if part and not posting.PART_NAME.fullmatch(part):
+        raise ForgeError(f"--part {part[:80]!r}: use letters, digits and . _ -")
     job = None if dry_run else posting.job_here(os.environ)
     if begin:
-        report = posting.Report(BEGUN)
-    else:
-        report = posting.report_on(
-            records or [],
+        assert job is not None
+        print_result({}, *posting.begin_here(job, name, os.environ), as_json=as_json)
+        return
+    event = posting.event_of(os.environ)
+    policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
+    floor = read_noise_floor(noise_floor)
+    settings = load_settings()
+
+    def read(paths: list[Path]) -> posting.Report:
+        return posting.report_on(
+            paths,
             job,
-            read_noise_floor(noise_floor),
-            dashboard=load_settings().dashboard_url,
+            floor,
+            dashboard=settings.dashboard_url,
+            documentation=settings.documentation_url,
             workloads=workloads,
-            policy=read_policy(
-                os.environ, posting.event_of(os.environ), requires=requires, untimed=untimed
-            ),
+            policy=policy,
         )
-    if output is not None and report.comment is not None:
-        write_text(output, report.comment)
+
+    expected = posting.part_names(parts)
+    paths = records or []
+    reports = {part: read(paths)}
+    if len(paths) == 1 and not part:
+        reports = posting.reports_on(paths[0], lambda folder: read([folder]), expected)
+    texts = [report.comment for report in reports.values() if report.comment is not None]
+    if output is not None and texts:
+        write_text(output, "\n".join(texts))
     posted = posting.Posted()
     if job is None:
-        if as_json:
-            print_json({"check_run": report.check, "comment": report.comment})
-        else:
-            print(
-                report.comment or report.check.summary, *posting.check_lines(report.check), sep="\n"
-            )
+        _print_dry_run(list(reports.values()), as_json=as_json)
     else:
-        posting.append_summary(report, os.environ)
+        for report in reports.values():
+            posting.append_summary(report, os.environ)
         if comment or check:
-            repository = posting.open_forge(job, os.environ)
             posted = posting.post(
-                repository, job, report, name, with_comment=comment, with_check=check
+                posting.open_forge(job, os.environ),
+                job,
+                reports,
+                name,
+                with_comment=comment,
+                with_check=check,
+                expected=expected,
+                accept_by=read_accept_by(os.environ, event, accept_by=accept_by),
             )
-        print_result(
-            posting.to_json(posted, report), *posting.summary(posted, report), as_json=as_json
-        )
+        document = posting.to_json(posted, reports)
+        print_result(document, *posting.summary(posted, reports), as_json=as_json)
     for reason in posted.missing:
         print_error(f"missing: {reason}")
-    raise typer.Exit(EXIT_CANNOT if report.is_refused or posted.missing else 0)
+    is_refused = any(report.is_refused for report in reports.values())
+    raise typer.Exit(EXIT_CANNOT if is_refused or posted.missing else 0)
+
+
+def _print_dry_run(reports: "list[Report]", *, as_json: bool) -> None:
+    from roofwatch import posting
+
+    if as_json:
+        documents = [{"check_run": item.check, "comment": item.comment} for item in reports]
+        print_json(documents[0] if len(documents) == 1 else documents)
+        return
+    for report in reports:
+        lines = posting.check_lines(report.check)
+        print(report.comment or report.check.summary, *lines, sep="\n")
 
 
 @app.command()
@@ -116,6 +160,8 @@ def command(
     name: ReportName = "roofwatch",
     requires: Requires = "",
     untimed: Untimed = "",
+    accept_by: AcceptedBy = "",
+    parts: Parts = "",
     as_json: AsJson = False,
 ) -> None:
     """Carry out a comment on a pull request: /roofwatch accept REASON, rerun, run or bisect.
@@ -128,7 +174,7 @@ def command(
     import os
 
     from roofwatch import posting
-    from roofwatch.check_policy import read_policy
+    from roofwatch.check_policy import read_accept_by, read_policy
     from roofwatch.ci.github.commands import carry_out
     from roofwatch.ci.github.comment import check_name
     from roofwatch.ci.github.event import (
@@ -142,13 +188,21 @@ def command(
 
     check_name(name)
     event = posting.event_of(os.environ)
+    may_accept = read_accept_by(os.environ, event, accept_by=accept_by)
     if result is not None:
         measurement = requested_measurement(os.environ)
         if measurement is None:
             raise ForgeError(f"{REQUEST_VARIABLE} is not set, so nothing was asked for")
         policy = read_policy(os.environ, event, requires=requires, untimed=untimed)
         answer = report_result(
-            measurement, job_of(os.environ, event), result, name, os.environ, policy=policy
+            measurement,
+            job_of(os.environ, event),
+            result,
+            name,
+            os.environ,
+            policy=policy,
+            expected=posting.part_names(parts),
+            accept_by=may_accept,
         )
         print_result({"answer": answer}, answer, as_json=as_json)
         return
@@ -156,7 +210,8 @@ def command(
     if request is None:
         print_note("not a new comment on a pull request: nothing to do")
         return
-    reply = carry_out(posting.open_repository(request.run, os.environ), request, name)
+    repository = posting.open_repository(request.run, os.environ)
+    reply = carry_out(repository, request, name, may_accept)
     if reply.requests and (path := os.environ.get("GITHUB_OUTPUT")):
         with Path(path).open("a") as file:
             requests = [requested.model_dump() for requested in reply.requests]
@@ -184,6 +239,9 @@ def action(
     name: ReportName = "roofwatch",
     requires: Requires = "",
     untimed: Untimed = "",
+    accept_by: AcceptedBy = "",
+    part: Annotated[str, typer.Option(help="As of post.")] = "",
+    parts: Parts = "",
 ) -> None:
     """Do what the GitHub action does in a job: measure, report, or answer a comment.
 
@@ -196,9 +254,12 @@ def action(
 
     if mode != "report" and not suite:
         fail("name a benchmark file: --suite bench_layers.py", exit_status=EXIT_CANNOT)
-    policy: list[str] = []
-    if requires:
-        policy.append(f"--requires={requires}")
-    if untimed:
-        policy.append(f"--untimed={untimed}")
-    raise typer.Exit(run_action(mode, suite, base, arguments, name, os.environ, policy=policy))
+    values = {
+        "--requires": requires,
+        "--untimed": untimed,
+        "--accept-by": accept_by,
+        "--parts": parts,
+    }
+    options = [f"{option}={value}" for option, value in values.items() if value]
+    status = run_action(mode, suite, base, arguments, name, os.environ, policy=options, part=part)
+    raise typer.Exit(status)

@@ -69,7 +69,9 @@ class ImportedRow:
     is_control: bool = False
     """A row of a library, beside the code of the project."""
     code_hash: str | None = None
-    """Digest of the sources that the kernel uses, if a repository was given."""
+    """`CodeIdentity.text` of the kernel, if a repository was given."""
+    device: str = ""
+    """If a file has results of several."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class ImportedRun:
     project: str | None = None
     device: str | None = None
     """Model of the device, or name of the machine."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Versions that the file has: `driver_version`, `torch_version`, `triton_version` and
+    `cuda_version`.
+    """
+    notes: tuple[str, ...] = ()
+    """What of the file was left out, and why."""
 
 
 class Importer(Protocol):

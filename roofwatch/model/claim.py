@@ -49,6 +49,17 @@ class Claim:
         return self.reason is Reason.NOT_TIMED
 
 
+class AcceptBy(StrEnum):
+    """Who may accept what a report found."""
+
+    REVIEWER = "reviewer"
+    """Somebody with write access other than the author of the change."""
+    ANYONE = "anyone"
+    """Anyone with write access, the author too."""
+    ADMIN = "admin"
+    """Somebody who administers the repository."""
+
+
 class RequiredEvidence(StrEnum):
     """Evidence that a check can require."""
 

@@ -143,7 +143,9 @@ class RunRecord(Part):
     """Version of the measuring code; times of different versions are not comparable."""
     environment: Environment
     machine: Annotated[str, Field(pattern=r"^[0-9a-f]{12}$")] | None = None
-    """The physical machine: a hash of project, host and GPU; None if unknown or redacted."""
+    """The physical machine: a hash of project, host and GPU, which names neither; None if it is
+    unknown or redacted.
+    """
     preset: Name | None = None
     """Name of the sampling preset; None for other settings."""
     pairing: PairMember | None = None

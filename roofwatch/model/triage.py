@@ -191,9 +191,9 @@ class Answer:
     """The same as `first` where one commit is named."""
     confidence: float
     """Probability that the change is in one of these."""
-    relative_change: float
-    """(bad − good) / good; above 0 is slower."""
-    relative_interval: tuple[float, float]
+    relative_change: float | None = None
+    """(bad − good) / good; above 0 is slower. None if compiling or checking shows the change."""
+    relative_interval: tuple[float, float] | None = None
     """95 % confidence interval."""
 
 

@@ -28,10 +28,11 @@ from roofwatch.db.ingest.ingest import ingest_record
 from roofwatch.db.maintenance.quarantine import release_run
 from roofwatch.db.projects import quarantine_name
 from roofwatch.db.queries import questions
-from roofwatch.db.queries.questions import QUESTIONS, SUBJECTS, Question, Subjects, answer_to_json
+from roofwatch.db.queries.questions import QUESTIONS, Question, answer_to_json, subjects_of
 from roofwatch.db.queries.trend import TrendQuestion
 from roofwatch.db.regressions.judgements import replace_regressions
 from roofwatch.db.regressions.triage import regression_id
+from roofwatch.db.schema.subjects import ProjectName, Subjects
 from roofwatch.model.agenda import Job, JobKind
 from roofwatch.model.errors import SpoolError
 from roofwatch.model.history import Regression, Scope
@@ -107,6 +108,7 @@ class Filled:
             },
             "read_trend": {"trend": trend},
             "list_roof_cells": {"project": project, "since": NOON, "limit": 2},
+            "list_releases": {"project": project},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},
             "list_functions": {"project": project, "kernel": "softmax"},
@@ -153,6 +155,9 @@ def _filled(engine: Engine) -> Filled:
             )
             for number in (0, HOT_AT)
         ]
+        newest = runs[project][1]
+        commit = newest.commit.model_copy(update={"tags": ("v1.0",)})
+        runs[project][1] = newest.model_copy(update={"commit": commit})
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
             store_artefact(
@@ -253,14 +258,35 @@ def list_nothing(session: Session, text: str) -> list[str]:
     raise AssertionError
 
 
-def test_questions_say_what_they_are_about() -> None:
-    assert not [
-        name
-        for name, one in QUESTIONS.items()
-        if not SUBJECTS.intersection(one.parameters.model_fields)
-    ]
+def read_any_run(session: Session, project: ProjectName, run: UUID) -> list[str]:
+    """A question whose run would be read without a check."""
+    raise AssertionError
+
+
+def test_every_parameter_of_a_project_is_checked_whatever_its_name() -> None:
+    def list_shared(session: Session, ours: ProjectName, theirs: ProjectName) -> list[str]:
+        raise AssertionError
+
+    parameters = Question(list_shared).parameters(ours=PROJECT, theirs=OTHER)
+
+    assert subjects_of(parameters).projects == {PROJECT, OTHER}
+
+
+def test_every_question_says_what_it_is_about(filled: Filled) -> None:
+    for name, arguments in filled.asked(PROJECT).items():
+        parameters = QUESTIONS[name].parameters(**arguments)
+        assert subjects_of(parameters) != Subjects(), name
+        assert "project" not in arguments or subjects_of(parameters).projects == {PROJECT}, name
+
+
+def test_a_question_about_nothing_is_refused() -> None:
     with pytest.raises(TypeError, match="list_nothing: no parameter says what it is about"):
-        Subjects.of(Question(list_nothing).parameters(text="x"))
+        _ = Question(list_nothing).parameters
+
+
+def test_a_run_that_is_not_marked_is_refused() -> None:
+    with pytest.raises(TypeError, match="read_any_run: run is not marked with what it is about"):
+        _ = Question(read_any_run).parameters
 
 
 def _check_files(source: Source, run: RunRecord) -> None:

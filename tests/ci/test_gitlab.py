@@ -17,11 +17,10 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from roofwatch.ci.github.check_run import BEGUN
 from roofwatch.ci.github.event import PullRequest, RunOrder
 from roofwatch.ci.gitlab import GitLabProject, job_of
 from roofwatch.ci.messages import ForgeError
-from roofwatch.posting import Posted, Report, post, report_on
+from roofwatch.posting import Posted, begin_here, post, report_on
 from tests.builders import sha_of
 from tests.ci.github.jobs import ROOT
 from tests.ci.situations import SITUATIONS, write_records
@@ -56,6 +55,7 @@ class GitLabStandIn:
     def __init__(self) -> None:
         self.url = ""
         self.notes: dict[int, Json] = {}
+        self.author: Json = {"id": 60, "username": "author"}
         self.statuses: list[Json] = []
         self.page_length = 100
         self.is_failing_after_create = False
@@ -132,6 +132,8 @@ class GitLabStandIn:
             case "GET", _ if path.endswith("/members/all/{user_id}"):
                 level = {1: 30, 2: 20, 50: 30}[int(values["user_id"])]
                 return 200, {"id": int(values["user_id"]), "access_level": level, "state": "active"}
+            case "GET", _ if path.endswith("/merge_requests/{merge_request_iid}"):
+                return 200, {"iid": 7, "author": self.author}
             case "POST", _ if path.endswith("/statuses/{sha}"):
                 if self.statuses and self.statuses[-1]["state"] == given["state"] == "running":
                     return 400, {"message": "Cannot transition status via :run from :running"}
@@ -192,7 +194,12 @@ def post_report(
     job = job_of(given)
     report = report_on(write_records(folder, SITUATIONS[situation]()), job)
     return post(
-        GitLabProject(job, given), job, report, "roofwatch", with_comment=True, with_check=True
+        GitLabProject(job, given),
+        job,
+        {"": report},
+        "roofwatch",
+        with_comment=True,
+        with_check=True,
     )
 
 
@@ -278,14 +285,7 @@ def test_a_status_that_already_has_the_state_is_no_error(gitlab: GitLabStandIn) 
     job = job_of(given)
 
     for _ in range(2):
-        post(
-            GitLabProject(job, given),
-            job,
-            Report(BEGUN),
-            "roofwatch",
-            with_comment=True,
-            with_check=True,
-        )
+        assert list(begin_here(job, "roofwatch", given)) == ["check-run: in_progress (measuring)"]
 
     assert [one["state"] for one in gitlab.statuses] == ["running"]
 

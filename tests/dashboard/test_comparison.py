@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from roofwatch.ci.report.pull_request import judge_pull_request
-from roofwatch.ci.static.comparison import StaticJudgement, compare_static
+from roofwatch.ci.static.comparison import StaticChange, judge_static
 from roofwatch.dashboard.comparison import (
     Group,
     change_points_between,
@@ -251,7 +251,7 @@ def test_the_export_has_numbers_in_columns_of_their_own() -> None:
     assert (row["unit"], row["group"]) == ("ns", "slower")
 
 
-def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgement, ...]:
+def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticChange, ...]:
     """Judge targets by their facts before and after."""
     sides = [
         [
@@ -265,7 +265,7 @@ def judged(moves: dict[str, dict[str, tuple[Any, Any]]]) -> tuple[StaticJudgemen
         ]
         for side in (0, 1)
     ]
-    return compare_static(*sides, base_toolchain={}, head_toolchain={}).judged
+    return judge_static(*sides, base_toolchain={}, head_toolchain={}).changes
 
 
 def test_changed_code_has_one_row_per_target_worst_first() -> None:

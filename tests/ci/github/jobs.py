@@ -23,9 +23,9 @@ ROOT = Path(__file__).parents[3]
 WORKFLOWS = ROOT / ".github" / "workflows"
 ACTION = ROOT / "action.yml"
 OWN_WORKFLOW = re.compile(
-    r"roofwatch/roofwatch/\.github/workflows/([\w-]+\.yml)@v0|\$/\.github/workflows/([\w-]+\.yml)"
+    r"roofwatch/roofwatch/\.github/workflows/([\w-]+\.yml)@<commit>|\$/\.github/workflows/([\w-]+\.yml)"
 )
-OWN_ACTION = {"roofwatch/roofwatch@v0", "./.roofwatch"}
+OWN_ACTION = {"roofwatch/roofwatch@<commit>", "./.roofwatch"}
 _TOKENS = re.compile(r"'(?:[^']|'')*'|&&|\|\||==|!=|[!(),]|[\w.*-]+")
 _OPERATORS = {
     "&&": " and ",

@@ -61,6 +61,7 @@ class GitHubStandIn:
         self.check_runs: dict[int, Json] = {}
         self.issues: dict[int, Json] = {}
         self.pull_requests: list[Json] = []
+        self.reviews: list[Json] = []
         self.permissions: dict[str, str] = {}
         """By login; others can only read."""
         self.reactions: list[tuple[int, str]] = []
@@ -205,6 +206,10 @@ class GitHubStandIn:
     @operation("GET", r"pulls/(\d+)")
     def get_pull_request(self, number: int, _: Json) -> Json:
         return {one["number"]: one for one in self.pull_requests}[number]
+
+    @operation("GET", r"pulls/(\d+)/reviews")
+    def list_reviews(self, number: int, _: Json) -> list[Json]:
+        return [review for review in self.reviews if review["number"] == number]
 
     @operation("GET", r"pulls")
     def list_pull_requests(self, query: Json) -> list[Json]:

@@ -82,7 +82,9 @@ def post_records(
         pull_requests=(PullRequest(NUMBER),),
     )
     report = report_on(write_records(folder, (base, head)), job)
-    return post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+    return post(
+        github.repository(), job, {"": report}, "roofwatch", with_comment=True, with_check=True
+    )
 
 
 def report_comment(github: GitHubStandIn) -> str:
@@ -192,7 +194,9 @@ def test_an_accepted_regression_passes_the_merge_queue(
     )
     report = report_on(write_records(tmp_path, (base, queued)), job)
 
-    posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+    posted = post(
+        github.repository(), job, {"": report}, "roofwatch", with_comment=True, with_check=True
+    )
 
     assert (posted.check_run, posted.accepted_by) == expected
     assert newest_check_run(github)["head_sha"] == sha_of(8)
@@ -315,16 +319,19 @@ def test_only_a_finished_run_is_started_again(github: GitHubStandIn) -> None:
 @pytest.mark.parametrize(
     ("line", "verb", "series", "runner"),
     [
-        ("bisect", "bisect", f"{CASE_ID}/torch", ""),
-        ("bisect softmax/n=1/float32/fwd triton", "bisect", "softmax/n=1/float32/fwd/triton", ""),
+        (f"bisect at {HEAD[:8]}", "bisect", f"{CASE_ID}/torch", ""),
         (
-            "bisect softmax/n=1/float32/fwd triton on h100",
+            f"bisect softmax/n=1/float32/fwd triton at {HEAD}",
+            "bisect",
+            "softmax/n=1/float32/fwd/triton",
+            "",
+        ),
+        (
+            f"bisect softmax/n=1/float32/fwd triton on h100 at {HEAD[:8]}",
             "bisect",
             "softmax/n=1/float32/fwd/triton",
             "h100",
         ),
-        ("run", "run", "", ""),
-        ("run h100", "run", "", "h100"),
         (f"run {HEAD[:8]}", "run", "", ""),
         (f"run h100 {HEAD}", "run", "", "h100"),
     ],
@@ -345,29 +352,37 @@ def test_run_and_bisect_hand_the_reviewed_commit_to_the_job_that_measures(
     assert any(reply.line in body for body in github.bodies)
 
 
-def test_a_commit_that_was_pushed_after_the_comment_is_not_measured(
+def test_a_measurement_needs_the_commit_or_a_review_of_it(
     github: GitHubStandIn, tmp_path: Path
 ) -> None:
+    """A commit counted as seen if it was pushed two minutes before the comment."""
     post_report(github, tmp_path)
     later = sha_of(9)
     github.pull_requests[0]["head"]["sha"] = later
-    unknown = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")
     github.repository().conclude(later, "roofwatch", RunOrder(11, 1), BEGUN, URL)
-    newest_check_run(github)["started_at"] = "2026-01-02T03:04:06Z"
 
-    late = carry_out(github.repository(), request(github, f"{PREFIX} run h100"), "roofwatch")
-    other = carry_out(
-        github.repository(), request(github, f"{PREFIX} run h100 {HEAD[:8]}"), "roofwatch"
-    )
-    named = carry_out(
-        github.repository(), request(github, f"{PREFIX} run h100 {later[:8]}"), "roofwatch"
-    )
+    def answer(line: str) -> Reply:
+        asked = request(github, f"{PREFIX} {line}")
+        return carry_out(github.repository(), asked, "roofwatch")
 
-    for refused in (unknown, late):
+    unnamed, another = answer("run h100"), answer(f"run h100 {HEAD[:8]}")
+    search = answer("bisect a/b triton on h100")
+    named = answer(f"run h100 {later[:8]}")
+    review(github, "maintainer", HEAD)
+    reviewed_before = answer("run h100")
+    review(github, "maintainer", later)
+    reviewed = answer("run h100")
+
+    for refused in (unnamed, another, search, reviewed_before):
         assert (refused.reaction, refused.requests) == ("confused", ())
-        assert f"run <runner> {later[:8]}" in refused.line
-    assert (other.reaction, other.requests) == ("confused", ())
-    assert [one.head for one in named.requests] == [later]
+    assert f"`/roofwatch run h100 {later[:8]}`" in unnamed.line
+    assert f"`/roofwatch bisect a/b triton on h100 at {later[:8]}`" in search.line
+    for done in (named, reviewed):
+        assert [asked.head for asked in done.requests] == [later]
+
+
+def review(github: GitHubStandIn, login: str, commit: str) -> None:
+    github.reviews.append({"number": NUMBER, "user": {"login": login}, "commit_id": commit})
 
 
 def label(
@@ -383,9 +398,15 @@ def label(
     return carry_out(github.repository(), asked, "roofwatch")
 
 
-def test_a_label_asks_for_a_run_of_the_commit_that_was_labelled(github: GitHubStandIn) -> None:
+def test_a_label_asks_for_a_run_of_the_reviewed_commit_that_was_labelled(
+    github: GitHubStandIn,
+) -> None:
+    refused = label(github, "roofwatch run h100", head_sha=sha_of(3))
+    github.comments.clear()
+    review(github, "maintainer", sha_of(3))
     reply = label(github, "roofwatch run h100", head_sha=sha_of(3))
 
+    assert refused.requests == ()
     assert [(one.verb, one.runner, one.head) for one in reply.requests] == [
         ("run", "h100", sha_of(3))
     ]
@@ -407,14 +428,14 @@ def test_each_command_of_a_comment_gets_an_answer(github: GitHubStandIn, tmp_pat
 
     reply = carry_out(
         github.repository(),
-        request(github, f"{PREFIX} rerun\n{PREFIX} aprove\n\n{PREFIX} bisect"),
+        request(github, f"{PREFIX} rerun\n{PREFIX} aprove\n\n{PREFIX} bisect at {HEAD[:8]}"),
         "roofwatch",
     )
 
     first, second, third = reply.line.splitlines()
     assert first.startswith("- `/roofwatch rerun`: `")
     assert second.startswith("- `/roofwatch aprove`: unknown command")
-    assert third.startswith("- `/roofwatch bisect`: Searching")
+    assert third.startswith(f"- `/roofwatch bisect at {HEAD[:8]}`: Searching")
     assert (reply.verbs, reply.reaction, len(reply.requests)) == (
         ("rerun", "bisect"),
         "confused",
@@ -473,7 +494,9 @@ def test_a_requested_run_is_reported_like_any_other_and_answered(
     assert newest_check_run(github)["conclusion"] == "failure"
     assert "### ❌ " in report_comment(github)
     title = newest_check_run(github)["output"]["title"]
-    assert answer == f"`{HEAD[:8]}` on `h100` ([run]({RUN_URL})): `{title}`"
+    assert title.startswith("h100: 2 of 3 benchmarks slower")
+    words = title.removeprefix("h100: ")
+    assert answer == f"`{HEAD[:8]}` on `h100` ([run]({RUN_URL})): `{words}`"
     assert any(
         body.startswith("<!-- roofwatch:result 1001.0 -->") and answer in body
         for body in github.bodies
@@ -584,7 +607,7 @@ def test_the_command_line_carries_out_the_comment_of_its_event(
         (" accept  ", "a reason is missing"),
         (" run h100 main", "name a label of the runner"),
         (" run h100;x", "name a label of the runner"),
-        (" bisect x on $(x)", "name a label of the runner"),
+        (" bisect x on $(x)", "name a case and an implementation"),
         (" rerun now", "takes no arguments"),
         (" bisect --good x", "name a case and an implementation"),
         (f" bisect {'x' * 301}", "name a case and an implementation"),

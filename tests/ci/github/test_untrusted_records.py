@@ -49,7 +49,12 @@ def test_a_comment_is_posted_only_if_something_changed_or_is_suspicious(
 ) -> None:
     report = report_on(write(tmp_path, *SITUATIONS[situation]()), a_job(github))
     post(
-        github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True
+        github.repository(),
+        a_job(github),
+        {"": report},
+        "roofwatch",
+        with_comment=True,
+        with_check=True,
     )
 
     (check_run,) = github.check_runs.values()
@@ -87,7 +92,12 @@ def test_the_error_of_a_head_that_cannot_be_loaded_is_inert(
 
     report = report_on([tmp_path], a_job(github))
     posted = post(
-        github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True
+        github.repository(),
+        a_job(github),
+        {"": report},
+        "roofwatch",
+        with_comment=True,
+        with_check=True,
     )
 
     assert (posted.check_run, posted.comments) == ("failure", {"7": "posted"})
@@ -104,13 +114,17 @@ def test_a_comment_is_replaced_once_no_kernel_is_touched(
     job = a_job(github)
     (tmp_path / FILE_NAME).write_text(NotMeasured.of(make_commit(1)).model_dump_json())
     report = report_on([tmp_path], job)
-    posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+    posted = post(
+        github.repository(), job, {"": report}, "roofwatch", with_comment=True, with_check=True
+    )
     assert (posted.check_run, github.bodies) == ("success", [])
 
     regressed = report_on(write(tmp_path / "before", *SITUATIONS["regression"]()), job)
-    post(github.repository(), job, regressed, "roofwatch", with_comment=True, with_check=False)
+    post(
+        github.repository(), job, {"": regressed}, "roofwatch", with_comment=True, with_check=False
+    )
     later = a_job(github, run=replace(job.run, order=RunOrder(11, 1)))
-    post(github.repository(), later, report, "roofwatch", with_comment=True, with_check=True)
+    post(github.repository(), later, {"": report}, "roofwatch", with_comment=True, with_check=True)
 
     (comment,) = github.bodies
     assert comment.rstrip().endswith(
@@ -155,7 +169,12 @@ def test_without_records_the_check_run_says_how_the_run_ended(
 ) -> None:
     report = report_on([tmp_path / "from-the-pull-request"], a_job(github, conclusion="cancelled"))
     posted = post(
-        github.repository(), a_job(github), report, "roofwatch", with_comment=True, with_check=True
+        github.repository(),
+        a_job(github),
+        {"": report},
+        "roofwatch",
+        with_comment=True,
+        with_check=True,
     )
 
     assert not report.is_refused
@@ -204,7 +223,7 @@ def test_the_pull_request_comes_from_the_event_not_from_the_record(
 
     job = a_job(github)
     report = report_on(write(tmp_path, base, claiming), job)
-    post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=False)
+    post(github.repository(), job, {"": report}, "roofwatch", with_comment=True, with_check=False)
 
     assert [comment["number"] for comment in github.comments.values()] == [7]
 
@@ -227,7 +246,9 @@ def test_several_pull_requests_with_one_head_get_their_result(
     job = a_job(github, pull_requests=(), head_label="someone:slower")
 
     report = report_on(write(tmp_path, base, changed), job)
-    posted = post(github.repository(), job, report, "roofwatch", with_comment=True, with_check=True)
+    posted = post(
+        github.repository(), job, {"": report}, "roofwatch", with_comment=True, with_check=True
+    )
 
     assert sorted(posted.comments) == [str(number) for number in commented]
     assert sorted(one["number"] for one in github.comments.values()) == commented
