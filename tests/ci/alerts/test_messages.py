@@ -96,7 +96,7 @@ def test_a_test_message_looks_like_a_test_and_names_no_alert() -> None:
 
 
 def test_a_limit_is_told_as_a_limit() -> None:
-    change = Change(
+    change = ReportedValue(
         kernel="gemm",
         case_id="gemm/m=1/f16/fwd",
         implementation="triton",
