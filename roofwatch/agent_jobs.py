@@ -39,7 +39,7 @@ class Job:
     name: str
     command: list[str]
     tool: str
-    given: dict[str, Any]
+    arguments: dict[str, Any]
     """Arguments of the tool."""
     task: asyncio.Task[None] = field(init=False)
     process: asyncio.subprocess.Process | None = None
@@ -137,7 +137,7 @@ class Jobs:
         self._measuring, self._reading = asyncio.Semaphore(1), asyncio.Semaphore(4)
 
     def start(
-        self, tool: str, command: list[str], *, is_measuring: bool, given: dict[str, Any]
+        self, tool: str, command: list[str], *, is_measuring: bool, arguments: dict[str, Any]
     ) -> Job:
         """Start a command, or queue it behind the one that measures."""
         hidden = {"ROOFWATCH_MCP_TOKEN"}
@@ -151,7 +151,7 @@ class Jobs:
         environment["PATH"] = os.pathsep.join(
             [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
         )
-        job = Job(f"{tool}-{len(self.by_name) + 1}", command, tool, given)
+        job = Job(f"{tool}-{len(self.by_name) + 1}", command, tool, arguments)
         job.task = asyncio.create_task(job.run(slots, self.root, environment))
         self.by_name[job.name] = job
         return job

@@ -201,8 +201,8 @@ def _in_words(error: ValidationError) -> str:
     """What is wrong with the arguments, without the SDK's addresses."""
     problems = []
     for problem in error.errors(include_url=False):
-        place = ".".join(map(str, problem["loc"]))
-        problems.append(f"{place}: {problem['msg']}, not {problem['input']!r}"[:300])
+        parameter = ".".join(map(str, problem["loc"]))
+        problems.append(f"{parameter}: {problem['msg']}, not {problem['input']!r}"[:300])
     return "; ".join(problems)
 
 
@@ -247,7 +247,7 @@ async def _answer(job: Job, wait_s: float, *, detail: bool, pointer: str) -> str
     document = job.document
     following = None
     if job.exit_status is not None:
-        following = next_call(job.tool, job.given, document, job.exit_status)
+        following = next_call(job.tool, job.arguments, document, job.exit_status)
     report = JobReport(
         job=job.name,
         state=job.state,
@@ -280,7 +280,7 @@ def _tool_function(jobs: Jobs, name: str, tool: Tool) -> Callable[..., Awaitable
                 (options if is_option else arguments).append(word)
         command = [*tool.command.split(), *options, "--json", "--", *arguments]
         return await _answer(
-            jobs.start(name, command, is_measuring=tool.is_measuring, given=values),
+            jobs.start(name, command, is_measuring=tool.is_measuring, arguments=values),
             wait_s,
             detail=detail,
             pointer=pointer,
