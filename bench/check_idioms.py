@@ -35,7 +35,6 @@ NOT_YET_CLEAN = (
     "roofwatch/cli/measure.py",
     "roofwatch/cli/static.py",
     "roofwatch/comparison_tables.py",
-    "roofwatch/importers/",
     "roofwatch/measurement/check.py",
     "roofwatch/measurement/proofs.py",
     "roofwatch/watch/",
