@@ -168,12 +168,10 @@ def _language_of(file: Path, function: str) -> str:
     functions = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     if function not in functions:
         raise SuiteError(f"{file}: has no function {function}; it has {', '.join(functions)}")
-    imported = {
-        alias.name.partition(".")[0]
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
-        for alias in node.names
-    }
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name.partition(".")[0] for alias in node.names)
     return "triton" if "triton" in imported else "torch"
 
 
