@@ -16,7 +16,10 @@ MOVED: Mapping[str, str] = {
     "overview": "ledger",
     "regression": "ledger",
     "trends": "roof",
+    "kernel": "roof",
     "runners": "machines",
+    "run": "machines",
+    "fleet": "machines",
 }
 """New name of a screen by the old one; parameters keep their names."""
 

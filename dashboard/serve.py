@@ -23,6 +23,7 @@ from starlette.routing import Route
 from roofwatch.dashboard.access import LOCAL_VARIABLE, DashboardError, sign_in_secrets
 from roofwatch.dashboard.data import DATABASE, SERVER_VARIABLE
 from roofwatch.dashboard.navigation import FRONT_PAGE, MOVED, VIEWS, path_of
+from roofwatch.dashboard.unfurl import PreviewMiddleware
 from roofwatch.settings import load_settings
 
 _START_TIMEOUT_S = 120.0
@@ -89,7 +90,10 @@ def serve(
         _SCRIPT,
         secrets=secrets,
         routes=[Route(f"/{name}", _open_moved) for name in (*MOVED, FRONT_PAGE)],
-        middleware=[Middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES)],
+        middleware=[
+            Middleware(GZipMiddleware, minimum_size=_SMALLEST_COMPRESSED_BYTES),
+            Middleware(PreviewMiddleware),
+        ],
         on_script_error=_report_failed_view,
     )
     local = "127.0.0.1" if address in {"0.0.0.0", "::"} else address  # noqa: S104 (compared, not bound)

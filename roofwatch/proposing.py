@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from roofwatch.collector.git import find_repository, project_of, run_git
 from roofwatch.install import PACKAGE_DIR
+from roofwatch.install_source import InstallSource
 from roofwatch.model.errors import SuiteError
 from roofwatch.model.optional import map_optional
 
@@ -16,9 +17,9 @@ _BENCHMARK = '''"""Kernels that `roofwatch init` found.
 Write references; correct the guessed inputs, FLOP and bytes.
 """
 
-from roofwatch import KernelSpec, UnsupportedError, cases
+{imports}from roofwatch import KernelSpec, UnsupportedError, cases
 
-SHAPES = [{"n_rows": 1024, "n_cols": 4096}]
+SHAPES = [{{"n_rows": 1024, "n_cols": 4096}}]
 
 
 def missing_reference(**inputs):
@@ -39,12 +40,12 @@ _SPEC = """
 
 @{name}_spec.implementation("triton")
 def {name}_triton({parameters}):
-    from {module} import {function}
-
-    return {function}{apply}({parameters})
+    return {module}.{function}{apply}({parameters})
 """
 _GUESSES = {"int": 'case["n_cols"]', "float": "1.0", "bool": "False", "str": '""'}
 """Inputs by annotation; others are matrices."""
+_CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
+_COMPILED = (".cu", ".cpp", ".cc", ".c", ".cuh", ".pyx")
 _PIPELINE, _INCLUDED = ".gitlab-ci.yml", ".gitlab/roofwatch.yml"
 
 
@@ -60,9 +61,16 @@ class FoundKernel:
     is_differentiable: bool = False
 
 
-def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
+def propose(
+    folder: Path, source: InstallSource | None, *, is_plain: bool = False
+) -> tuple[list[FoundKernel], dict[Path, str]]:
     """Return the kernels of the repository around a folder, and texts of files for them by path,
     which may exist.
+
+    Args:
+        folder: In the repository.
+        source: The roofwatch that the jobs use; without one, no jobs are written.
+        is_plain: Write jobs that use no actions but GitHub's own.
 
     Raises:
         SuiteError: the folder is not in a git repository.
@@ -72,37 +80,84 @@ def propose(folder: Path) -> tuple[list[FoundKernel], dict[Path, str]]:
     name = re.sub(r"\W", "_", PurePosixPath(project).name)
     benchmark = root / f"bench_{name}.py"
     kernels = find_kernels(root)
-    setup = _setup_of(root)
     files: dict[Path, str] = {}
     if kernels:
-        files[benchmark] = "".join([_BENCHMARK, *map(_spec_of, kernels)])
-    files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project)
-    if _is_on_gitlab(root):
-        pipeline = _template("gitlab-ci.yml", suite=benchmark.name, setup=setup)
-        existing = root / _PIPELINE
-        if existing.exists() and "roofwatch" not in existing.read_text():
-            # its list of stages would replace the existing one
-            _, _, without_stages = pipeline.partition("\n")
-            files[root / _INCLUDED] = without_stages
-        else:
-            files[existing] = pipeline
+        files[benchmark] = _benchmark_of(kernels)
+    files[root / "roofwatch.toml"] = _template("roofwatch.toml", project=project) + _build_of(root)
+    if source is None:
         return kernels, files
-    for name in ("roofwatch.yml", "roofwatch-report.yml"):
-        files[root / ".github" / "workflows" / name] = _template(
-            name, suite=benchmark.name, setup=setup
-        )
+    values = {
+        "suite": benchmark.name,
+        "setup": _setup_of(root),
+        "repository": source.repository,
+        "commit": source.commit,
+    }
+    if _is_on_gitlab(root):
+        return kernels, files | _gitlab_files(root, source, values)
+    reporting = source.requirement("github")
+    values |= {"measuring": f"numpy {reporting}", "reporting": reporting}
+    workflows = root / ".github" / "workflows"
+    # a release of the package index has no commit to pin
+    is_plain = is_plain or not source.repository
+    templates = {"roofwatch.yml": "plain.yml", "roofwatch-report.yml": "plain-report.yml"}
+    for name, plain_name in templates.items():
+        files[workflows / name] = _template(plain_name if is_plain else name, **values)
     return kernels, files
 
 
+def _gitlab_files(root: Path, source: InstallSource, values: Mapping[str, str]) -> dict[Path, str]:
+    pipeline = _template(
+        "gitlab-ci.yml",
+        **values,
+        measuring=f"numpy {source.requirement()}",
+        reporting=source.requirement("gitlab"),
+    )
+    existing = root / _PIPELINE
+    if not existing.exists() or "roofwatch" in existing.read_text():
+        return {existing: pipeline}
+    # its list of stages would replace the existing one
+    _, _, jobs = pipeline.partition("\n")
+    return {root / _INCLUDED: jobs}
+
+
+def _benchmark_of(kernels: Sequence[FoundKernel]) -> str:
+    modules = sorted({kernel.module for kernel in kernels})
+    imports = "".join(f"import {module}\n" for module in modules)
+    return "".join([_BENCHMARK.format(imports=imports), *map(_spec_of, kernels)])
+
+
 def _setup_of(root: Path) -> str:
-    """Return the command that installs a repository with its requirements, such as torch."""
+    """Return the command that installs a repository with its requirements, and torch and Triton if
+    no file names them.
+    """
     project, requirements = root / "pyproject.toml", root / "requirements.txt"
-    if not project.exists():
-        return "pip install -r requirements.txt"
-    is_complete = re.search(r"\btorch\b", project.read_text(errors="replace")) is not None
-    if is_complete or not requirements.exists():
-        return "pip install ."
-    return "pip install -r requirements.txt ."
+    names_torch = re.compile(r"\btorch\b")
+    declared = [
+        file.read_text(errors="replace") for file in (project, requirements) if file.exists()
+    ]
+    parts = []
+    if requirements.exists() and not (project.exists() and names_torch.search(declared[0])):
+        parts.append("-r requirements.txt")
+    if project.exists():
+        parts.append(".")
+    if not any(map(names_torch.search, declared)):
+        parts.append("torch triton")
+    # the index of PyTorch has builds without CUDA, which are 5 GB smaller
+    return f"pip install --extra-index-url {_CPU_BUILDS} {' '.join(parts)}"
+
+
+def _build_of(root: Path) -> str:
+    """Return the table `[build]` for a repository that compiles something, else nothing."""
+    listed = run_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    sources = [PurePosixPath(name) for name in listed.split("\0") if name.endswith(_COMPILED)]
+    is_built = (root / "setup.py").exists() or (root / "CMakeLists.txt").exists()
+    if not sources or not is_built:
+        return ""
+    folders = sorted({f"{path.parts[0]}/**" for path in sources if len(path.parts) > 1})
+    inputs = ", ".join(f'"{pattern}"' for pattern in [*folders, "setup.py", "pyproject.toml"])
+    return (
+        f"\n[build]\ninputs = [{inputs}]  # a commit that changes none of them is not built again\n"
+    )
 
 
 def _is_on_gitlab(root: Path) -> bool:
@@ -258,4 +313,14 @@ def to_lines(kernels: Sequence[FoundKernel], states: Mapping[str, str]) -> list[
         for path in states
         if path.endswith(_INCLUDED)
     ]
+    if not any(PurePosixPath(path).suffix == ".yml" for path in states):
+        lines.append(
+            "no CI jobs: no other machine can install this roofwatch from its folder; "
+            "name a commit with --from OWNER/NAME@SHA"
+        )
+    if any(path.endswith("roofwatch-report.yml") for path in states):
+        lines.append(
+            "the pull request that adds the workflows shows nothing: GitHub reports from the "
+            "default branch; merge it, then open another"
+        )
     return [*lines, "kernels launched elsewhere: roofwatch init --capture TEST.py"]

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from roofwatch.ci.history.summary import count_false_alarms, share_real
 from roofwatch.model.history import ChangePoint, CommitRef, SeriesKey
@@ -58,11 +59,11 @@ class CommitRow:
 
     def change_on(self, kernel: str, runner_class: str) -> ChangePoint | None:
         """Return the largest change of a kernel on a runner class; of compiled code on none."""
+        all_points = chain.from_iterable(part.regression.change_points for part in self.parts)
         points = [
             point
-            for part in self.parts
-            for point in part.regression.change_points
-            if point.series.kernel == kernel and point.series.runner_class == runner_class
+            for point in all_points
+            if (point.series.kernel, point.series.runner_class) == (kernel, runner_class)
         ]
         return max(points, key=lambda point: abs(cost_of(point)), default=None)
 
@@ -79,6 +80,9 @@ class CommitRow:
     def state(self) -> str:
         """What became of it, in a few words."""
         waiting = [part for part in self.parts if part.is_open]
+        if not waiting and self.verdict is not Verdict.REGRESSED:
+            settled = self.parts[0].settled_by
+            return "" if settled == "open" else settled
         if not waiting:
             return self.parts[0].settled_by
         if all(part.is_snoozed for part in waiting):

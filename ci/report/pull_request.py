@@ -27,6 +27,7 @@ from roofwatch.ci.claims.decide import CodeStates, Requirement, missing_evidence
 from roofwatch.ci.diagnosis.diagnose import LimitEvidence, judge_limits
 from roofwatch.ci.judge.change import CaseKey, Change
 from roofwatch.ci.judge.pairing import Pairing, key_of
+from roofwatch.ci.judge.ratios import LibraryRatio, library_ratios
 from roofwatch.ci.messages import Remark
 from roofwatch.ci.report.new_implementations import NewImplementation, find_new_implementations
 from roofwatch.ci.static.analyses import analyses_of_record, judge_analyses
@@ -84,6 +85,8 @@ class PullRequestJudgement:
     """Changes among correct results; they change no verdict."""
     secondary_changes: tuple[Change[None], ...] = ()
     """Memory and host time of a launch; they count for the verdict."""
+    library_ratios: tuple[LibraryRatio, ...] = ()
+    """Times over the library's time, also where times do not compare; they change no verdict."""
     limit_changes: tuple[Change[LimitEvidence], ...] = ()
     """Evidence for the slower cases, the slowest first."""
     suite: str | None = None
@@ -199,6 +202,7 @@ def judge_pull_request(
         launch_changes=tuple(launches),
         accuracy_changes=tuple(accuracy),
         secondary_changes=tuple(secondary),
+        library_ratios=() if refusals else tuple(library_ratios(pairing)),
         limit_changes=tuple(judge_limits(pairing, _slowest(cases))),
         suite=head.suite,
         source_lines=head.source_lines,

@@ -7,6 +7,7 @@ nothing.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from roofwatch.ci.judge.change import Change, ChangeSubject
 from roofwatch.ci.messages import Remark
@@ -131,8 +132,8 @@ def describe_proof(proof: OverflowProof) -> Remark:
 
 
 def _of_access(access: UnprovenAccess, prefix: str) -> Remark:
-    template, words = f"{prefix}{{}} of {{}} in {{}}: {{}}", [access.kind, access.pointer]
-    words += [access.function, access.reason]
+    template = f"{prefix}{{}} of {{}} in {{}}: {{}}"
+    words = [access.kind, access.pointer, access.function, access.reason]
     if access.file is not None:
         template += " ({}:{})"
         words += [access.file, str(access.line)]
@@ -238,20 +239,21 @@ def _is_more(base: float, head: float, name: str) -> bool:
 
 
 def _cost_in_words(base: Analysis, head: Analysis) -> Remark:
-    parts = []
+    parts: list[str] = []
     for name, phrase in _WORDS.items():
-        sides = [side.values.get(name, 0) for side in (base, head)]
-        if sides[0] != sides[1]:
+        base_value, head_value = base.values.get(name, 0), head.values.get(name, 0)
+        if base_value != head_value:
             write = str if name == "wait_count" else format_bytes
-            parts.append(phrase.format(*map(write, sides)))
-    named = list(_changed_calls(base, head))
-    words = tuple(name for name, *_ in named[:_MAX_NAMED])
-    parts += [f"{{}} {before} → {after}" for _, before, after in named[:_MAX_NAMED]]
-    return Remark(", ".join(parts), words)
+            parts.append(phrase.format(write(base_value), write(head_value)))
+    words: list[str] = []
+    for name, base_count, head_count in islice(_changed_calls(base, head), _MAX_NAMED):
+        parts.append(f"{{}} {base_count} → {head_count}")
+        words.append(name)
+    return Remark(", ".join(parts), tuple(words))
 
 
 def _changed_calls(base: Analysis, head: Analysis) -> Iterator[tuple[str, int, int]]:
     for name in sorted({*base.calls, *head.calls}):
-        sides = base.calls.get(name, 0), head.calls.get(name, 0)
-        if sides[0] != sides[1]:
-            yield name, *sides
+        base_count, head_count = base.calls.get(name, 0), head.calls.get(name, 0)
+        if base_count != head_count:
+            yield name, base_count, head_count

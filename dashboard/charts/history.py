@@ -36,7 +36,8 @@ _MIN_RELATIVE_SPAN = 0.1
 """Relative range that fills the height of a drawing at least: noise must not look like steps."""
 _MAX_LANE_LABELS = 8
 _MAX_CHANGE_LABELS = 4
-_RELEASES, _DRIVER, _TOOLCHAIN, _HARNESS = "releases", "driver", "toolchain", "harness"
+_RELEASES, _TOOLCHAIN = "releases", "toolchain"
+_LANE_OF_PREFIX = {"driver ": "driver", "harness ": "harness", "timed by ": "timing"}
 _COLOUR_OF_VERDICT = {Verdict.REGRESSED: VERMILLION, Verdict.IMPROVED: BLUE}
 
 STYLE = f"""
@@ -108,7 +109,7 @@ class History:
 
 
 def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lane]:
-    """Return the lanes of releases, driver, toolchain and harness that have marks.
+    """Return the lanes of releases, driver, toolchain, harness and timing that have marks.
 
     Args:
         series: Whose settings are followed.
@@ -116,16 +117,24 @@ def lanes_of(series: Iterable[Series], releases: Sequence[LaneMark]) -> list[Lan
     """
     marks: dict[str, list[LaneMark]] = {
         _RELEASES: list(releases),
-        _DRIVER: [],
+        "driver": [],
         _TOOLCHAIN: [],
-        _HARNESS: [],
+        "harness": [],
+        "timing": [],
     }
     for change in setting_changes(series):
         for word in change.words:
-            name = word.partition(" ")[0]
-            lane = name if name in (_DRIVER, _HARNESS) else _TOOLCHAIN
-            marks[lane].append(LaneMark(change.commit.committed_at, word.removeprefix("driver ")))
+            lane, text = _lane_of(word)
+            marks[lane].append(LaneMark(change.commit.committed_at, text))
     return [Lane(name, tuple(in_lane)) for name, in_lane in marks.items() if in_lane]
+
+
+def _lane_of(word: str) -> tuple[str, str]:
+    """Return the lane of a change of the setup, and what is written there."""
+    for prefix, lane in _LANE_OF_PREFIX.items():
+        if word.startswith(prefix):
+            return lane, word.removeprefix(prefix)
+    return _TOOLCHAIN, word
 
 
 def history_html(
@@ -134,6 +143,7 @@ def history_html(
     *,
     height_px: int = 180,
     dates: DateScale | None = None,
+    is_small: bool = False,
     address_of: Callable[[SeriesPoint], str] | None = None,
 ) -> str:
     """Draw a history; nothing without values.
@@ -143,21 +153,23 @@ def history_html(
         zone: Time zone of the dates.
         height_px: Height of the plot, without dates and lanes.
         dates: Common date axis of several drawings; None for the range of this one.
+        is_small: Leave out lanes and names of roofs, which a larger drawing has.
         address_of: Link of a point.
     """
-    points = [point for point in history.series.points if point.value is not None]
-    if not points:
+    if not _values(history.series):
         return ""
     scale = _value_scale(history)
     dates = dates or date_range([history])
     drawing = _Drawing(history, scale, dates, zone, address_of)
-    lanes = [lane for lane in history.lanes if any(dates.covers(mark.at) for mark in lane.marks)]
+    lanes, roof_labels = history.lanes, drawing.roof_labels()
+    if is_small:
+        lanes, roof_labels = (), ""
     return (
         f'<div class="rw-history" role="img" aria-label="{_alternative(history, dates, zone)}">'
         f'<div class="rw-changes">{drawing.change_labels()}</div>'
         f'<div class="rw-values">{drawing.value_labels()}</div>'
         f'<div class="rw-plot" style="height:{height_px}px">{drawing.svg()}'
-        f"{drawing.roof_labels()}</div>"
+        f"{roof_labels}</div>"
         f'<div class="rw-dates">{_date_labels(date_ticks(dates, zone))}</div>'
         f"{''.join(_lane_html(lane, dates, zone) for lane in lanes)}</div>"
     )
@@ -165,9 +177,9 @@ def history_html(
 
 def date_range(histories: Iterable[History]) -> DateScale:
     """Return the date axis that several drawings share."""
-    moments = [
-        point.commit.committed_at for history in histories for point in history.series.points
-    ]
+    moments: list[datetime] = []
+    for history in histories:
+        moments += [point.commit.committed_at for point in history.series.points]
     return fit_dates(moments)
 
 
@@ -297,16 +309,15 @@ class _Drawing:
         x = self.x(point.commit)
         tip = f"<title>{_point_text(series, point, self.zone)}</title>"
         if point.value is None:
-            mark = (
+            return (
                 f'<text x="{x:.2f}%" y="99%" fill="{VERMILLION}" text-anchor="middle">✕{tip}</text>'
             )
-        else:
-            # a hollow point was measured while the device was slowed down or shared
-            fill = "none" if point.degraded_by else colour
-            mark = (
-                f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
-                f'stroke="{colour}" pointer-events="all">{tip}</circle>'
-            )
+        # a hollow point was measured while the device was slowed down or shared
+        fill = "none" if point.degraded_by else colour
+        mark = (
+            f'<circle cx="{x:.2f}%" cy="{self.y(point.value):.1f}%" r="2.6" fill="{fill}" '
+            f'stroke="{colour}">{tip}</circle>'
+        )
         if self.address_of is None:
             return mark
         return f'<a href="{escaped(self.address_of(point))}" target="_self">{mark}</a>'
@@ -379,6 +390,8 @@ def _date_labels(ticks: Sequence[Tick]) -> str:
 
 def _lane_html(lane: Lane, dates: DateScale, zone: tzinfo) -> str:
     marks = [mark for mark in lane.marks if dates.covers(mark.at)]
+    if not marks:
+        return ""
     labels: list[str] = []
     for number, mark in enumerate(marks):
         start = dates.percent(mark.at)

@@ -4,8 +4,7 @@ ticks.
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
@@ -14,7 +13,6 @@ import plotly.graph_objects as go
 from roofwatch.dashboard.charts.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY_BLUE
 from roofwatch.dashboard.wording import escaped, shortened, written
 from roofwatch.model.history import CommitRef
-from roofwatch.model.metrics import Metric
 
 _STYLES = (
     (BLUE, "circle", "solid"),
@@ -33,35 +31,6 @@ DOUBTFUL = "x"
 _MAX_COMMIT_TICKS = 16
 _CROWDED = 3e3
 """Ratio of highest to lowest value above which only powers of ten get ticks."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """How Plotly formats an axis. SI prefixes need the base unit, so ns are drawn in seconds."""
-
-    scale: float = 1.0
-    tick_format: str = "~s"
-    tick_suffix: str = ""
-    at_least: tuple[float, float] | None = None
-    """Minimum range of the axis."""
-
-
-AXES: Mapping[str, Axis] = {
-    "ns": Axis(scale=1e-9, tick_suffix="s"),
-    "FLOP/s": Axis(tick_suffix="FLOP/s"),
-    "B/s": Axis(tick_suffix="B/s"),
-    "J": Axis(tick_suffix="J"),
-    "share": Axis(tick_format=".1~%"),
-    "ratio": Axis(tick_format=".1e"),
-    "absolute": Axis(tick_format=".1e"),
-    "registers": Axis(tick_format="d", at_least=(0, 8)),
-    "instructions": Axis(tick_format=",d", at_least=(0, 8)),
-    "bytes": Axis(
-        tick_format=",d",
-        tick_suffix=" B",
-        at_least=(0, 8),
-    ),
-}
 
 
 def lay_out(figure: go.Figure, *, height: float, **layout: Any) -> go.Figure:
@@ -119,14 +88,6 @@ def part_marker(index: int) -> dict[str, object]:
     if index < NAMED_PARTS:
         colour, _, _ = style_of(index)
     return {"color": colour, "pattern": hatched(pattern_of(index))}
-
-
-def axis_title(unit: Metric, *, line_break: str = " ") -> str:
-    """Return a title such as `time (s), lower is better`."""
-    base_unit = unit.unit
-    if base_unit == "ns":
-        base_unit = "s"
-    return f"{unit.title}{line_break}({base_unit}), {unit.direction}"
 
 
 def logarithmic(values: Iterable[float]) -> dict[str, object]:

@@ -65,6 +65,8 @@ def show_detail(
     regression = part.regression
     _show_head(view, row, part)
     st.html(f"<p class=rw-sentence>{_sentence_html(change, regression)}</p>")
+    show_decisions(view.project, row.parts)
+    _show_standing(view, part)
     _show_trend(view, change, cells)
     st.html(
         "<div class=rw-two>"
@@ -72,9 +74,6 @@ def show_detail(
         f"<section><h3>Why believe it</h3>{_reasons_html(row, part, change, false_alarms)}"
         "</section></div>"
     )
-    st.html("<h3 class=rw-do>What to do</h3>")
-    show_decisions(view.project, row.parts)
-    _show_standing(view, part)
     st.html(_command_html(change))
     return change
 
@@ -207,12 +206,7 @@ def _show_trend(view: View, change: ChangePoint, cells: Sequence[RoofCell]) -> N
         changes=(change,),
         lanes=tuple(lanes_of([line], releases)),
     )
-    drawn = history_html(
-        history,
-        view.zone,
-        height_px=_TREND_PX,
-        address_of=lambda point: view.address_of("machines", run=point.run_id),
-    )
+    drawn = history_html(history, view.zone, height_px=_TREND_PX)
     title = f"{series.definition.title}, {series.label}"
     if series.runner_class:
         title += f" on {device_text(series.runner_class)}"

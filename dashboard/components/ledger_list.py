@@ -15,9 +15,12 @@ from roofwatch.model.agenda import JobKind, StoredJob
 from roofwatch.model.history import ChangePoint
 from roofwatch.model.verdict import Verdict
 
-_KERNELS_IN_ROW = 2
+_KERNELS_IN_ROW = 1
 _MAX_RUNNERS = 8
-_BAR_PX = 56
+_NAMED_RUNNERS = 4
+"""Runners up to which the columns of dots have names."""
+_HEAD_LETTERS = 6
+_BAR_PX = 44
 _FULL_BAR = math.log(1.5)
 """Log cost that fills the bar."""
 
@@ -54,16 +57,24 @@ def rows_html(
     view: View, rows: Sequence[CommitRow], runners: Sequence[str], *, chosen: CommitRow | None
 ) -> str:
     """Write rows as a table; runners are the columns of the dots."""
+    is_narrow = len(runners) > _NAMED_RUNNERS
+    kind = "rw-dots narrow" if is_narrow else "rw-dots"
     heads = "".join(
-        f'<abbr title="{escaped(runner)}">{escaped(device_text(runner)[:5])}</abbr>'
+        f'<abbr title="{escaped(runner)}">{"" if is_narrow else escaped(_head_of(runner))}</abbr>'
         for runner in runners
     )
     body = "".join(_row_html(view, row, runners, is_chosen=row == chosen) for row in rows)
     return (
-        "<table class='rw-table rw-ledger'><thead><tr><th>when</th><th>commit</th><th>author</th>"
-        f"<th>worst</th><th>kernels <span class=rw-dots>{heads}</span></th><th>real</th>"
-        f"<th>state</th></tr></thead><tbody>{body}</tbody></table>"
+        "<table class='rw-table rw-ledger'><thead><tr><th class=when>when</th><th>commit</th>"
+        "<th class=who>author</th><th class=size>worst</th><th class=kernels>"
+        f"<span class='{kind}'>{heads}</span> kernel</th><th class=real>real</th>"
+        f"<th class=state>state</th></tr></thead><tbody>{body}</tbody></table>"
     )
+
+
+def _head_of(runner: str) -> str:
+    """Write the device in as many letters as fit over a dot."""
+    return device_text(runner)[:_HEAD_LETTERS]
 
 
 def _row_html(view: View, row: CommitRow, runners: Sequence[str], *, is_chosen: bool) -> str:
@@ -99,10 +110,11 @@ def bar_html(point: ChangePoint) -> str:
 
 def _dots_html(row: CommitRow, runners: Sequence[str]) -> str:
     lines: list[str] = []
+    kind = "rw-dots narrow" if len(runners) > _NAMED_RUNNERS else "rw-dots"
     for kernel in row.kernels[:_KERNELS_IN_ROW]:
         dots = "".join(_dot_html(row.change_on(kernel, runner), runner) for runner in runners)
         name = escaped(shortened(kernel_text(kernel), length=22))
-        lines.append(f"<span class=rw-kernel>{name} <span class=rw-dots>{dots}</span></span>")
+        lines.append(f"<span class='{kind}'>{dots}</span> <span class=rw-kernel>{name}</span>")
     more = len(row.kernels) - _KERNELS_IN_ROW
     if more > 0:
         lines.append(f"<span class=rw-soft>+{more}</span>")

@@ -58,7 +58,7 @@ def show() -> None:
         chosen = asked or next(iter(groups["slower"] or groups["faster"]), None)
         key = "ledger-asked" if asked is not None else "ledger-first"
         with st.container(key=key):
-            list_part, detail_part = st.columns([29, 21], gap="medium")
+            list_part, detail_part = st.columns([31, 19], gap="medium")
         with list_part:
             _show_groups(view, groups, chosen)
             _show_older(view, every_row, in_range)
@@ -68,6 +68,8 @@ def show() -> None:
         if chosen is not None:
             with detail_part:
                 _show_chosen(view, chosen, cells, count_false_alarms(triaged))
+            if asked is not None:
+                st.set_page_config(page_title=f"{shortened(headline_of(asked))} · roofwatch")
 
 
 def _read_cells(view: View) -> Sequence[RoofCell]:
@@ -201,9 +203,6 @@ def _show_accuracy(counted: FalseAlarms) -> None:
 def _show_chosen(
     view: View, row: CommitRow, cells: Sequence[RoofCell], false_alarms: FalseAlarms
 ) -> None:
-    title = headline_of(row)
-    if st.query_params.get("commit") or st.query_params.get("regression"):
-        st.set_page_config(page_title=f"{shortened(title)} · roofwatch")
     with st.container(key="detail"):
         change = show_detail(view, row, cells, false_alarms)
         count = sum(len(part.regression.change_points) for part in row.parts)

@@ -13,7 +13,8 @@ from roofwatch.db.schema.measurements import MeasurementRow, SeriesRow
 from roofwatch.db.schema.run_filter import Limit, Words, is_in_series, is_on
 from roofwatch.db.schema.runs import CaseRow, CaseVersionRow, CommitRow, EnvironmentRow, RunRow
 from roofwatch.db.schema.subjects import ProjectName
-from roofwatch.model.history import BOUNDS, SeriesKey
+from roofwatch.model.history import BOUNDS, OUTCOMES, SeriesKey
+from roofwatch.model.machine import Outcome
 from roofwatch.model.metrics import RATIO_TO
 from roofwatch.model.stored_results import RoofCell
 
@@ -72,7 +73,7 @@ def _spread_runs(
         )
         .subquery("ranked")
     )
-    step = func.greatest(1, ranked.c.run_count / limit)
+    step = func.greatest(1, ranked.c.run_count // limit)
     is_read = or_(ranked.c.age < _ALWAYS_READ, ranked.c.age % step == 0)
     rows = session.execute(select(ranked).where(is_read).order_by(ranked.c.age.desc())).all()
     return {row.number: (-row.age, row.committed_at, row.runner_class) for row in rows}
@@ -89,6 +90,7 @@ def _measured(session: Session, project: str, runs: Mapping[int, _Run]) -> Itera
     row, series = MeasurementRow, SeriesRow
     columns = (
         row.run_number,
+        row.outcome,
         row.median_ns,
         row.utilisation,
         row.ratio_to_reference,
@@ -106,21 +108,23 @@ def _measured(session: Session, project: str, runs: Mapping[int, _Run]) -> Itera
         .join(series, series.id == row.series_id)
         .join(CaseVersionRow, CaseVersionRow.id == series.case_version_id)
         .join(CaseRow, CaseRow.id == CaseVersionRow.case_id)
-        .where(row.run_number.in_(runs), row.median_ns.is_not(None))
+        .where(row.run_number.in_(runs), row.outcome != Outcome.UNSUPPORTED.value)
         .group_by(CaseRow.name, series.implementation, series.runner_class)
         .order_by(CaseRow.name, series.implementation, series.runner_class)
     )
     for name, implementation, runner_class, *arrays in session.execute(query):
         in_order = sorted(zip(*arrays, strict=True), key=lambda values: runs[values[0]][0])
-        numbers, times_ns, utilisations, ratios, bounds, degraded = zip(*in_order, strict=True)
+        _, outcome, _, _, ratio, is_memory_bound, is_degraded = in_order[-1]
+        timed = [values for values in in_order if values[2] is not None]
         yield RoofCell(
             key=SeriesKey(project, name, implementation, "median_ns", runner_class=runner_class),
-            dates=tuple(runs[number][1] for number in numbers),
-            values=times_ns,
-            utilisations=utilisations,
-            ratio_to_reference=ratios[-1],
-            bound=BOUNDS[bounds[-1]],
-            is_degraded=degraded[-1],
+            dates=tuple(runs[number][1] for number, *_ in timed),
+            values=tuple(time_ns for _, _, time_ns, *_ in timed),
+            utilisations=tuple(share for _, _, _, share, *_ in timed),
+            ratio_to_reference=ratio,
+            bound=BOUNDS[is_memory_bound],
+            is_degraded=is_degraded,
+            outcome=OUTCOMES[outcome],
         )
 
 

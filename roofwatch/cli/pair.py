@@ -9,8 +9,10 @@ import typer
 from roofwatch.options import (
     EXIT_CANNOT,
     AsJson,
+    Like,
     NoiseFloorFile,
     RecordFolder,
+    ReferenceFunction,
     Resume,
     RunOptions,
     SuiteFrom,
@@ -53,6 +55,8 @@ def ab(
             help="Seconds for more blocks of open verdicts. Default: 20, with CI=true 120.",
         ),
     ] = None,
+    like: Like = None,
+    reference: ReferenceFunction = None,
     affected: Annotated[
         bool, typer.Option("--affected", help="Only kernels that the change can affect.")
     ] = False,
@@ -68,6 +72,7 @@ def ab(
     """
     import os
 
+    from roofwatch.function_benchmark import benchmark_of
     from roofwatch.measurement.revisions import (
         find_base,
         has_same_source,
@@ -81,6 +86,7 @@ def ab(
     from roofwatch.settings import load_settings
     from roofwatch.static_gate import baseline_file
 
+    path = Path(benchmark_of(str(path), like, reference))
     accepted = read_baseline(baseline_file(path))
     floor = read_noise_floor(noise_floor, Preset(options.preset))
     policy = load_settings(path.parent).check.policy
@@ -156,9 +162,9 @@ def ab(
             "judgement": judged,
             "exit_code": judged.exit_code,
         },
+        verdict_line(judged),
         *judgement_tables(judged),
         *remark_lines(judged),
-        verdict_line(judged),
         *next_steps(judged),
         *device_summary(*records),
         f"records: {' '.join(files)}",

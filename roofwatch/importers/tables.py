@@ -19,7 +19,7 @@ from roofwatch.importers import (
     ImportedRun,
 )
 from roofwatch.importers.cells import Cell, mark_of, outcome_of, read_cell, seconds_of
-from roofwatch.importers.header import Header, ValueSource
+from roofwatch.importers.table_header import TableHeader, ValueSource
 from roofwatch.importers.table_map import AUTO, TableMap
 from roofwatch.importers.table_rows import Record, read_table
 from roofwatch.model.errors import ProfileError
@@ -63,7 +63,7 @@ class TableImporter:
         for record in table.records:
             names.update(dict.fromkeys(record))
         # only a preset is recognised
-        header = Header(self.columns, names, path, tool=self.tool if self.marks else "")
+        header = TableHeader(self.columns, names, path, tool=self.tool if self.marks else "")
         reader = _TableReader(self.columns, header, table.records, path)
         rows = reader.rows()
         devices = {row.device for row in rows}
@@ -82,7 +82,7 @@ class _TableReader:
     """Turns the records of one file into rows, and counts what it leaves out."""
 
     def __init__(
-        self, columns: TableMap, header: Header, records: Sequence[Record], path: Path
+        self, columns: TableMap, header: TableHeader, records: Sequence[Record], path: Path
     ) -> None:
         self._map = columns
         self._header = header
@@ -167,9 +167,8 @@ class _TableReader:
             yield self._first_value
 
     def _is_control(self, implementation: str) -> bool:
-        own = self._map.own
-        if own and implementation:
-            return implementation not in own
+        if self._map.own and implementation:
+            return implementation not in self._map.own
         return any(fnmatchcase(implementation, pattern) for pattern in self._map.controls)
 
     def _fields(self, record: Record, source: ValueSource, number: int) -> dict[str, Any] | None:

@@ -129,6 +129,15 @@ class RunDetail:
 
 
 @dataclass(frozen=True)
+class RunsOfRunner:
+    """The runs of two commits on one runner class; both None if it has a run of one only."""
+
+    runner_class: str
+    base: RunDetail | None = None
+    head: RunDetail | None = None
+
+
+@dataclass(frozen=True)
 class CaseOption:
     case_id: str
     kernel: str
@@ -260,8 +269,9 @@ class RoofCell:
     key: SeriesKey
     """Of its time, or of a value of another tool."""
     dates: tuple[datetime, ...]
-    """Of the commits."""
+    """Of the commits with a value."""
     values: tuple[float, ...]
+    """Empty if all runs failed."""
     utilisations: tuple[float | None, ...] = ()
     """Empty of another tool's values."""
     ratio_to_reference: float | None = None
@@ -270,6 +280,8 @@ class RoofCell:
     """`memory` or `compute`."""
     is_degraded: bool = False
     """The device was throttled or shared in the newest measurement."""
+    outcome: Outcome = Outcome.OK
+    """Of the newest measurement."""
 
     @property
     def utilisation(self) -> float | None:

@@ -96,7 +96,8 @@ class Filled:
         return {
             "read_filter_options": {"project": project},
             "list_commits": {"project": project, "runner_classes": (runner_class,)},
-            "read_runs_of_commits": commits,
+            "read_runs_by_runner": commits,
+            "read_runs_on": {**commits, "base_runner": runner_class, "head_runner": runner_class},
             "read_runs": both,
             "read_imported_values": both,
             "search": {"project": project, "text": "softmax"},
@@ -107,6 +108,7 @@ class Filled:
             },
             "read_trend": {"trend": trend},
             "list_roof_cells": {"project": project, "since": NOON, "limit": 2},
+            "list_releases": {"project": project},
             "list_triaged": {"project": project},
             "list_step_shares": {"project": project, "runner_class": runner_class},
             "list_functions": {"project": project, "kernel": "softmax"},
@@ -153,6 +155,9 @@ def _filled(engine: Engine) -> Filled:
             )
             for number in (0, HOT_AT)
         ]
+        newest = runs[project][1]
+        commit = newest.commit.model_copy(update={"tags": ("v1.0",)})
+        runs[project][1] = newest.model_copy(update={"commit": commit})
         ingest_all(engine, *runs[project], *calibration(project=project))
         for content in FILES:
             store_artefact(
@@ -229,13 +234,14 @@ def test_api_and_database_give_the_same_answers(filled: Filled) -> None:
             through = server.ask(QUESTIONS[name], **arguments)
             assert through == answer, name
             assert type(through) is type(answer), name
+        runners = [gpu().runner_class] * 2
         for source in (server, database):
             _check_files(source, filled.runs[PROJECT][0])
             with pytest.raises(
                 (SpoolError, StoreError),
-                match="commit 00000000 of example/project: no run is stored",
+                match="commit 00000000 of example/project: no run on",
             ):
-                source.ask(questions.read_runs_of_commits, PROJECT, "0" * 40, sha_of(0))
+                source.ask(questions.read_runs_on, PROJECT, "0" * 40, sha_of(0), *runners)
         with pytest.raises(SpoolError, match=f"HTTP 403: this token is for {PROJECT}"):
             server.ask(questions.list_commits, OTHER)
         with pytest.raises(SpoolError, match="HTTP 404: this question: not found"):

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
 from roofwatch.collector.git import run_git
+from roofwatch.install_source import InstallSource, source_of
 from roofwatch.proposing import find_kernels, propose
 from tests.docs.command_line import check_line
 from tests.docs.markdown import ROOT, code_blocks, code_spans
-from tests.git_repository import make_repository
+from tests.git_repository import commit_all, make_repository
 from tests.roofwatch.command import SUITES, roofwatch
 
+SOURCE = f"someone/roofwatch@{'a' * 40}"
 LAUNCHERS = """
 import torch
 import triton
@@ -75,7 +80,7 @@ def test_launchers_and_autograd_functions_are_found_with_what_they_need(reposito
 
 
 def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: Path) -> None:
-    done = roofwatch("init", "--yes", "--json", cwd=repository)
+    done = roofwatch("init", "--from", SOURCE, "--yes", "--json", cwd=repository)
     assert done.status == 0, done.error
     assert set(done.parsed["files"].values()) == {"written"}
 
@@ -91,21 +96,102 @@ def test_the_proposed_benchmark_file_loads_and_says_what_is_missing(repository: 
 
 
 def test_the_proposed_workflows_are_those_of_the_documentation(repository: Path) -> None:
-    (repository / "requirements.txt").touch()
-    _, files = propose(repository)
+    (repository / "requirements.txt").write_text("torch\n")
+    _, files = propose(repository, InstallSource("roofwatch/roofwatch", "<commit>"))
     workflows = [text for path, text in files.items() if path.suffix == ".yml"]
     shown = code_blocks(ROOT / "docs" / "how-to" / "github.md", "yaml")
 
     assert [text.replace("bench_my_kernels", "bench_layers") for text in workflows] == shown[:2]
 
 
+@pytest.mark.parametrize(
+    ("direct_url", "expected"),
+    [
+        (
+            {
+                "url": "https://github.com/someone/roofwatch.git",
+                "vcs_info": {"vcs": "git", "commit_id": "b" * 40, "requested_revision": "main"},
+            },
+            InstallSource("someone/roofwatch", "b" * 40),
+        ),
+        (
+            {
+                "url": "ssh://git@git.example.com/someone/roofwatch",
+                "vcs_info": {"vcs": "git", "commit_id": "b" * 40},
+            },
+            InstallSource("someone/roofwatch", "b" * 40, "git.example.com"),
+        ),
+        ({"url": "file:///nowhere", "dir_info": {}}, None),
+    ],
+)
+def test_the_jobs_use_the_commit_that_pip_installed(
+    direct_url: dict[str, object], expected: InstallSource | None
+) -> None:
+    assert source_of(direct_url) == expected
+
+
+def test_a_checkout_that_was_installed_is_its_remote_and_commit(tmp_path: Path) -> None:
+    folder = make_repository(tmp_path / "checkout")
+    (folder / "README.md").touch()
+    head = commit_all(folder)
+    assert source_of({"url": folder.as_uri(), "dir_info": {"editable": True}}) is None
+    run_git(folder, "remote", "add", "origin", "git@github.com:someone/roofwatch.git")
+
+    found = source_of({"url": folder.as_uri(), "dir_info": {"editable": True}})
+
+    assert found == InstallSource("someone/roofwatch", head)
+
+
+@pytest.mark.parametrize("is_plain", [False, True], ids=["called", "plain"])
+def test_zizmor_and_github_s_schema_find_nothing_in_the_proposed_workflows(
+    repository: Path, *, is_plain: bool
+) -> None:
+    """It found two dangerous triggers and two actions that were not pinned."""
+    _, files = propose(repository, InstallSource("someone/roofwatch", "a" * 40), is_plain=is_plain)
+    workflows = {path: text for path, text in files.items() if path.suffix == ".yml"}
+    for path, text in workflows.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    names = [str(path) for path in workflows]
+    tool = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows"]
+    zizmor = str(Path(sys.executable).parent / "zizmor")
+
+    for command in ([zizmor, "--offline", "--no-progress", *names], [*tool, *names]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+    used = re.findall(r"uses: (\S+)@([0-9a-f]{40})", "".join(workflows.values()))
+    assert all(name.startswith("actions/") for name, _ in used) == is_plain
+    assert len(names) == 2
+
+
+def test_a_source_that_may_move_is_refused(repository: Path) -> None:
+    done = roofwatch("init", "--from", "someone/roofwatch@main", "--yes", cwd=repository)
+
+    assert (done.status, "OWNER/NAME@SHA" in done.error) == (2, True)
+
+
+def test_set_up_brings_what_no_file_of_the_repository_names(repository: Path) -> None:
+    source = InstallSource("someone/roofwatch", "a" * 40)
+    (repository / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    (repository / "setup.py").touch()
+    (repository / "csrc").mkdir()
+    (repository / "csrc" / "native.cu").touch()
+
+    _, files = propose(repository, source)
+
+    texts = {path.name: text for path, text in files.items()}
+    assert "download.pytorch.org/whl/cpu . torch triton" in texts["roofwatch.yml"]
+    assert 'inputs = ["csrc/**", "setup.py", "pyproject.toml"]' in texts["roofwatch.toml"]
+    assert "\nimport launchers\nfrom roofwatch import" in texts["bench_my_kernels.py"]
+
+
 def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept(
     repository: Path,
 ) -> None:
-    (repository / "requirements.txt").touch()
+    (repository / "requirements.txt").write_text("torch\n")
     run_git(repository, "remote", "add", "origin", "git@gitlab.example.com:owner/my-kernels.git")
     (shown,) = code_blocks(ROOT / "docs" / "how-to" / "gitlab.md", "yaml")
-    _, files = propose(repository)
+    _, files = propose(repository, InstallSource("roofwatch/roofwatch", "<commit>"))
     proposed = {
         path.name: text.replace("bench_my_kernels", "bench_layers") for path, text in files.items()
     }
@@ -113,7 +199,7 @@ def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept
     assert not {path for path in files if ".github" in path.parts}
 
     (repository / ".gitlab-ci.yml").write_text("stages: [test]\n")
-    done = roofwatch("init", "--yes", cwd=repository)
+    done = roofwatch("init", "--from", SOURCE, "--yes", cwd=repository)
     assert "include: [{ local: .gitlab/roofwatch.yml }]" in done.output
     assert (repository / ".gitlab-ci.yml").read_text() == "stages: [test]\n"
     assert yaml.safe_load((repository / ".gitlab" / "roofwatch.yml").read_text()).keys() == {
@@ -124,7 +210,9 @@ def test_a_repository_on_gitlab_gets_the_documented_pipeline_and_its_own_is_kept
 
 def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository: Path) -> None:
     before = {*repository.iterdir()}
-    assert set(roofwatch("init", "--json", cwd=repository).parsed["files"].values()) == {"declined"}
+    assert set(
+        roofwatch("init", "--from", SOURCE, "--json", cwd=repository).parsed["files"].values()
+    ) == {"declined"}
     assert {*repository.iterdir()} == before
 
     (repository / "AGENTS.md").write_text("mine")
@@ -135,7 +223,7 @@ def test_nothing_is_written_without_a_yes_and_no_file_is_overwritten(repository:
 
 
 def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
-    done = roofwatch("init", "--yes", cwd=tmp_path)
+    done = roofwatch("init", "--from", SOURCE, "--yes", cwd=tmp_path)
 
     assert done.status == 2
     assert "git" in done.error
@@ -175,10 +263,11 @@ def test_the_instructions_for_agents_name_valid_commands() -> None:
 @pytest.mark.parametrize(
     ("project", "requirements", "setup"),
     [
-        ('dependencies = ["torch"]', "torch\n", "pip install ."),
-        ("dependencies = []", "torch\n", "pip install -r requirements.txt ."),
-        ("dependencies = []", None, "pip install ."),
-        (None, "torch\n", "pip install -r requirements.txt"),
+        ('dependencies = ["torch"]', "torch\n", "."),
+        ("dependencies = []", "torch\n", "-r requirements.txt ."),
+        ("dependencies = []", None, ". torch triton"),
+        (None, "torch\n", "-r requirements.txt"),
+        (None, None, "torch triton"),
     ],
 )
 def test_the_proposed_setup_installs_what_the_kernels_need(
@@ -189,7 +278,8 @@ def test_the_proposed_setup_installs_what_the_kernels_need(
         if text is not None:
             (folder / name).write_text(text)
 
-    _, files = propose(folder)
+    _, files = propose(folder, InstallSource("someone/roofwatch", "a" * 40))
 
     workflow = files[folder / ".github" / "workflows" / "roofwatch.yml"]
-    assert f"setup: {setup} }}" in workflow
+    command = f"pip install --extra-index-url https://download.pytorch.org/whl/cpu {setup}"
+    assert f'setup: "{command}" }}' in workflow

@@ -147,7 +147,7 @@ def test_a_repository_with_its_own_torch_gets_a_comment_and_a_check_from_one_ste
         is_installed=True,
         environment={"PATH": f"{theirs}/bin:{os.environ['PATH']}"},
     )
-    shown = documented_workflow("docs/how-to/github.md", "uses: roofwatch/roofwatch@v0")
+    shown = documented_workflow("docs/how-to/github.md", "uses: roofwatch/roofwatch@<commit>")
     (job,) = yaml.safe_load(shown)["jobs"].values()
 
     runner.job(job, {})
@@ -165,7 +165,7 @@ def test_a_change_of_no_kernel_is_a_success_after_both_halves(
     github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
 ) -> None:
     measure, report = (
-        documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report")
+        documented_workflow("README.md", f"{name}.yml@<commit>") for name in ("measure", "report")
     )
     git(pull_request.origin, "checkout", "--quiet", "-b", "documented", pull_request.base)
     (pull_request.origin / "README.md").write_text("What it does.\n")
@@ -191,7 +191,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     github: GitHubStandIn, pull_request: PullRequest, tmp_path: Path
 ) -> None:
     measure, report = (
-        documented_workflow("README.md", f"{name}.yml@v0") for name in ("measure", "report")
+        documented_workflow("README.md", f"{name}.yml@<commit>") for name in ("measure", "report")
     )
     head = pull_request.head
     checkout = pull_request.check_out(
@@ -243,7 +243,7 @@ def test_a_fork_s_pull_request_is_measured_without_a_token_reported_accepted_and
     )
 
     asked = github.add_comment(
-        "/roofwatch accept it is clearer\n/roofwatch run",
+        f"/roofwatch accept it is clearer\n/roofwatch run {head[:8]}",
         user={"login": "maintainer", "type": "User"},
     )
     commanded = Runner(

@@ -18,13 +18,11 @@ from tests.ci.github.jobs import (
     ROOT,
     WORKFLOWS,
     documented_workflow,
-    evaluate,
-    fill,
-    holds,
     label_event,
     workflow_run_event,
 )
 from tests.docs.command_line import check_line
+from tests.workflows.github_expressions import evaluate, fill, holds
 
 FILES = [*sorted(WORKFLOWS.glob("*.yml")), ACTION]
 WRITTEN_BY = {
@@ -36,12 +34,12 @@ WRITTEN_BY = {
     ("release.yml", "publish"): {"id-token"},
 }
 CALLERS = [
-    ("README.md", "measure.yml@v0", "roofwatch.yml"),
-    ("README.md", "report.yml@v0", "roofwatch-report.yml"),
-    ("docs/how-to/github.md", "measure.yml@v0", "roofwatch.yml"),
-    ("docs/how-to/github.md", "report.yml@v0", "roofwatch-report.yml"),
+    ("README.md", "measure.yml@<commit>", "roofwatch.yml"),
+    ("README.md", "report.yml@<commit>", "roofwatch-report.yml"),
+    ("docs/how-to/github.md", "measure.yml@<commit>", "roofwatch.yml"),
+    ("docs/how-to/github.md", "report.yml@<commit>", "roofwatch-report.yml"),
 ]
-ONE_STEP = documented_workflow("docs/how-to/github.md", "uses: roofwatch/roofwatch@v0")
+ONE_STEP = documented_workflow("docs/how-to/github.md", "uses: roofwatch/roofwatch@<commit>")
 SCRIPTS = {'"$GITHUB_ACTION_PATH/install.sh"', 'bash -euo pipefail -c "$SETUP"', "make docs"}
 
 
@@ -111,7 +109,10 @@ def test_the_documented_workflows_are_those_of_this_repository_with_inputs_that_
 
 
 def test_the_documented_workflows_are_short() -> None:
-    both = [documented_workflow("README.md", text) for text in ("measure.yml@v0", "report.yml@v0")]
+    both = [
+        documented_workflow("README.md", text)
+        for text in ("measure.yml@<commit>", "report.yml@<commit>")
+    ]
 
     assert len("".join(both).splitlines()) <= 20
     assert len(ONE_STEP.splitlines()) <= 20

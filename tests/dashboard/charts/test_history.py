@@ -24,12 +24,17 @@ from roofwatch.dashboard.charts.scale import (
     fit_dates,
     round_values,
 )
-from roofwatch.model.history import RunSetting, Series
+from roofwatch.dashboard.charts.setup_changes import setting_changes
+from roofwatch.model.history import BandPoint, RunSetting, Series
 from roofwatch.model.machine import Outcome
-from tests.builders import make_change_point, make_commit_ref, make_series_key
+from tests.builders import make_change_point, make_commit_ref, make_series_key, sha_of
 from tests.dashboard.values import HOSTILE, make_point, make_series
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+OLD = RunSetting(
+    "0.1.0", driver_version="550.1", toolchain=(("triton", "3.6.0"),), machine=(("ecc", "True"),)
+)
+NEW = replace(OLD, driver_version="560.2", toolchain=(("triton", "3.7.0"),))
 
 
 def heights(html: str) -> list[float]:
@@ -127,7 +132,7 @@ def test_the_vendor_is_grey_and_shares_the_axis() -> None:
 
     grey, blue = heights(html)
     assert grey < blue
-    assert 'stroke="#888888" pointer-events' in html
+    assert 'stroke="#888888"><title>' in html
 
 
 def test_a_far_roof_does_not_flatten_a_time_and_is_named_with_its_direction() -> None:
@@ -193,3 +198,53 @@ def test_several_drawings_share_one_date_axis() -> None:
     early, late = (History(series=make_series([1.0] * count)) for count in (2, 9))
     shared = date_range([early, late])
     assert shared == fit_dates([point.commit.committed_at for point in late.series.points])
+
+
+# --- where the setup changed
+
+
+def measured_with(*settings: RunSetting) -> Series:
+    points = tuple(make_point(number, setting=setting) for number, setting in enumerate(settings))
+    return Series(make_series_key(), points)
+
+
+def test_a_setting_change_names_old_and_new_value() -> None:
+    (change,) = setting_changes([measured_with(OLD, OLD, NEW, NEW)])
+
+    assert change.commit.sha == sha_of(2)
+    assert change.words == ("driver 550.1 → 560.2", "triton 3.6.0 → 3.7.0")
+
+
+def test_a_change_of_timer_or_cache_state_is_listed_once_for_all_series() -> None:
+    timings = ["host, hot", "host, hot", "host, cold"]
+    changed = Series(
+        make_series_key(), tuple(make_point(at, timing=timing) for at, timing in enumerate(timings))
+    )
+    likewise = replace(changed, key=make_series_key(case_id="swiglu/n=1/float32/fwd"))
+    untimed = make_series([10_000.0] * 3, key=make_series_key(case_id="rope/n=1/float32/fwd"))
+
+    (change,) = setting_changes([changed, likewise, untimed])
+
+    assert change.commit.sha == sha_of(2)
+    assert change.words == ("timed by host, hot → host, cold",)
+
+
+def test_a_long_series_is_a_median_with_a_band() -> None:
+    points = tuple(make_point(number, 10_000.0) for number in range(3))
+    band = tuple(
+        BandPoint(make_commit_ref(number), low, 10_000.0, 2 * low, 40)
+        for number, low in enumerate((9_000.0, 9_500.0, 9_000.0))
+    )
+    html = history_html(History(series=Series(make_series_key(), points, band)), UTC)
+
+    (area,) = re.findall(r'<polygon points="([^"]+)"', html)
+    assert len(area.split()) == 6
+    assert html.count("<polyline") == 1
+
+
+def test_a_change_of_the_timer_has_a_lane() -> None:
+    points = tuple(
+        make_point(number, timing=timing) for number, timing in enumerate(("host", "cupti"))
+    )
+    (lane,) = lanes_of([Series(make_series_key(), points)], [])
+    assert (lane.name, [mark.text for mark in lane.marks]) == ("timing", ["host → cupti"])

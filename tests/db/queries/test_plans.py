@@ -33,7 +33,8 @@ from roofwatch.db.queries.comparing import (
     read_case_of_runs,
     read_kernel_of_run,
     read_runs,
-    read_runs_of_commits,
+    read_runs_by_runner,
+    read_runs_on,
     resolve_revisions,
 )
 from roofwatch.db.queries.evidence import list_changed_code, list_failed_checks
@@ -153,8 +154,11 @@ QUESTIONS: dict[str, Callable[[Session], object]] = {
     "list_projects": list_projects,
     "list_commits": lambda session: list_commits(session, PROJECT),
     "list_runs": lambda session: list_runs(session, PROJECT),
-    "read_runs_of_commits": lambda session: read_runs_of_commits(
+    "read_runs_by_runner": lambda session: read_runs_by_runner(
         session, PROJECT, *[run_of(session)[1]] * 2
+    ),
+    "read_runs_on": lambda session: read_runs_on(
+        session, PROJECT, *[run_of(session)[1]] * 2, *[KEY.runner_class] * 2
     ),
     "read_case_of_both": lambda session: read_case_of_both(
         session,
