@@ -77,7 +77,8 @@ def test_a_comment_s_bisection_is_answered_with_the_commit(
     nothing.mkdir(parents=True)
     measuring = tmp_path / "measuring" / "checkout"
     measuring.parent.mkdir()
-    git(tmp_path, "clone", "--quiet", str(checkout.folder), str(measuring))
+    git(tmp_path, "clone", "--quiet", str(tmp_path / "origin"), str(measuring))
+    git(measuring, "checkout", "--quiet", "--detach", checkout.head)
     with open_github() as github:
         head = {"label": "o:topic", "sha": checkout.head}
         github.pull_requests = [{"number": 7, "head": head, "base": {"ref": "main"}}]
